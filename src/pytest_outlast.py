@@ -1,4 +1,4 @@
-"""The pytest plugin of Outlast: the fixtures of ``outlast.testing``.
+"""The pytest plugin of Outlast: the fixtures and the marker of ``outlast.testing``.
 
 pytest imports it at its start, so it is a module of its own: Outlast is imported by the first test
 that uses a fixture.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from outlast.testing import AppUnderTest
 
 APP, POSTGRES, POSTGRES_VARIABLE = "outlast_app", "outlast_postgres", "OUTLAST_TEST_POSTGRES"
+CRASHES = "outlast_crashes"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -44,6 +45,40 @@ def outlast_postgres(request: pytest.FixtureRequest) -> Iterator[AppUnderTest]:
         _find_app(request.config.getini(APP)), _find_url(request.config.getini(POSTGRES))
     ) as under_test:
         yield under_test
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the marker known."""
+    config.addinivalue_line(
+        "markers",
+        "outlast_crashes(app=None, **options): the test makes the files of a task, in a new working"
+        " directory, and returns a call of it, which outlast.testing.crashes.crash_test then tries",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Crash the call that a marked test returns at each of its points."""
+    marker = pyfuncitem.get_closest_marker(CRASHES)
+    if marker is None:
+        return None
+    from outlast.client.task import Call
+    from outlast.testing.crashes import crash_test
+
+    options = dict(marker.kwargs)
+    app = options.pop("app", None) or _find_app(pyfuncitem.config.getini(APP))
+    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001  # as pytest itself calls it
+
+    def make() -> Call[Any]:
+        call = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
+        if not isinstance(call, Call):
+            pytest.fail(f"a test with the marker {CRASHES} returns task.call(…)", pytrace=False)
+        return call
+
+    report = crash_test(app, make, **options)
+    if not report.is_clean:
+        pytest.fail(str(report), pytrace=False)
+    return True
 
 
 def _find_app(spec: str) -> App:

@@ -20,6 +20,7 @@ import outlast.contrib.otel
 import outlast.contrib.sentry
 import outlast.events
 import outlast.testing
+import outlast.testing.crashes
 import outlast.web
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
@@ -115,6 +116,7 @@ OTHERS = {
     "The page": (outlast.web, ["dashboard", "Access", "Right"]),
     "Events": (outlast.events, ["subscribe", "log_to_structlog"]),
     "Django": (outlast.contrib.django, ["Backend", "app", "call"]),
+    "Crash tests": (outlast.testing.crashes, ["crash_test", "CrashReport"]),
     "Tests of Django": (outlast.contrib.django.testing, ["isolate"]),
     "OpenTelemetry": (outlast.contrib.otel, ["instrument", "watch_deaths"]),
     "Sentry": (outlast.contrib.sentry, ["instrument", "watch_deaths"]),
@@ -130,6 +132,7 @@ MADE_BY_CALLS = {  # a program constructs none of these
     outlast.Schedules,
     outlast.Task,
     outlast.testing.AppUnderTest,
+    outlast.testing.crashes.CrashReport,
     outlast.contrib.django.Backend,
 }
 _NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}

@@ -151,3 +151,13 @@ def test_the_package_brings_the_plugin() -> None:
     ((name, value),) = project["entry-points"]["pytest11"].items()
     assert EntryPoint(name, value, "pytest11").load() is pytest_outlast
     assert name == pytest_outlast.__name__  # so that -p NAME does not load it twice
+
+
+def test_a_marked_test_crashes_the_call_that_it_returns(tmp_path: Path) -> None:
+    for name in ("shop.py", "test_shop.py"):
+        (tmp_path / name).write_text(blocks_of("crashes.md", name))
+    (tmp_path / "pytest.ini").write_text(SETTINGS.replace("jobs:app", "shop:app"))
+    done = run_pytest(tmp_path)
+    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    told = blocks_of("crashes.md", "what crash-test says", "").splitlines()
+    assert [line for line in told if line not in done.stdout.splitlines()] == []

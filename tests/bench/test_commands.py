@@ -15,20 +15,9 @@ from outlast.cli import program
 
 # They change jobs, run something, serve or wait; `verify` and `rehearse` read every job.
 OTHERS = {
-    *("worker", "enqueue", "cancel", "requeue", "run-task", "run", "checkpoint", "report", "stack"),
-    *(
-        "pause",
-        "resume",
-        "exporter",
-        "verify",
-        "rehearse",
-        "record",
-        "replay",
-        "web",
-        "completion",
-        "dev",
-        "demo",
-    ),
+    *("worker", "enqueue", "cancel", "requeue", "run-task", "crash-test", "run", "checkpoint"),
+    *("report", "stack", "pause", "resume", "exporter", "verify", "rehearse", "record", "replay"),
+    *("web", "completion", "dev", "demo"),
 }
 
 

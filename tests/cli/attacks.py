@@ -70,7 +70,7 @@ NOT_ABOUT_JOBS = (
     | {"schedules", "schedules list", "resume", "actions", "limits"}
     | {"weight", "weight show", "weight set", "weight reset"}
 )
-NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task"})
+NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task", "crash-test"})
 SERVERS = frozenset({"dev", "exporter", "web"})
 """They go on while the store is broken, and say so to those who ask them: tests of their own."""
 

@@ -36,7 +36,7 @@ def test_all_commands_are_there() -> None:
         "schedules trigger", "schedules backfill", "schedules delete", "web",
         "limits", "limits show", "limits set", "limits hold", "limits reset",
         "weight", "weight show", "weight set", "weight reset",
-        "run-task", "completion", "logs", "dev", "actions resume",
+        "run-task", "crash-test", "completion", "logs", "dev", "actions resume",
         "exporter", "stack", "rehearse", "record", "record show", "replay",
     }  # fmt: skip
 
@@ -51,7 +51,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert "\\[" not in text, path
         if path and path != ("dead",):
             without = path[0] in {
-                "demo", "checkpoint", "report", "completion", "record", "replay",
+                "demo", "checkpoint", "report", "completion", "crash-test", "record", "replay",
             }  # fmt: skip
             assert "--url" in text or without, path
             assert f"    outlast {' '.join(path)}" in text

@@ -17,6 +17,7 @@ jobs.py         outlast enqueue, job, cancel, requeue
 listing.py      outlast jobs
 job_logs.py     outlast logs
 run_task.py     outlast run-task
+crash_test.py   outlast crash-test
 run.py          outlast run
 wait.py         waits for a command's job, and exits as it did
 in_job.py       outlast checkpoint and report, from inside a job

@@ -35,6 +35,7 @@ COMMANDS = {
     "logs": "job_logs",
     "jobs": "listing",
     "run-task": "run_task",
+    "crash-test": "crash_test",
     "run": "run",
     "checkpoint": "in_job",
     "report": "in_job",

@@ -11,6 +11,7 @@ process leaves them; the next worker detects its death, as in production.
 
 app_under_test.py  ``isolate`` and the AppUnderTest that it yields
 arguments.py       finds a job by its task and some of its arguments, and describes differences
+crashes/           a task at each of its points, under each kind of crash
 drain.py           one worker, stepped until nothing is due
 faults.py          crashes and lost leases, and the attempts that they hit
 inline.py          a call of a task without any store

@@ -243,7 +243,12 @@ def isolate(app: App, url: str | None = None) -> Iterator[AppUnderTest]:
 
 def url_of(folder: Path) -> str:
     """Return the URL of a store in a file of this folder."""
-    return f"sqlite:///{quote(str(folder.resolve() / FILE))}"
+    return url_of_file(folder.resolve() / FILE)
+
+
+def url_of_file(file: Path) -> str:
+    """Return the URL of a store in this file."""
+    return f"sqlite:///{quote(str(file))}"
 
 
 class TravelClock:
@@ -287,14 +292,19 @@ async def empty(store: Store) -> None:
         await store.resume(pause.kind, pause.name)
     for worker in (await store.observe()).workers:
         await store.reap(worker)
-    while len(await store.reclaim(_release, _BATCH)) > 0:
-        pass
+    await reclaim_all(store)
     queued = JobFilter(state=State.QUEUED, limit=_BATCH)
     while jobs := await store.inspector.jobs(queued):
         await store.cancel([job.id for job in jobs])
     for schedule in await store.inspector.schedules():
         await store.delete_schedule(schedule.name)
     while await store.prune(jobs_older_than=0.0, workers_older_than=0.0, dead_older_than=0.0):
+        pass
+
+
+async def reclaim_all(store: Store) -> None:
+    """Give back the jobs of all workers that are not alive."""
+    while len(await store.reclaim(_release, _BATCH)) > 0:
         pass
 
 

@@ -21,11 +21,13 @@ LEASE_SECONDS = 1e6
 UNWIND_SECONDS = 0.05  # between checks whether an attempt has ended
 
 
-async def drain(app: App, watch: FaultWatch, concurrency: int) -> None:
+async def drain(
+    app: App, watch: FaultWatch, concurrency: int, kind: type[WatchedAttempt] = WatchedAttempt
+) -> None:
     """Run due jobs, and jobs that these make due, until none is: by one worker, or by two if the
-    first is killed."""
+    first is killed. ``kind``: the class of the attempts."""
     settings = _choose_settings(app, 1 if watch.fault else concurrency)
-    hooks = LocalHooks(functools.partial(WatchedAttempt, watch), horizon=0.0)  # nothing waits
+    hooks = LocalHooks(functools.partial(kind, watch), horizon=0.0)  # nothing waits
     died = True
     while died:
         async with open_worker(app, settings, hooks) as worker:

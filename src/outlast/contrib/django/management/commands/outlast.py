@@ -24,7 +24,7 @@ APPLICATION = "outlast.contrib.django.runner:app"
 _OF_DJANGO = ("--settings", "--pythonpath")
 # These commands find the store by the application: their runners would inherit a URL in the
 # environment, with its password.
-_WITH_APPLICATION = {"worker", "dev", "enqueue", "run-task"}
+_WITH_APPLICATION = {"worker", "dev", "enqueue", "run-task", "crash-test"}
 
 
 class OutlastCommand(BaseCommand):

@@ -1,0 +1,79 @@
+"""``outlast crash-test``: one call of a task under a crash at each of its points."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.cli.application import load
+from outlast.cli.errors import NotSoError
+from outlast.cli.jobs import arguments_for
+from outlast.cli.options import Application, Json, option
+from outlast.cli.show import print_json
+
+
+def crash_test(
+    app: Application,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
+    arguments: Annotated[
+        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
+    ] = None,
+    copy: Annotated[
+        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
+    ] = None,
+    allow_network: Annotated[
+        list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
+    ] = None,
+    allow_command: Annotated[
+        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
+    ] = None,
+    point: Annotated[
+        int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
+    ] = None,
+    points_max: Annotated[int, option("--points-max", "N", "Try N of more points.", min=1)] = 100,
+    seed: Annotated[
+        int, option("--seed", "N", "Of random in each run, and of the choice of points.", min=0)
+    ] = 0,
+    json: Json = False,
+) -> None:
+    """Try what a crash does to a task: run one call, and run it again with a crash at each point.
+
+    A point is where the task is about to do something that lasts: save, report, begin or keep a
+    step, commit to SQLite, open or close a file that it writes, send a request, enqueue. Just
+    before each point its worker is killed, or loses its lease, or asks it to stop; and the call is
+    delivered twice. Each run ends by the job's end, in this process. What a run leaves behind is
+    compared with the run without a crash: rows, files, requests, jobs. The table names each
+    difference, how often it happened, at which points, your line, and what mends it.
+
+    Nothing leaves the sandbox: the task works in a temporary folder, on copies of the SQLite files
+    that it opens. Other writes, programs and the network are refused. With --allow-network one run
+    reaches that host, and the others are answered from its recording (HTTP and SMTP). The exit code
+    is 0 if no crash makes a difference, and 1 if one does.
+
+    Examples:
+        outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv
+        outlast crash-test shop.jobs:app mail '"ada@example.org"' --allow-network smtp.example.org
+        outlast crash-test shop.jobs:app render pages=3 --point 4 --json
+    """
+    from outlast.testing.crashes import crash_test as run
+
+    application = load(app)
+    found = application.find(task)
+    positional, named = arguments_for(found, arguments or [])
+    report = run(
+        application,
+        found.call(*positional, **named),
+        copy=copy or [],
+        allow_network=allow_network or [],
+        allow_command=allow_command or [],
+        point=point,
+        points_max=points_max,
+        seed=seed,
+    )
+    if json:
+        print_json(report.document())
+    else:
+        print(report)
+    if not report.is_clean:
+        raise NotSoError(f"{len(report.findings)} effects depend on a crash")

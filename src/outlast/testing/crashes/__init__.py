@@ -1,0 +1,28 @@
+"""Prove a task under crashes: ``crash_test`` runs it once, and then again for each of its points.
+
+    report = crash_test(app, import_orders.call("orders.csv"), copy=["orders.csv"])
+    report.check()    # AssertionError with a table of what a crash breaks
+
+A *point* is where an attempt is about to do something that lasts: a save, a report, a step, a
+commit, a file that it opens or closes, a request, a job that it enqueues. The code between two
+points leaves nothing behind, so a crash after one point is the crash before the next. All runs are
+in this process, in a sandbox: a folder of its own, with copies of the SQLite files that the task
+opens.
+
+cases.py      points, the fates of an attempt at them, and the report
+watch.py      attempts that reach points, and the fate that one of them meets
+recorder.py   what the attempts of one run do, and the lines of the user's code that do it
+sandbox.py    the folder, and what is refused
+files.py      files whose end is a point
+databases.py  connections to SQLite whose commits are points
+network.py    requests: recorded in the first run, answered from that in the others
+plain_tls.py  TLS to that recording, which encrypts nothing
+end_state.py  what a run has left behind, and how two runs differ
+remedies.py   the means that mend an effect
+runs.py       the runs, one after the other
+"""
+
+from outlast.testing.crashes.cases import CrashReport
+from outlast.testing.crashes.runs import crash_test
+
+__all__ = ["CrashReport", "crash_test"]

@@ -1,0 +1,193 @@
+"""Connect the code of a task to copies of its SQLite files, so that each commit is a point."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import weakref
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+from urllib.parse import quote, unquote
+
+from outlast.testing.crashes.recorder import Recorder, find_line, is_ours
+
+Connect = Callable[..., sqlite3.Connection]
+REAL_CONNECT: Connect = sqlite3.connect
+REAL_EXECUTE = sqlite3.Connection.execute
+_WRITES = re.compile(
+    r"""\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+OR\s+\w+)?|DELETE\s+FROM)
+    \s+["'`\[]?(\w+)""",
+    re.IGNORECASE | re.VERBOSE,
+)
+_SCHEMA = re.compile(r"\s*(?:CREATE|DROP|ALTER)\b", re.IGNORECASE)
+_CHECK_SAME_THREAD = 4  # its place among the arguments after the path
+_COMMITS = re.compile(r"\s*(?:COMMIT|END)\b", re.IGNORECASE)
+
+
+class Databases:
+    """The connections of one run. ``place`` returns where the copy of a file is, and makes it;
+    ``name_of``: how the report calls it. ``store``: the file of the store."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        place: Callable[[str], Path],
+        name_of: Callable[[str], str],
+        store: Path,
+    ) -> None:
+        self.recorder = recorder
+        self._place = place
+        self._name_of = name_of
+        self._store = store
+        self._all: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
+        self._on_store: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
+        recorder.busy, recorder.release = self._locks_store, self._release
+
+    def connect(self, database: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        """Connect as ``sqlite3.connect``: to the copy, unless Outlast itself calls."""
+        if is_ours():
+            return REAL_CONNECT(database, *args, **kwargs)
+        path, rest = _path_of(database, uri=bool(kwargs.get("uri")))
+        if not path:
+            return REAL_CONNECT(database, *args, **kwargs)
+        target = self._place(path)
+        if len(args) < _CHECK_SAME_THREAD:
+            kwargs["check_same_thread"] = False  # for ``_release``
+        given = kwargs.pop("factory", sqlite3.Connection)
+        address: Any = target if rest is None else f"file:{quote(str(target))}{rest}"
+        connection: Any = REAL_CONNECT(address, *args, factory=recorded(given), **kwargs)
+        connection.recorder, connection.shown = self.recorder, self._name_of(str(target))
+        REAL_EXECUTE(connection, "PRAGMA synchronous = OFF")  # no power is cut here
+        self._all.add(connection)
+        if target == self._store:
+            self._on_store.add(connection)
+        return connection  # type: ignore[no-any-return]
+
+    def close(self) -> None:
+        """Close what the task has left open: its files are gone after the run."""
+        for connection in list(self._all):
+            connection.close()
+
+    def _release(self) -> None:
+        """Roll back what is open, as the death of a process does."""
+        for connection in list(self._all):
+            with suppress(sqlite3.Error):
+                connection.rollback()
+
+    def _locks_store(self) -> bool:
+        return any(_is_open(each) for each in list(self._on_store))
+
+
+def _is_open(connection: sqlite3.Connection) -> bool:
+    try:
+        return connection.in_transaction
+    except sqlite3.ProgrammingError:  # it is closed
+        return False
+
+
+def _path_of(database: Any, *, uri: bool) -> tuple[str, str | None]:
+    """Return the path that is named, "" for memory, and the query of a URI."""
+    name = str(database if not isinstance(database, bytes) else database.decode())
+    if not uri or not name.startswith("file:"):
+        return ("" if name == ":memory:" else name), None
+    path, mark, query = name.removeprefix("file:").partition("?")
+    in_memory = "mode=memory" in query or path == ":memory:"
+    return ("" if in_memory else unquote(path.removeprefix("//"))), mark + query
+
+
+@cache
+def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
+    """Return a class of connections whose commits are points, based on that of the user."""
+
+    class Recorded(base):  # type: ignore[misc, valid-type]
+        recorder: Recorder
+        shown = ""
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.written: dict[str, str] = {}  # tables of the open transaction -> line
+            super().__init__(*args, **kwargs)
+
+        def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+            return super().cursor(_cursors(factory))
+
+        def execute(self, sql: str, *values: Any) -> Any:
+            return self.cursor().execute(sql, *values)
+
+        def executemany(self, sql: str, *values: Any) -> Any:
+            return self.cursor().executemany(sql, *values)
+
+        def executescript(self, script: str) -> Any:
+            return self.cursor().executescript(script)
+
+        def commit(self) -> None:
+            if self.in_transaction:
+                self.reach()
+            super().commit()
+
+        def rollback(self) -> None:
+            self.written = {}
+            super().rollback()
+
+        def __exit__(
+            self,
+            kind: type[BaseException] | None,
+            value: BaseException | None,
+            trace: TracebackType | None,
+        ) -> Any:
+            if kind is None and self.in_transaction:
+                try:
+                    self.reach()
+                except BaseException:
+                    super().rollback()
+                    raise
+            return super().__exit__(kind, value, trace)
+
+        def reach(self) -> None:
+            """Come to a commit."""
+            written, self.written = self.written, {}
+            if self.shown:
+                self.recorder.reach("commit", f"commit {self.shown}{_listed(written)}", written)
+
+    return Recorded
+
+
+def _listed(tables: Iterable[str]) -> str:
+    return f" ({', '.join(sorted(tables))})" if tables else ""
+
+
+@cache
+def _cursors(base: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
+    class RecordedCursor(base):  # type: ignore[misc, valid-type]
+        def execute(self, sql: str, *values: Any) -> Any:
+            self._before(sql)
+            return super().execute(sql, *values)
+
+        def executemany(self, sql: str, *values: Any) -> Any:
+            self._before(sql)
+            return super().executemany(sql, *values)
+
+        def executescript(self, script: str) -> Any:
+            connection: Any = self.connection
+            self._note(script)
+            connection.reach()
+            return super().executescript(script)
+
+        def _before(self, sql: str) -> None:
+            connection: Any = self.connection
+            writes = self._note(sql)
+            at_once = connection.isolation_level is None or _SCHEMA.match(sql)
+            if _COMMITS.match(sql) if connection.in_transaction else writes and at_once:
+                connection.reach()
+
+        def _note(self, sql: str) -> bool:
+            connection: Any = self.connection
+            tables = _WRITES.findall(sql)
+            if own := [each for each in tables if not each.startswith("outlast_")]:
+                connection.written.update(dict.fromkeys(own, find_line()))
+            return bool(tables or _SCHEMA.match(sql))
+
+    return RecordedCursor

@@ -1,0 +1,293 @@
+"""Run a call in the sandbox: without a crash, then once for each case, and compare the ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random  # noqa: TID251  # the task's own numbers are the same in each run
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from outlast.base.config import check_whole
+from outlast.base.sync import loop_is_running, run_in_background
+from outlast.client.app import App
+from outlast.client.task import Call
+from outlast.errors import SyncInLoop, UsageError
+from outlast.insight.calls import describe_call
+from outlast.model.job import ENDED, State
+from outlast.store.rows import JobFilter, StoredJob
+from outlast.testing.app_under_test import JOBS_MAX, TravelClock, empty, isolate, url_of_file
+from outlast.testing.crashes.cases import Case, CrashFinding, CrashReport, Fate, Point
+from outlast.testing.crashes.end_state import (
+    Difference,
+    EndState,
+    Mask,
+    compare,
+    find_mask,
+    read_files,
+)
+from outlast.testing.crashes.network import Network
+from outlast.testing.crashes.recorder import Effect, Recorder
+from outlast.testing.crashes.remedies import find_remedy
+from outlast.testing.crashes.sandbox import Sandbox
+from outlast.testing.crashes.watch import CrashAttempt, CrashWatch
+from outlast.testing.drain import drain
+
+POINTS_MAX = 100  # that meet each fate; of more points, this many are chosen
+RUN_SECONDS = 60.0  # that the attempts of one run may take
+ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
+UNANSWERED_MAX = 5
+TIMES_MAX = 3  # of how often an effect happened, in one row
+SEED_MAX = 2**32 - 1
+
+
+class _Run(NamedTuple):
+    end: EndState
+    watch: CrashWatch
+    recorder: Recorder
+
+
+def crash_test(
+    app: App,
+    call: Call[Any] | Callable[[], Call[Any]],
+    *,
+    copy: Sequence[str] = (),
+    allow_network: Sequence[str] = (),
+    allow_command: Sequence[str] = (),
+    point: int | None = None,
+    points_max: int = POINTS_MAX,
+    seed: int = 0,
+) -> CrashReport:
+    """Run a call without a crash, and then again with a crash at each of its points; return how the
+    end depends on it.
+
+    Each run is in this process, in a new temporary folder, which is the working directory then. The
+    task gets copies of the SQLite files that it opens, and of the store's. Other writes, processes
+    and the network are refused. Code that is not Python's may escape: see the page on crash tests.
+
+    Args:
+        app: the application.
+        call: a call of one of its tasks, such as ``import_orders.call("orders.csv")``; or a
+            function that makes the files which the task finds, in the working directory, and
+            returns the call.
+        copy: files and folders that the task finds there, copied from the current one.
+        allow_network: hosts that one run may reach, which is recorded; the others are answered
+            from that.
+        allow_command: programs that the task may start; nothing holds what they do.
+        point: only cases at this point.
+        points_max: at how many points at most, at equal distances.
+        seed: of ``random`` in each run, and where the chosen points begin.
+
+    Raises:
+        UsageError: the task cannot be tested: it fails without a crash, or leaves the sandbox.
+    """
+    check_whole("points_max", points_max, 1, 100_000)
+    check_whole("seed", seed, 0, SEED_MAX)
+    if loop_is_running():
+        raise SyncInLoop(
+            "crash_test() would block the event loop that runs here: call it in a thread"
+        )
+    with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
+        sandbox = Sandbox(Path(base), app, allow_command)
+        sandbox.fill(copy)
+        with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
+            run_in_background(lambda: app.stores.ask(empty))
+            made = call if isinstance(call, Call) else sandbox.prepare(call)
+        network = Network(allow_network)
+        try:
+            return _Runs(app, made, sandbox, network, seed).explore(point, points_max)
+        finally:
+            network.close()
+
+
+class _Runs:
+    def __init__(
+        self, app: App, call: Call[Any], sandbox: Sandbox, network: Network, seed: int
+    ) -> None:
+        self._app = app
+        self._call = call
+        self._sandbox = sandbox
+        self._network = network
+        self._seed = seed
+        self._count = 0
+
+    def explore(self, point: int | None, points_max: int) -> CrashReport:
+        """Run it without a crash, in each case, and without a crash again: what the two runs
+        without a crash do not share, such as times, is not compared."""
+        base = self._run_plainly()
+        points = base.watch.points
+        if point is not None and not 0 <= point <= len(points):
+            raise UsageError(f"there is no point {point}: the task has {len(points)}")
+        self._network.is_recorded = True
+        runs = []
+        for case in self._choose(base, point, points_max):
+            runs.append((case, self._run(case)))
+            runs[-1][1].end.share(base.end)
+        mask = find_mask(base.end, self._run_plainly().end)
+        report = CrashReport(
+            task=self._call.task.name, seed=self._seed, points=points, runs=self._count
+        )
+        if base.watch.failures:
+            report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
+        report.notes += [*mask.describe(), *_describe_missed(runs, points)]
+        if len(points) > points_max and point is None:
+            report.notes.append(f"{points_max} of {len(points)} points were tried")
+        store = self._sandbox.name_of(str(self._sandbox.store))
+        report.findings = _find(base, runs, mask, store)
+        return report
+
+    def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
+        """Yield the cases. A plain function that never looks whether it should stop is not asked to
+        stop."""
+        count = len(base.watch.points)
+        step = -(-count // points_max) or 1
+        numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]
+        fates = [Fate.KILLED, Fate.LEASE_LOST]
+        if self._call.task.is_async or base.watch.may_stop:
+            fates += [Fate.DRAINED, Fate.CANCELLED]
+        for number in numbers:
+            if number:
+                yield from (Case(fate, number) for fate in fates)
+        if not point:
+            yield Case(Fate.TWICE)
+
+    def _run_plainly(self) -> _Run:
+        run = self._run(None)
+        if run.end.state != State.COMPLETED:
+            told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
+            told += run.recorder.unanswered[:UNANSWERED_MAX]
+            told.append("--copy names a file that it reads, --allow-network a host that it needs")
+            raise UsageError("\n".join(told))
+        return run
+
+    def _run(self, case: Case | None) -> _Run:
+        app, recorder, clock = self._app, Recorder(), TravelClock()
+        watch = CrashWatch(app, case, recorder, clock)
+        self._count += 1
+        before = random.getstate()
+        random.seed(self._seed)
+        try:
+            with self._sandbox.enter(recorder, self._network, app):
+                with app.stores.replace(url_of_file(self._sandbox.store), clock), watch.ends(app):
+                    (job,) = run_in_background(lambda: app.enqueue_many([self._call]))
+                    watch.job_id = job.id
+                    stored, others = self._drain(watch, clock, job.id)
+                end = read_files(self._sandbox.folder, self._sandbox.store)
+        finally:
+            random.setstate(before)
+        if recorder.refused:
+            raise UsageError(recorder.refused[0])
+        end.state = "unfinished" if stored.state not in ENDED else stored.state.value
+        end.error = watch.failures[-1].message or "" if watch.failures else ""
+        end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
+        end.requests = recorder.requests
+        return _Run(end, watch, recorder)
+
+    def _drain(
+        self, watch: CrashWatch, clock: TravelClock, job_id: int
+    ) -> tuple[StoredJob, list[StoredJob]]:
+        """Run what is due, and travel to the job's next attempt, until the job has ended."""
+        app = self._app
+
+        async def work() -> list[StoredJob]:
+            await asyncio.wait_for(drain(app, watch, 1, CrashAttempt), RUN_SECONDS)
+            store = await app.stores.store()
+            return await store.inspector.jobs(JobFilter(limit=JOBS_MAX))
+
+        for rounds_left in reversed(range(ROUNDS_MAX)):
+            try:
+                jobs = run_in_background(work)
+            except TimeoutError:
+                raise UsageError(
+                    f"a run has not ended after {RUN_SECONDS:g} s: {watch.describe()}"
+                ) from None
+            (job,) = [each for each in jobs if each.id == job_id]
+            if job.state in ENDED or not rounds_left:
+                return job, [each for each in jobs if each.id != job_id]
+            clock.ahead += max(0.0, job.run_at - clock.wall()) + 1.0
+        raise AssertionError
+
+
+def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point]) -> list[str]:
+    """Say which cases did not happen, and whether the points were the same in all runs."""
+    notes = []
+    locked = [case.point for case, run in runs if run.watch.locked]
+    if locked:
+        at = ", ".join(str(each) for each in locked)
+        notes.append(f"no lease can be lost at {at}: the task's own transaction locks the store")
+    missed = [case for case, run in runs if not run.watch.happened]
+    if missed:
+        notes.append(f"did not happen: {', '.join(str(case) for case in missed)}")
+    unanswered = sorted({each for _, run in runs for each in run.recorder.unanswered})
+    if unanswered:
+        notes.append(f"the recording has no answer for: {', '.join(unanswered[:UNANSWERED_MAX])}")
+    if any(run.watch.points != points[: len(run.watch.points)] for _, run in runs):
+        notes.append("the points differ between runs: the task does not do the same each time")
+    return notes
+
+
+def _find(
+    base: _Run, runs: Sequence[tuple[Case, _Run]], mask: Mask, store: str
+) -> list[CrashFinding]:
+    """Return what differs; one effect of several cases is one finding."""
+    found: dict[tuple[str, str, str], CrashFinding] = {}
+    saves = any(each.kind == "save" for each in base.recorder.effects)
+    for case, run in runs:
+        for difference in (*compare(base.end, run.end, case.fate, mask), *_misbehaves(case, run)):
+            line, effect = _place(difference, base, run)
+            key = (effect, line, difference.times if difference.kind == "job" else "")
+            finding = found.setdefault(key, CrashFinding(effect, "", line, ""))
+            finding.cases.append(case)
+            finding.remedy = find_remedy(
+                difference,
+                {each.fate for each in finding.cases},
+                saves=saves,
+                in_store=difference.what == store,
+            )
+            told = finding.times.split("; ") if finding.times else []
+            if difference.times not in told and len(told) < TIMES_MAX:
+                finding.times = "; ".join([*told, difference.times])
+    return list(found.values())
+
+
+def _misbehaves(case: Case, run: _Run) -> Iterator[Difference]:
+    if run.watch.went_on:
+        yield Difference("lease", "LostLease", "", "goes on", is_more=True)
+    if case.fate is Fate.KILLED and run.watch.ignores_checkpoint:
+        yield Difference("checkpoint", "checkpoint", "", "never read", is_more=False)
+
+
+def _place(difference: Difference, base: _Run, run: _Run) -> tuple[str, str]:
+    """Return the line of the user's code that has the effect, and how the table names it."""
+    kind, what, part = difference.kind, difference.what, difference.part
+    effect = f"rows of {part} in {what}" if kind == "commit" else what
+    if kind == "job":
+        return run.watch.last_line(), effect
+    if kind == "enqueue":
+        effect = f"jobs of {what.partition('(')[0]}"
+    if kind == "request":
+        lines = run.recorder.request_lines | base.recorder.request_lines
+        return lines.get(what, ""), effect
+    for each in (*base.recorder.effects, *run.recorder.effects):
+        if _is_of(each, difference):
+            return each.lines.get(part, each.line), effect
+    return "", effect
+
+
+def _is_of(effect: Effect, difference: Difference) -> bool:
+    kind, what, part = difference.kind, difference.what, difference.part
+    if kind == "commit":
+        return (
+            effect.kind == kind
+            and effect.what.startswith(f"commit {what}")
+            and part in effect.lines
+        )
+    if kind == "file":
+        return effect.kind == kind and what in effect.what.split(" ")[1:]
+    if kind in {"lease", "checkpoint"}:
+        return effect.kind == "save"
+    if kind == "enqueue":
+        return effect.kind == kind and what.partition("(")[0] in effect.what
+    return effect.what == what

@@ -1,0 +1,304 @@
+"""Run a task in a folder of its own, with copies of its files, and refuse what would leave it.
+
+What Python itself reports (audit events) decides: a file that is opened, renamed or removed, a
+connection, a process. An extension module in C that opens files or sockets by itself is not seen.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import shutil
+import sqlite3
+import sqlite3.dbapi2 as sqlite3_dbapi2
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from contextvars import Context, copy_context
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from unittest import mock
+
+from outlast.client.app import App
+from outlast.errors import UsageError
+from outlast.store.backend import file_of
+from outlast.testing.crashes.databases import REAL_CONNECT, Databases
+from outlast.testing.crashes.files import make_open
+from outlast.testing.crashes.network import Network
+from outlast.testing.crashes.recorder import Recorder, is_ours
+
+T = TypeVar("T")
+OUTSIDE = "outside"  # the folder for copies of files from elsewhere
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+_CHANGES = {  # event -> how many of its first arguments are paths
+    **dict.fromkeys(("os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.chmod"), 1),
+    **dict.fromkeys(("os.rename", "os.link"), 2),
+}
+_DEVICES = {"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"}
+_UNSEEN = {"psycopg", "psycopg2", "MySQLdb", "oracledb"}  # drivers in C
+_STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
+
+
+class Sandbox:
+    """The folder of all runs: ``folder``, made again for each from ``template``."""
+
+    def __init__(self, base: Path, app: App, commands: Sequence[str]) -> None:
+        self.base = base.resolve()
+        self.template, self.folder = self.base / "template", self.base / "run"
+        self.temporary = self.base / "tmp"
+        self._origin = Path.cwd()
+        self._commands = set(commands)
+        file = file_of(app.url)
+        self._store = self._origin / "outlast.db" if file is None else file
+        for each in (self.template, self.temporary):
+            each.mkdir()
+
+    @property
+    def store(self) -> Path:
+        """The file of the store, within the folder of a run."""
+        return self.store_in(self.folder)
+
+    def store_in(self, folder: Path) -> Path:
+        """Return the file of the store within a folder."""
+        return folder / self._part_of(self._store)
+
+    def prepare(self, make: Callable[[], T]) -> T:
+        """Return what a function returns that makes files in the template."""
+        with _working_in(self.template):
+            return make()
+
+    def fill(self, copies: Sequence[str]) -> None:
+        """Put the files into the template that each run finds: the store's, and those named."""
+        self._copy_database(self._store, self.template / self._part_of(self._store))
+        for name in copies:
+            source = self._origin / name
+            target = self.template / self._part_of(source)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, dirs_exist_ok=True)
+            elif source.exists():
+                shutil.copy2(source, target)
+            else:
+                raise UsageError(f"--copy {name}: there is no such file or folder here")
+
+    def _part_of(self, path: Path) -> Path:
+        """Return where a file of the user is, relative to the folder of a run."""
+        if path.is_relative_to(self._origin):
+            return path.relative_to(self._origin)
+        return Path(OUTSIDE, *path.parts[1:])
+
+    def _copy_database(self, source: Path, target: Path) -> None:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.exists() or not source.is_file():
+            return
+        with (
+            closing(REAL_CONNECT(f"{source.as_uri()}?mode=ro", uri=True)) as whole,
+            closing(REAL_CONNECT(target)) as copy,
+        ):
+            whole.backup(copy)
+
+    def place(self, name: str) -> Path:
+        """Return where the copy of a SQLite file is, made at the first use in a run."""
+        path = Path(os.path.realpath(self.folder / name))
+        if path.is_relative_to(self.base):
+            source, target = self._origin / path.relative_to(self.folder), path
+        else:
+            source, target = path, self.folder / self._part_of(path)
+        Context().run(self._copy_database, source, target)  # which is no work of the attempt
+        return target
+
+    def name_of(self, path: str) -> str:
+        """Return how the report calls a path."""
+        real = Path(os.path.realpath(path))
+        return str(real.relative_to(self.folder)) if real.is_relative_to(self.folder) else str(real)
+
+    def lasting_name(self, path: str) -> str:
+        """Return how the report calls a file; "" if it is one of tempfile, or of a device."""
+        name = self.name_of(path)
+        return "" if name in _DEVICES or name.startswith(str(self.temporary)) else name
+
+    @contextmanager
+    def enter(self, recorder: Recorder, network: Network, app: App) -> Iterator[None]:
+        """Within the block, this is the working directory, empty but for copies, and the code of
+        attempts is watched and kept in it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.copytree(self.template, self.folder)
+        databases = Databases(recorder, self.place, self.name_of, self.store)
+        files = make_open(recorder, self.lasting_name)
+        with ExitStack() as stack:
+            for owner, name, new in (
+                (builtins, "open", files),
+                (io, "open", files),
+                (sqlite3, "connect", databases.connect),
+                (sqlite3_dbapi2, "connect", databases.connect),
+                (threading.Thread, "start", _start_in_context(threading.Thread.start)),
+                (ThreadPoolExecutor, "submit", _submit_in_context(ThreadPoolExecutor.submit)),
+                (tempfile, "tempdir", str(self.temporary)),
+            ):
+                stack.enter_context(mock.patch.object(owner, name, new))
+            stack.callback(databases.close)
+            stack.enter_context(mock.patch.dict(os.environ, TMPDIR=str(self.temporary)))
+            for owner in _connectors():
+                stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
+            stack.enter_context(_enqueuing_at_points(app, recorder))
+            stack.enter_context(network.answering(recorder))
+            stack.enter_context(_working_in(self.folder))
+            stack.enter_context(_watching(_Guard(self, recorder, network).see))
+            yield
+
+    def holds(self, path: Any) -> bool:
+        """Whether a path is in the sandbox, or no file that lasts."""
+        if isinstance(path, int) or path is None:
+            return True
+        real = os.path.realpath(os.fsdecode(path))
+        return real.startswith(str(self.base) + os.sep) or real in _DEVICES
+
+    def may_start(self, program: str) -> bool:
+        """Whether ``--allow-command`` names this program."""
+        return bool(self._commands & {program, Path(program).name})
+
+
+class _Guard:
+    """Sees the audit events of one run."""
+
+    def __init__(self, sandbox: Sandbox, recorder: Recorder, network: Network) -> None:
+        self._sandbox = sandbox
+        self._recorder = recorder
+        self._network = network
+
+    def see(self, event: str, args: tuple[Any, ...]) -> None:
+        """Make a point of an event, refuse it, or let it pass."""
+        if event.startswith("socket."):
+            self._network.see(event, args, self._recorder)
+        elif self._recorder.attempt() is None or (event != "import" and is_ours()):
+            return
+        elif event == "open":
+            path, _, flags = args
+            if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
+                self._change("open", (path,))
+        elif event == "import":
+            if args[0] in _UNSEEN:
+                self._recorder.refuse(f"import {args[0]} at the top of the module")
+        elif event in _CHANGES:
+            self._change(event.removeprefix("os."), args[: _CHANGES[event]])
+        elif event in _STARTS:
+            program = os.fsdecode(args[0] or args[1][0]) if args else "a copy of this process"
+            if not self._sandbox.may_start(program.split()[0]):
+                self._recorder.refuse(
+                    f"the task starts {program}, which the sandbox cannot hold:"
+                    f" --allow-command {Path(program.split()[0]).name} runs it in each run"
+                )
+            self._recorder.reach("command", f"start {Path(program).name}")
+
+    def _change(self, verb: str, paths: Sequence[Any]) -> None:
+        for path in paths:
+            if not self._sandbox.holds(path):
+                self._recorder.refuse(
+                    f"the task writes to {os.fsdecode(path)}, which is not in the sandbox: use a"
+                    " path relative to the working directory, or one of tempfile"
+                )
+        names = [self._sandbox.lasting_name(os.fsdecode(path)) for path in paths]
+        if any(names):
+            self._recorder.reach("file", " ".join([verb, *names]))
+
+
+See = Callable[[str, tuple[Any, ...]], None]
+_seen_by: list[See] = []  # at most one; an audit hook cannot be removed
+_hooked = threading.Lock()
+_is_hooked = False
+
+
+@contextmanager
+def _watching(see: See) -> Iterator[None]:
+    global _is_hooked
+    with _hooked:
+        if not _is_hooked:
+            sys.addaudithook(_tell)
+            _is_hooked = True
+    _seen_by.append(see)
+    try:
+        yield
+    finally:
+        _seen_by.remove(see)
+
+
+_TOLD = {"open", "import", *_CHANGES, *_STARTS}
+
+
+def _tell(event: str, args: tuple[Any, ...]) -> None:
+    if _seen_by and (event in _TOLD or event.startswith("socket.")):
+        _seen_by[-1](event, args)
+
+
+@contextmanager
+def _working_in(folder: Path) -> Iterator[None]:
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
+
+
+def _start_in_context(start: Callable[..., None]) -> Callable[..., None]:
+    """Return a ``Thread.start`` whose threads belong to the attempt that starts them."""
+
+    def start_in_context(self: threading.Thread) -> None:
+        self.run = partial(copy_context().run, self.run)  # type: ignore[method-assign]
+        start(self)
+
+    return start_in_context
+
+
+def _submit_in_context(submit: Callable[..., Any]) -> Callable[..., Any]:
+    def submit_in_context(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return submit(self, copy_context().run, fn, *args, **kwargs)
+
+    return submit_in_context
+
+
+def _connectors() -> Iterator[Any]:
+    """Yield what connects to servers by a library in C, which no audit event tells."""
+    for name in sorted(_UNSEEN & {*sys.modules}):
+        module = sys.modules[name]
+        kinds = (
+            module,
+            *(getattr(module, kind, None) for kind in ("Connection", "AsyncConnection")),
+        )
+        yield from (each for each in kinds if hasattr(each, "connect"))
+
+
+def _refusing(recorder: Recorder) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        recorder.refuse("the task connects to a server of a database, which the sandbox refuses")
+
+    return refuse
+
+
+@contextmanager
+def _enqueuing_at_points(app: App, recorder: Recorder) -> Iterator[None]:
+    """Make each call that enqueues jobs a point."""
+    stores = app.stores
+    before = {name: vars(stores).get(name) for name in ("enqueue", "enqueue_many")}
+
+    def at_point(enqueue: Callable[..., Any]) -> Callable[..., Any]:
+        async def reach_and_enqueue(jobs: Sequence[Any], *args: Any) -> Any:
+            tasks = sorted({job.task for job in jobs})
+            recorder.reach("enqueue", f"enqueue {', '.join(tasks)}")
+            return await enqueue(jobs, *args)
+
+        return reach_and_enqueue
+
+    vars(stores).update({name: at_point(getattr(stores, name)) for name in before})
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            vars(stores).pop(name)
+            if value is not None:
+                vars(stores)[name] = value

@@ -1,0 +1,243 @@
+"""Let an attempt meet its fate at a point: killed, robbed of its lease, or asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from outlast.base.clock import Clock
+from outlast.base.sync import loop_is_running
+from outlast.client.app import App
+from outlast.client.attempt import Attempt, StopReason
+from outlast.errors import StoreUnavailable
+from outlast.model.crash import Crash
+from outlast.model.lease import DeathCause
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.store.protocol import ForeignConnection, Store
+from outlast.testing.app_under_test import reclaim_all
+from outlast.testing.crashes.cases import Case, Fate, Point
+from outlast.testing.crashes.recorder import Recorder, owner_of
+from outlast.testing.faults import FaultWatch, Killed, WatchedAttempt
+from outlast.worker.worker import Worker
+
+_FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+_ASKED = {Fate.DRAINED: StopReason.DRAIN, Fate.CANCELLED: StopReason.CANCEL}
+
+
+class CrashWatch(FaultWatch):
+    """The attempts of one run, and the case that one attempt of the job meets.
+
+    Attributes:
+        points: those that its attempts have reached, until one met its fate.
+        happened: whether the fate was met.
+        locked: whether it could not be, since the task's own transaction locked the store.
+        may_stop: whether the task can be asked to stop: a coroutine, or one that looks.
+    """
+
+    def __init__(self, app: App, case: Case | None, recorder: Recorder, clock: Clock) -> None:
+        super().__init__(None, clock)
+        self.recorder = recorder
+        self.job_id = 0
+        self.points: list[Point] = []
+        self.happened = self.locked = self.may_stop = False
+        self._app = app
+        self._case = case
+        self._numbering = threading.Lock()
+
+    @property
+    def lost_lease(self) -> bool:
+        """Whether the worker has lost its lease."""
+        return self._case is not None and self._case.fate is Fate.LEASE_LOST
+
+    @property
+    def failures(self) -> list[Crash]:
+        """The crash reports of attempts that failed by themselves."""
+        return [crash for _, crash in self._failures]
+
+    @property
+    def went_on(self) -> bool:
+        """Whether an attempt wrote again after it had got LostLease."""
+        return self._went_on
+
+    @property
+    def ignores_checkpoint(self) -> bool:
+        """Whether an attempt was killed after a save, and no later one looked at it."""
+        hit = self.hit
+        later = [each for each in self._attempts.values() if hit and each.token > hit.token]
+        saved = hit is not None and hit._saves > 0  # noqa: SLF001
+        return saved and bool(later) and not any(each.looked for each in later)
+
+    def begin(self, worker: Worker, store: Store) -> None:
+        """Watch the attempts of this worker. The one before it has died: its transactions end."""
+        super().begin(worker, store)
+        if self.hit is not None:
+            self.recorder.release()
+
+    @contextmanager
+    def ends(self, app: App) -> Iterator[None]:
+        """Within the block, end the transactions that an attempt leaves open when it fails: its
+        connection may stay open, and would lock the store."""
+
+        def note(attempt: Attempt, outcome: Outcome) -> None:
+            if outcome.kind is not OutcomeKind.COMPLETED:
+                self.recorder.release()
+
+        app._end_fns.append(note)  # noqa: SLF001
+        try:
+            yield
+        finally:
+            app._end_fns.remove(note)  # noqa: SLF001
+
+    def last_line(self) -> str:
+        """Return the line of the user's code where the last attempt failed."""
+        for crash in reversed(self.failures):
+            found = _FRAME.findall(crash.traceback or "")
+            if own := [each for each in found if owner_of(each[0]) == "user"]:
+                path, line = own[-1]
+                return f"{Path(path).name}:{line}"
+        return ""
+
+    def describe(self) -> str:
+        """Say where a run is, for one that does not end."""
+        return f"{self._case or 'without a crash'}, after {len(self.points)} points"
+
+    def reach(self, attempt: CrashAttempt, kind: str, what: str, line: str) -> None:
+        """Come to a point; meet the fate of the case there, if this is its point."""
+        self.check_alive(attempt)
+        with self._numbering:
+            if attempt.job_id != self.job_id or self.happened:
+                return
+            number = len(self.points) + 1
+            self.points.append(Point(number, kind, what, line))
+            if self._case is None or self._case.point != number:
+                return
+            self.happened = True
+        self._meet(attempt, self._case.fate)
+
+    def check_alive(self, attempt: WatchedAttempt) -> None:
+        """Raise Killed in an attempt that was killed: its code does nothing more that lasts."""
+        if attempt is self.hit and not self.lost_lease:
+            raise Killed("the test has killed this attempt's worker")
+
+    def note_end(self, end: Transition) -> None:
+        """Note how an attempt ended; deliver it twice now, if that is the case."""
+        super().note_end(end)
+        attempt = self._attempts.get(end.token)
+        is_twice = self._case is not None and self._case.fate is Fate.TWICE
+        if is_twice and not self.happened and attempt is not None and attempt.job_id == self.job_id:
+            self.happened, self.hit = True, attempt
+
+    def _meet(self, attempt: CrashAttempt, fate: Fate) -> None:
+        if fate in _ASKED:
+            self._ask_to_stop(attempt, fate)
+            return
+        if fate is Fate.LEASE_LOST:
+            if self.recorder.busy():
+                self.locked = True
+                return
+            self._outside(self._rob)
+        self.hit = attempt
+        self._loop.call_soon_threadsafe(self._worker.nudges.exchange.give)
+        self.check_alive(attempt)
+
+    def _ask_to_stop(self, attempt: CrashAttempt, fate: Fate) -> None:
+        if fate is Fate.CANCELLED and not self.recorder.busy():
+            self._outside(lambda store: store.cancel([attempt.job_id]))
+        control, reason = self._worker.pool.control, _ASKED[fate]
+        if loop_is_running():
+            control.stop(attempt.token, reason)
+            return
+        asked = threading.Event()
+
+        def ask() -> None:
+            control.stop(attempt.token, reason)
+            asked.set()
+
+        self._loop.call_soon_threadsafe(ask)
+        asked.wait()
+
+    async def _rob(self, store: Store) -> None:
+        """Take the lease away and give the job back, as a worker does that finds this one gone."""
+        own_id = self._worker.me.worker_id
+        for seen in (await store.observe()).workers:
+            if seen.worker_id == own_id:
+                await store.reap(seen, DeathCause.SILENCE)
+        await reclaim_all(store)
+
+    def _outside(self, verb: Callable[[Store], Awaitable[Any]]) -> None:
+        """Use the store while this thread waits: on the worker's loop or, if that is the loop of
+        this thread, in another one."""
+
+        async def use() -> None:
+            try:
+                await self._app.stores.ask(verb)
+            except StoreUnavailable:  # an open transaction that we cannot see
+                self.locked = True
+
+        if not loop_is_running():
+            asyncio.run_coroutine_threadsafe(use(), self._loop).result()
+            return
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, use()).result()
+
+
+class CrashAttempt(WatchedAttempt):
+    """An attempt whose saves, reports and steps are points.
+
+    Attributes:
+        crash_watch: the watch of its run.
+        recorder: that of its run.
+    """
+
+    def __init__(self, watch: CrashWatch, *args: Any, **kwargs: Any) -> None:
+        super().__init__(watch, *args, **kwargs)
+        self.crash_watch = watch
+        self.recorder = watch.recorder
+
+    @property
+    def cancelled(self) -> bool:
+        """As ``Attempt.cancelled``."""
+        self.crash_watch.may_stop = True
+        return super().cancelled
+
+    @property
+    def stop_reason(self) -> StopReason | None:
+        """As ``Attempt.stop_reason``."""
+        self.crash_watch.may_stop = True
+        return super().stop_reason
+
+    def report(
+        self, fraction: float | None = None, message: str | None = None, *, stage: str | None = None
+    ) -> None:
+        """As ``Attempt.report``."""
+        self.recorder.reach("report", "report")
+        super().report(fraction, message, stage=stage)
+
+    async def save(self, value: Any) -> None:
+        """As ``Attempt.save``."""
+        self.recorder.reach("save", "save")
+        await super().save(value)
+
+    def save_sync(self, value: Any) -> None:
+        """As ``Attempt.save_sync``."""
+        self.recorder.reach("save", "save")
+        super().save_sync(value)
+
+    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+        self.recorder.reach("step", f"begin step {name}")
+        return super()._begin_step(name, function, plain=plain)
+
+    def _encode_step(self, name: str, value: Any, returns: Any) -> tuple[Any, str]:
+        self.recorder.reach("step", f"keep step {name}")
+        return super()._encode_step(name, value, returns)
+
+    async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
+        if verb == "complete_in":
+            self.recorder.reach("complete_in", "complete_in")
+        return await super()._checked(connection, verb)
