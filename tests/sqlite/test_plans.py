@@ -293,7 +293,7 @@ SELECT 't', 'q', 0, 0, '{}', id, id, '[]' FROM outlast_streams"""
 
 async def test_what_people_read_of_limits_is_bounded(cursor: sqlite3.Cursor) -> None:
     spec = LimitSpec(running=1, per=Per.LIMIT_KEY)
-    sqlite_limits.declare_limits(cursor, NOW, [NewLimit("host", spec)])
+    sqlite_limits.declare_limits(cursor, NOW, [NewLimit("host", spec)], [])
     for statement in (KEYS, BLOCKED, BEHIND):
         cursor.execute(statement)
     count = [0]
