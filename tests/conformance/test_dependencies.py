@@ -166,7 +166,6 @@ async def test_a_requeue_upstream_takes_the_cancels_back(store: Store, hands: Ha
     assert await store.cancel([stopped]) == {stopped: Cancelled.CANCELLED}
     await drain(hands, dead=[first])
     assert await states(store, ids) == ["dead"] + ["cancelled"] * 4
-    await enqueued(store, job(key="k", delay=1e6))
     assert await store.requeue([first], from_scratch=False) == {first: Requeued.REQUEUED}
     mine = await claim_one(hands, first)
     assert await states(store, ids) == ["running", "blocked", "blocked", "cancelled", "cancelled"]

@@ -51,10 +51,10 @@ UPDATE outlast_jobs
 SET state = 'queued', position = CASE WHEN run_at <= :now THEN :position + e.key END, run_at = max(run_at, :now)
 FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state = 'blocked'
 -- name: wait_again
--- Not if another job has the key by now.
-UPDATE OR IGNORE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
+-- Not one with a key, as on PostgreSQL: that may be another's by now.
+UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' AND NOT cancel_requested
-  AND (expires_at IS NULL OR expires_at > :now)
+  AND key IS NULL AND (expires_at IS NULL OR expires_at > :now)
 -- name: done
 DELETE FROM outlast_upstream_notices WHERE id <= ?
 -- name: results

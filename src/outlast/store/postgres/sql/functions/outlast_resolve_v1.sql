@@ -20,6 +20,8 @@
 --     blocked job after this commit, and takes the failure back.
 --   * A cancel, an expiry or a requeue of the blocked job: they hold its row. What waits no longer is left alone.
 --   * An upstream job that is no longer there counts as ended, and not as completed.
+--   * A cancelled job that has a key does not wait again: its key may be another's by now, and the unique index would make
+--     this wait for a transaction that has stored such a job and not committed.
 CREATE FUNCTION outlast_resolve_v1(p_most integer, OUT ids bigint[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$
@@ -27,7 +29,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_notices tid[]; v_looks bigint[]; v_new bigint[]; v_free bigint[]; v_pairs record; v_jobs bigint[]; v_held bigint[];
-    v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[]; v_stay bigint[] := '{}'; v_id bigint;
+    v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[]; v_stay bigint[] := '{}';
     v_noted boolean := false;
 BEGIN
     more := false;
@@ -105,14 +107,9 @@ BEGIN
         SELECT array_agg(o.id) FILTER (WHERE o.position IS NOT NULL) INTO ids FROM opened o;
     END IF;
     IF v_again <> '{}' THEN
-        FOREACH v_id IN ARRAY v_again LOOP
-            BEGIN
-                UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
-                WHERE j.id = v_id AND j.state = 'cancelled' AND NOT j.cancel_requested
-                  AND (j.expires_at IS NULL OR j.expires_at > v_now);
-            EXCEPTION WHEN unique_violation THEN NULL;  -- another job has its key now
-            END;
-        END LOOP;
+        UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
+        WHERE j.id = ANY (v_again) AND j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+          AND (j.expires_at IS NULL OR j.expires_at > v_now);
     END IF;
 
     -- all are looked at again where there may be more, and those of which a job is held by another session
