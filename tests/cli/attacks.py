@@ -66,8 +66,8 @@ OF_A_LIMIT = frozenset(f"limits {verb}" for verb in ("show", "set", "hold", "res
 NOT_ABOUT_JOBS = (
     OF_A_SCHEDULE
     | OF_AN_ACTION
-    | OF_A_LIMIT
-    | {"schedules", "schedules list", "resume", "actions", "limits"}
+    | (OF_A_LIMIT - {"limits show"})
+    | {"schedules", "schedules list", "resume", "actions"}
     | {"weight", "weight show", "weight set", "weight reset"}
 )
 NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task", "crash-test"})

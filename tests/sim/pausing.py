@@ -146,7 +146,7 @@ TWINS: Twins = {
     "acknowledged before it is done": (_hasty, 1),
     "what lies in a blocked runner is not recalled": (
         lambda: [mock.patch.object(RunnersControl, "recall", return_value=True)],
-        44,
+        5,
     ),
 }
 

@@ -36,7 +36,7 @@ async def count_limits(rows: Rows, most: int, name: str | None = None) -> list[L
     found += [{"name": each, "running": 0} for each in unknown if name in {None, each}]
     limits = []
     for row in found:
-        its_name = row["name"]
+        its_name = str(row["name"])
         marks = {
             "permits": row.get("permits", 0) >= PERMITS_SHOWN,
             "used": is_cut,
@@ -44,8 +44,8 @@ async def count_limits(rows: Rows, most: int, name: str | None = None) -> list[L
         }
         values = {
             "held_until": max(row.get("held_until") or 0.0, held.get(its_name) or 0.0) or None,
-            "used": running[its_name],
-            "waiting": waiting[its_name],
+            "used": running.get(its_name, 0),
+            "waiting": waiting.get(its_name, 0),
             "at_least": [each for each, more in marks.items() if more],
         }
         limits.append(limit_of(row, **values))

@@ -77,8 +77,10 @@ def settings_limits() -> dict[str, Limit]:
     """Declare the limits in OUTLAST["LIMITS"], name -> the options of ``app.limit``; return them.
     ImproperlyConfigured for one that cannot work."""
     chosen = getattr(settings, SETTING, {})
-    if not isinstance(chosen, Mapping) or (unknown := sorted(map(str, chosen.keys() - {LIMITS}))):
-        told = ", ".join(unknown) if isinstance(chosen, Mapping) else type(chosen).__name__
+    is_dict = isinstance(chosen, Mapping)
+    unknown = sorted(map(str, chosen.keys() - {LIMITS})) if is_dict else []
+    if not is_dict or unknown:
+        told = ", ".join(unknown) if is_dict else type(chosen).__name__
         raise ImproperlyConfigured(f"{SETTING} has {told}: it is a dict that takes {LIMITS}")
     given = chosen.get(LIMITS, {})
     if not isinstance(given, Mapping):
