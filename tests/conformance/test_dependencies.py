@@ -109,6 +109,16 @@ async def test_a_fan_of_any_size_opens_once_after_the_last_end(store: Store, han
     assert sorted(await drain(hands)) == sorted(wide)
 
 
+async def test_a_death_that_many_wait_for_is_done_with_once(store: Store, hands: Hands) -> None:
+    """More than a round takes: those that have failed must not fill all later rounds."""
+    first, *others = await enqueued(store, job(policy=DIES), *[after(-1)] * 1_200)
+    assert await drain(hands, dead=[first]) == [first]
+    while (reply := await hands.exchange(limit=1)).next_due == 0.0:
+        assert reply.claimed == []
+    assert reply.next_due is None
+    assert await states(store, [others[0], others[-1]]) == ["cancelled", "cancelled"]
+
+
 async def test_jobs_wait_for_those_that_are_there_already(store: Store, hands: Hands) -> None:
     dead, done, runs, waits = await enqueued(store, job(policy=DIES), job(), job(), job())
     got = {each.job_id: each for each in await hands.claim(3)}

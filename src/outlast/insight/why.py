@@ -155,7 +155,7 @@ def _failed_upstream(about: JobDetails) -> Explanation:
         )
     had = f"{said} {_WANTED[failed.wants]}: {_name(about, failed)}."
     moves = [*_requeue(about), "It does not wait again then."]
-    if failed.state is State.DEAD:
+    if failed.state is State.DEAD and about.may_tell_others:
         again = f"`outlast requeue {failed.job_id}` runs that one again, and lets this one wait."
         moves.insert(0, again)
     return Explanation(position="upstream", sentences=[had], moves=moves)

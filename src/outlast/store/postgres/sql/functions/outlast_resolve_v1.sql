@@ -48,15 +48,18 @@ BEGIN
                         WHERE j.id <> ALL (v_free));
     END IF;
 
-    -- the jobs that wait for these
+    -- the jobs that wait for these, without those for which nothing changes: else they would fill each round
     SELECT coalesce(array_agg(d.upstream_id), '{}') AS upstreams, coalesce(array_agg(d.job_id), '{}') AS jobs,
            coalesce(array_agg(d.place), '{}') AS places
     INTO v_pairs
     FROM (SELECT d.upstream_id, d.job_id, d.place
           FROM unnest(v_looks) AS u (id)
+          LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
           CROSS JOIN LATERAL (
               SELECT d.upstream_id, d.job_id, d.place FROM outlast_dependencies d
-              WHERE d.upstream_id = u.id AND d.state = ANY ('{0,1,3}')
+              WHERE d.upstream_id = u.id
+                AND d.state = ANY (CASE WHEN j.id IS NULL OR j.ended_at IS NOT NULL THEN '{0,1}'::smallint[]
+                                        ELSE '{0,3}'::smallint[] END)
               ORDER BY d.upstream_id, d.state LIMIT p_most) d
           WHERE u.id <> ALL (v_stay)
           LIMIT p_most) d;
