@@ -26,6 +26,8 @@ from typing import Any, Literal, Self
 
 import psutil
 
+from harness.polling import REFUSING
+
 StopMode = Literal["smart", "fast", "immediate"]
 
 _STOP_SIGNALS = {
@@ -119,7 +121,8 @@ class PostgresServer(Disposable):
 
     `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
     that running server, until `promote()`. With `prefix`, a command that runs another one, as that
-    user, it runs on another host, whose address is `host`.
+    user, it runs on another host, whose address is `host`. With `refuses` (default: the variable
+    `OUTLAST_TEST_POLLING_ONLY`) databases refuse advisory locks, NOTIFY and unlogged tables.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -128,6 +131,7 @@ class PostgresServer(Disposable):
     standby_of: PostgresServer | None = None
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
+    refuses: bool = bool(os.environ.get("OUTLAST_TEST_POLLING_ONLY"))
 
     def __post_init__(self) -> None:
         # A short path: the socket's name contains it, and is limited to about 100 bytes.
@@ -172,11 +176,18 @@ class PostgresServer(Disposable):
             port = self.port or free_port()
             self._process = self._spawn(port)
             if self._answers(port):
-                self.port = port
+                is_new, self.port = not self.port, port
+                if is_new and self.standby_of is None:
+                    self.refuse("postgres")
                 return
             self.kill()
             if attempt == attempts:
                 raise RuntimeError(f"PostgreSQL did not start:\n{self.log_tail()}")
+
+    def refuse(self, database: str) -> None:
+        """Let a new database refuse what this server is to refuse."""
+        if self.refuses:
+            self.sql(REFUSING, database)
 
     def wait_for_answers(self) -> None:
         """Return when the server takes sessions again, as after the crash of a backend."""
@@ -248,6 +259,8 @@ class PostgresServer(Disposable):
 
     def create_database(self, name: str, template: str = "template0") -> str:
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+        if template == "template0":
+            self.refuse(name)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
@@ -95,6 +97,8 @@ async def test_a_dump_of_a_restored_dump_is_restored(tmp_path: Path) -> None:
         await run(server.bin / "psql", *quiet, f"--file={path}", server.url())
 
     with PostgresServer() as first:
+        if first.refuses:
+            pytest.skip("the dump holds what refuses")
         await prepared(first.url())
         one = await dump(first, "one")
     with PostgresServer() as second:

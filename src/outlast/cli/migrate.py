@@ -23,6 +23,9 @@ def migrate(
     after_restore: Annotated[
         bool, flag("--after-restore", "Also raise the tokens, as after a restored backup.")
     ] = False,
+    polling_only: Annotated[
+        bool, flag("--polling-only", "Do without LISTEN, advisory locks and unlogged tables.")
+    ] = False,
     grant: Annotated[
         str | None, option("--grant", "ROLE", "Also grant this PostgreSQL role what it needs.")
     ] = None,
@@ -39,6 +42,10 @@ def migrate(
     any worker starts: attempts that began after the backup may still run somewhere, and no token
     may be issued twice. After any other restore tokens jump by themselves.
 
+    A PostgreSQL server that refuses LISTEN, advisory locks or unlogged tables when the store is
+    made gets one that is polling only, and slower to notice things; for a server that refuses them
+    later, --polling-only changes the store, for good.
+
     Run it as the owner of the tables, and workers as a role with only the privileges that they
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
     to enqueue jobs and to read them and their results; with --only produce, to call the SQL
@@ -48,16 +55,25 @@ def migrate(
         outlast migrate --url postgresql://app@db/shop
         outlast migrate --check
         outlast migrate --after-restore
+        outlast migrate --url postgresql://owner@db/shop --polling-only
         outlast migrate --url postgresql://owner@db/shop --grant shop_worker
         outlast migrate --url postgresql://owner@db/shop --grant shop_web --only enqueue
     """
-    if check and (after_restore or grant is not None):
-        other = "--after-restore" if after_restore else "--grant"
+    if check and (after_restore or polling_only or grant is not None):
+        other = "--after-restore" if after_restore else "--grant" if grant else "--polling-only"
         raise UsageError(f"--check changes nothing, {other} does: choose one")
     if only is not Purpose.WORKER and grant is None:
         raise UsageError("--only says what the role of --grant is for: name that, too")
     address = resolve_url(url)
-    run_loop(lambda: _check(address) if check else _migrate(address, grant, only, after_restore))
+    if polling_only and file_of(address) is not None:
+        raise UsageError("--polling-only is for PostgreSQL")
+    run_loop(
+        lambda: (
+            _check(address)
+            if check
+            else _migrate(address, grant, only, after_restore, polling_only)
+        )
+    )
 
 
 async def _check(url: str) -> None:
@@ -74,16 +90,20 @@ async def _check(url: str) -> None:
     print(f"{describe_place(url)} is up to date ({count_of(len(steps), 'step')})")
 
 
-async def _migrate(url: str, role: str | None, purpose: Purpose, after_restore: bool) -> None:
+async def _migrate(
+    url: str, role: str | None, purpose: Purpose, after_restore: bool, polling_only: bool
+) -> None:
     made = not exists(url)
     if made and after_restore:
         raise NotSoError(f"there is no database file {describe_place(url)}: restore it first")
-    store = open_store(url)
+    store = open_store(url, polling_only=polling_only)
     try:
         applied = await store.migrate()
         origin = " (a new file)" if made and file_of(url) else ""
         did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
         print(f"{describe_place(url)}{origin}{did}")
+        if polling_only:
+            print("the store is polling only")
         if after_restore:
             raised = await raise_tokens(store, SYSTEM.wall())
             print(

@@ -59,6 +59,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
+_REFUSALS = ("0A", "42", "P0")  # not supported; no such function, or no right to it; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
 _ROW_SECURITY = (
@@ -81,6 +82,16 @@ def translate(error: BaseException) -> Exception | None:
 def has_no_place(error: BaseException) -> bool:
     """Whether the server has refused a session because its limit of sessions is reached."""
     return isinstance(error.__cause__, asyncpg.TooManyConnectionsError)
+
+
+def is_refusal(error: BaseException) -> bool:
+    """Whether the server lacks what a statement asks for, or does not let this role have it."""
+    return (getattr(error, "sqlstate", None) or "")[:2] in _REFUSALS
+
+
+def is_made_already(error: BaseException) -> bool:
+    """Whether another transaction has made the table meanwhile."""
+    return isinstance(error, (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError))
 
 
 def is_of_driver(error: BaseException) -> bool:

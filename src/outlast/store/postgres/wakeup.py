@@ -27,12 +27,16 @@ from outlast.store.backend import StoreOptions
 from outlast.store.postgres.connection import connect
 from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
 from outlast.store.statements import statements
-from outlast.store.wakeup import Backoff, Listening
+from outlast.store.wakeup import POLLING_ONLY, Backoff, Listening
 
 _SQL = statements("postgres", "wakeup")
 
 CHECK_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0  # for an answer
+
+
+class PollingOnly(Exception):
+    """No session may listen, and none notifies: there is nothing to try again."""
 
 
 class Session:
@@ -82,6 +86,9 @@ class PostgresWakeup(Listening):
             trouble: Exception = ConnectionError("the connection was lost")
             try:
                 await self._listen()
+            except PollingOnly:
+                self.health.note_trouble(POLLING_ONLY)
+                return
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.note_trouble(trouble)
@@ -96,6 +103,8 @@ class PostgresWakeup(Listening):
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
             channel = await self._ask(session, _SQL["channel"])
+            if channel is None:
+                raise PollingOnly
             echo_channel = f"outlast_echo_{connection.get_server_pid()}"
             await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)

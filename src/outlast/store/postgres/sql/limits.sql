@@ -31,7 +31,7 @@ WHERE name = (SELECT name FROM outlast_limits WHERE name = $1 FOR NO KEY UPDATE 
 -- name: lock
 -- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
 -- reads what the first has committed.
-SELECT pg_advisory_xact_lock(outlast_limit_lock_v1($1))
+SELECT outlast_lock_v1(outlast_limit_lock_v1($1))
 
 -- name: set
 SELECT outlast_set_limit_v1($1, p_own => $2, p_running => $3, p_spacing => $4, p_burst => $5, p_per => $6)

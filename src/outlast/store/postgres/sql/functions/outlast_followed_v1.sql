@@ -24,7 +24,7 @@ DECLARE
             SELECT FROM unnest(p_wakes) AS h (place)
             WHERE h.place < p_floor AND (h.place = ANY (p_places)) IS NOT TRUE)));
 BEGIN
-    PERFORM pg_notify(outlast_channel_v1(), 'taken:'
+    PERFORM outlast_tell_v1('taken:'
         || array_to_string(ARRAY(SELECT unnest(p_wakes) INTERSECT SELECT unnest(p_places)), ',') || ':'
         || CASE WHEN v_at_end THEN
                p_kind || ':' || array_to_string(p_wakes, ',') || ':' || p_drawn ELSE '::' END);

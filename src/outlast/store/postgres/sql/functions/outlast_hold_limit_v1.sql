@@ -15,7 +15,7 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM outlast_limits l WHERE l.name = p_name) THEN RETURN false; END IF;
     IF p_id IS NULL THEN
-        PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(p_name));
+        PERFORM outlast_lock_v1(outlast_limit_lock_v1(p_name));
         UPDATE outlast_limits l SET held_until = CASE WHEN p_seconds > 0 THEN v_now + least(p_seconds, 1e9) END
         WHERE l.name = p_name;
         INSERT INTO outlast_notices (permit)
@@ -23,7 +23,7 @@ BEGIN
         WHERE p.name = p_name AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id);
     ELSE
         IF NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = p_id) THEN
-            PERFORM pg_advisory_xact_lock(p_id);
+            PERFORM outlast_lock_v1(p_id);
             INSERT INTO outlast_permits (id, name, key, touched_at) VALUES (p_id, p_name, p_key, v_now)
             ON CONFLICT (id) DO NOTHING;
         END IF;

@@ -22,7 +22,7 @@ BEGIN
     IF v_ids IS NULL THEN RETURN '{}'; END IF;
     v_mine := ARRAY(
         SELECT u.permit FROM unnest(v_ids, v_names) AS u (permit, name)
-        WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)) AND pg_try_advisory_xact_lock(u.permit));
+        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(u.permit));
     INSERT INTO outlast_permits (id, name, key, touched_at)
     SELECT u.permit, u.name, u.key, p_now FROM unnest(v_ids, v_names, v_keys) AS u (permit, name, key)
     WHERE u.permit = ANY (v_mine)

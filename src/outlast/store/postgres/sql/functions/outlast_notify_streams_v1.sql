@@ -5,7 +5,7 @@ CREATE FUNCTION outlast_notify_streams_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    PERFORM outlast_tell_v1('jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT s.queue, min(j.position) AS first, count(*)
           FROM unnest(p_ids) AS u (id)
           JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)

@@ -19,7 +19,7 @@ DECLARE
 BEGIN
     BEGIN
         IF p_wait IS NOT NULL THEN PERFORM set_config('lock_timeout', (p_wait * 1000)::integer::text, true); END IF;
-        PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(p_name));
+        PERFORM outlast_lock_v1(outlast_limit_lock_v1(p_name));
     EXCEPTION WHEN lock_not_available THEN
         RETURN false;
     END;
