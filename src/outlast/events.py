@@ -45,6 +45,10 @@ CATALOGUE: dict[str, Event] = {
         ("worker_id", "pauses"),
     ),
     "worker_stopped": Event("A worker has ended.", ("worker", "worker_id")),
+    "worker_sleeps": Event(
+        "A worker that is not needed leaves, and is back after this time.",
+        ("worker_id", "seconds"),
+    ),
     "worker_reaped": Event(
         "A worker was found gone, and its row marked lost.",
         ("worker", "worker_id", "cause", "age"),

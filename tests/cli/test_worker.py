@@ -43,10 +43,10 @@ class Running:
                 stderr=log if stderr is None else stderr,
             )
 
-    def until(self, text: str) -> str:
-        """Return the log once it holds ``text``."""
+    def until(self, text: str, times: int = 1) -> str:
+        """Return the log once it holds ``text``, ``times`` times."""
         end = time.monotonic() + SECONDS
-        while text not in (log := self.log.read_text()):
+        while (log := self.log.read_text()).count(text) < times:
             assert self.process.poll() is None, log
             assert time.monotonic() < end, log
             time.sleep(0.05)

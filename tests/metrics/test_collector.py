@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from outlast.insight.availability import ASLEEP
 from outlast.metrics.collector import LIMITS_MAX, Names
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.limits import LimitRow
@@ -69,11 +70,13 @@ def test_workers_are_shown_by_what_is_known_of_them() -> None:
         worker(5, failing="exchange: broken"),
         worker(6, status=WorkerStatus.LOST),
         worker(7, status=WorkerStatus.STOPPED),
+        worker(8, status=WorkerStatus.STOPPED, cause=ASLEEP, lease_expires_at=NOW + 1),
+        worker(9, status=WorkerStatus.STOPPED, cause=ASLEEP, lease_expires_at=NOW - 1),
     ]
     page = page_of(replaced(workers=workers))
-    for status in ("active", "draining", "silent", "dead", "failing"):
+    for status in ("active", "draining", "silent", "dead", "failing", "asleep"):
         assert value(page, "outlast_workers", status=status) == 1
-    assert len(samples(page)["outlast_workers"]) == 5
+    assert len(samples(page)["outlast_workers"]) == 6
 
 
 def test_a_store_without_workers_says_zero() -> None:

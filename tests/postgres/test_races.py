@@ -77,7 +77,7 @@ async def test_an_exchange_that_waits_for_the_end_of_its_epoch_claims_nothing(
     arguments = {
         "reconnect": (WORKERS["reconnect"], hands.me.worker_id, None),
         "reap": (WORKERS["reap"], hands.me.worker_id, 0, "silence", None),
-        "stop": (WORKERS["set_status"], hands.me.worker_id, "stopped", None),
+        "stop": (WORKERS["set_status"], hands.me.worker_id, "stopped", None, None),
     }[verb]
     async with session.transaction():
         assert await session.fetch(*arguments)

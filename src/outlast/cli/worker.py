@@ -23,7 +23,7 @@ from outlast.cli.options import AppUrl, flag, naming_flags, option, span
 from outlast.cli.ready import collect_facts, introduce_once_ready
 from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit
-from outlast.store.backend import open_store, resolve_url
+from outlast.store.backend import file_of, open_store, resolve_url
 
 if TYPE_CHECKING:
     from outlast.worker.runners.output import OnLine
@@ -174,6 +174,12 @@ def worker(
         int | None,
         option("--max-jobs", "N", "With --until-empty: run at most N attempts, then exit."),
     ] = None,
+    idle_after: Annotated[
+        float | None,
+        span(
+            "--idle-after", "Sleep while it is not needed, for this time at most. PostgreSQL only."
+        ),
+    ] = None,
     logs: Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")] = False,
     log_format: Annotated[
         LogFormat,
@@ -202,6 +208,11 @@ def worker(
     With --until-empty it exits, code 0, once it runs nothing and the store has nothing for it.
     What is due later (a retry in its back-off, a delayed job) or paused is left.
 
+    With --idle-after 5m a worker that is alone, in a store without schedules, leaves once there has
+    been nothing to claim for 5 minutes: its runners end, and it closes its connections, so that a
+    serverless database can be suspended. It is back after 5 minutes, and sleeps again if there is
+    nothing. So a job starts within 5 minutes of when it is due.
+
     The function of --setup is the only code of yours that the worker itself runs. Keep its module
     small, and apart from the application.
 
@@ -215,6 +226,7 @@ def worker(
         outlast worker shop.jobs:app --log-format json --probe-port 8081
         outlast worker shop.jobs:app --reload
         outlast worker shop.jobs:app --until-empty --max-jobs 100
+        outlast worker shop.jobs:app --idle-after 5m
         outlast worker --shell
     """
     if sys.platform == "win32":
@@ -226,6 +238,10 @@ def worker(
         prepare_reload(app)
     if max_jobs is not None and not (until_empty and max_jobs > 0):
         raise UsageError("--max-jobs N, a whole number above 0, goes with --until-empty")
+    if until_empty and idle_after is not None:
+        raise UsageError(
+            "with --until-empty a worker leaves for good, with --idle-after for a while"
+        )
     settings = settings_of(
         queues=None if queues is None else _names("--queues", queues),
         tags=None if tags is None else _names("--tags", tags),
@@ -262,6 +278,8 @@ def worker(
         if setup is not None:
             run_setup(setup)
         address = resolve_url(found.url if url is None else url)
+        if idle_after is not None:
+            _check_idle_after(idle_after, settings, address)
         messenger = wakeup or found.wakeup
         if messenger is not None:
             importlib.import_module("outlast.wakeup").check_messenger(messenger, address)
@@ -280,7 +298,15 @@ def worker(
             logs=logs,
             until_empty=until_empty,
             max_jobs=max_jobs,
+            idle_after=idle_after,
         )
+
+
+def _check_idle_after(seconds: float, settings: WorkerSettings, url: str) -> None:
+    if file_of(url) is not None:
+        raise UsageError("--idle-after is for PostgreSQL: a file needs no rest")
+    if seconds < settings.lease:  # in which the jobs of a lost worker are found
+        raise UsageError(f"--idle-after is at least the lease, {settings.lease:g}s")
 
 
 def prepare_reload(app: str | None) -> None:
@@ -351,6 +377,7 @@ def _run(
     logs: bool,
     until_empty: bool,
     max_jobs: int | None,
+    idle_after: float | None,
 ) -> None:
     from outlast.worker.assemble import run_worker
 
@@ -369,6 +396,7 @@ def _run(
             logs=logs,
             until_empty=until_empty,
             max_jobs=max_jobs,
+            idle_after=idle_after,
             known_queues=found.queues,
         ),
         loop_factory,

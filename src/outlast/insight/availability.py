@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from outlast.model.job import State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
+ASLEEP = "asleep"  # the cause of a row whose worker is to be back (``--idle-after``)
+
 
 def holds(one: WorkerRow) -> bool:
     """Whether the worker's row marks it as alive."""
@@ -21,6 +23,12 @@ def holds(one: WorkerRow) -> bool:
 def dead(one: WorkerRow) -> bool:
     """Whether the worker is proven dead, though no live worker has marked its row yet."""
     return holds(one) and one.lock_free
+
+
+def sleeps(one: WorkerRow, now: float) -> bool:
+    """Whether the worker has left for a while, and is to be back by now or later."""
+    is_asleep = one.status is WorkerStatus.STOPPED and one.cause == ASLEEP
+    return is_asleep and now <= one.lease_expires_at
 
 
 def unheard(one: WorkerRow, now: float) -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.base.text import line
+from outlast.base.text import line, span
 from outlast.insight.availability import (
     dead,
     hindrance,
@@ -15,6 +15,7 @@ from outlast.insight.availability import (
     knows,
     list_alive,
     serves,
+    sleeps,
     takes_nothing,
 )
 from outlast.insight.explanation import Explanation, JobDetails
@@ -40,6 +41,9 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             if row.task == SHELL_TASK:
                 wanted = "with --shell, since it is a command"
             said = f"No worker is alive{_describe_gone(about.workers)}."
+            if asleep := [one for one in about.workers if sleeps(one, about.now)]:
+                wait = span(asleep[-1].lease_expires_at - about.now)
+                said = f"No worker is awake: {join_names(asleep[-1:])} is to be back within {wait}."
             move, alike = f"Start a worker {wanted}.", place.due
         case "unservable" if row.task == SHELL_TASK:
             said = (

@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.utils import floatToGoString
 
 from outlast.base.text import line
-from outlast.insight.availability import health
+from outlast.insight.availability import health, sleeps
 from outlast.insight.stats import stats_document
 from outlast.metrics.look import Look
 from outlast.model.lease import DeathCause
@@ -37,7 +37,7 @@ NAME_MAX = 200  # characters of a name
 
 
 """State in a label -> the name of the count in the statistics."""
-STATUSES = ("active", "draining", "failing", "silent", "dead")
+STATUSES = ("active", "draining", "failing", "silent", "dead", "asleep")
 VERBS = ("end", "checkpoint")
 Labels = tuple[str, ...]
 
@@ -122,6 +122,7 @@ class LookCollector:
             standing = health(one, now)
             if standing != "gone":
                 statuses[one.status.value if standing == "well" else standing,] += 1
+        statuses["asleep",] = len({one.name for one in self._look.workers if sleeps(one, now)})
         words = "Workers that their rows say are there, by what is known of them."
         yield _gauge("outlast_workers", words, ("status",), statuses)
         lost = {(kind,): row["lost"] for kind, row in self._stats["wakeups"].items()}

@@ -140,8 +140,11 @@ class Store(Protocol):
         None: the lease is lost."""
         ...
 
-    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
-        """Move to draining or stopped. False: the lease is lost."""
+    async def set_status(
+        self, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
+    ) -> bool:
+        """Move to draining or stopped. False: the lease is lost. ``asleep``: for people, the
+        seconds within which the stopped worker is to be back."""
         ...
 
     async def announce(

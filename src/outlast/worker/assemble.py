@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
+import msgspec
+
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import WorkerSettings
 from outlast.base.credentials import make_hider
-from outlast.errors import ConfigError, OutlastError, StoreError, text_of
+from outlast.errors import ConfigError, OutlastError, StoreError, StoreUnavailable, text_of
 from outlast.events import emit
 from outlast.insight.schedules import call_of
 from outlast.runner.garbage import keep_what_is_loaded
@@ -33,6 +35,7 @@ from outlast.wakeup import open_messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
+from outlast.worker.maintenance.sleeper import Sleeper
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
@@ -49,6 +52,7 @@ PRESENCE_SECONDS_MIN = 1.0
 IDLE_SECONDS = 10.0  # before an unused connection is closed, except the exchange's
 PLACEHOLDER_FD = -1  # filled in at each spawn
 SCHEDULES_LOOKED_AT = 500
+RETRY_SECONDS = 5.0  # after a look at a database that does not answer
 ROWS_LOOKED_AT = 1_000  # when checking whether a queue has jobs
 
 
@@ -218,6 +222,7 @@ async def run_worker(
     logs: bool = False,
     until_empty: bool = False,
     max_jobs: int | None = None,
+    idle_after: float | None = None,
     known_queues: Collection[str] = (),
     clock: Clock = SYSTEM,
 ) -> None:
@@ -228,63 +233,86 @@ async def run_worker(
     code of the application, at whose change the runners are replaced. ``logs``: keep the output of
     every attempt in the store, not only if its task asks for that. ``until_empty``: stop once there
     is nothing left to claim; ``max_jobs``: or once this number of attempts was claimed.
+    ``idle_after``: sleep, without runners and connections, while it is not needed (``Sleeper``).
     ``known_queues``: the queues of the application's tasks; the worker warns of other queues
     without a job. Raises ApplicationError when the application cannot be imported, and the store's
     errors when it cannot be opened.
     """
-    async with contextlib.AsyncExitStack() as stack:
-        vitals = await stack.enter_async_context(open_probes(settings, clock))
-        parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
-        tether = _start_tether(parts, stack, notify=wakeup is None)
-        lock_fd = None if parts.lock is None else parts.lock.runners_fd
-        configured = RunnerSettings(
-            app=app,
-            stacks=PLACEHOLDER_FD,
-            concurrency=settings.concurrency,
-            store_id=await parts.store.store_id(),
-            url=parts.url,
-            lock=lock_fd,
-            shell=settings.shell,
-            wakeup=wakeup,
-            redact=settings.redact,
-        )
+    signals = _Signals()
+    settings = msgspec.structs.replace(settings, name=settings.name or unique_name())
 
-        def make_pool(worker: Worker) -> RunnerPool:
-            if logs:
-                worker.checkpoints.logs.keep_all()
-            pass_on: OnOutput
-            if on_line is None:
-                pass_on = stack.enter_context(contextlib.closing(Output())).write
-            else:
-                pass_on = Lines(on_line, worker.in_flight.job_of).write
-            keep = worker.checkpoints.logs.add
-
-            def take_output(pid: int, data: bytes, token: int | None) -> None:
-                pass_on(pid, data, token)
-                if token is not None:
-                    keep(token, data)
-
-            make = functools.partial(
-                RunnerProcess,
-                configured,
-                clock=clock,
-                output=take_output,
-                shared_fds=() if lock_fd is None else (lock_fd,),
+    async def live(*, was_asleep: bool = False) -> float | None:
+        sleeper = None
+        async with contextlib.AsyncExitStack() as stack:
+            parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
+            tether = _start_tether(parts, stack, notify=wakeup is None)
+            if idle_after is not None:
+                sleeper = Sleeper(parts.store, idle_after, at_once=was_asleep, clock=clock)
+            lock_fd = None if parts.lock is None else parts.lock.runners_fd
+            configured = RunnerSettings(
+                app=app,
+                stacks=PLACEHOLDER_FD,
+                concurrency=settings.concurrency,
+                store_id=await parts.store.store_id(),
+                url=parts.url,
+                lock=lock_fd,
+                shell=settings.shell,
+                wakeup=wakeup,
+                redact=settings.redact,
             )
-            return make_runner_pool(worker, make, settings, tether, clock)
 
-        def make_duties(pool: Pool) -> list[Duty]:
-            pid1 = [Pid1(tether.children)] if os.getpid() == 1 else []
-            return [*pid1, *_duties_of_reload(pool, reload, stack)]
+            def make_pool(worker: Worker) -> RunnerPool:
+                if logs:
+                    worker.checkpoints.logs.keep_all()
+                pass_on: OnOutput
+                if on_line is None:
+                    pass_on = stack.enter_context(contextlib.closing(Output())).write
+                else:
+                    pass_on = Lines(on_line, worker.in_flight.job_of).write
+                keep = worker.checkpoints.logs.add
 
-        await tell_unknown_queues(parts.store, settings.queues, known_queues)
-        worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
-        if until_empty or max_jobs is not None:
-            worker.stop_when_empty(max_jobs)
-        vitals.attach(worker, tether.is_lost)
-        _obey_signals(worker)
-        keep_what_is_loaded()
-        await worker.run()
+                def take_output(pid: int, data: bytes, token: int | None) -> None:
+                    pass_on(pid, data, token)
+                    if token is not None:
+                        keep(token, data)
+
+                make = functools.partial(
+                    RunnerProcess,
+                    configured,
+                    clock=clock,
+                    output=take_output,
+                    shared_fds=() if lock_fd is None else (lock_fd,),
+                )
+                return make_runner_pool(worker, make, settings, tether, clock)
+
+            def make_duties(pool: Pool) -> list[Duty]:
+                pid1 = [Pid1(tether.children)] if os.getpid() == 1 else []
+                resting = [] if sleeper is None else [sleeper]
+                return [*pid1, *resting, *_duties_of_reload(pool, reload, stack)]
+
+            await tell_unknown_queues(parts.store, settings.queues, known_queues)
+            worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
+            if until_empty or max_jobs is not None:
+                worker.stop_when_empty(max_jobs)
+            if sleeper is not None:
+                sleeper.attach(worker)
+            vitals.attach(worker, tether.is_lost)
+            signals.attach(worker)
+            keep_what_is_loaded()
+            await worker.run()
+        return None if sleeper is None else sleeper.rest
+
+    async with open_probes(settings, clock) as vitals:
+        rest = await live()
+        while rest is not None and not signals.asked.is_set():
+            vitals.rest()
+            await signals.wait(rest)
+            if not signals.asked.is_set():
+                try:
+                    rest = await live(was_asleep=True)
+                except StoreUnavailable as error:  # it may have to wake first
+                    emit("store_unavailable", duty="sleeper", error=text_of(error), count=1)
+                    rest = RETRY_SECONDS
 
 
 def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notify: bool) -> Tether:
@@ -339,14 +367,41 @@ def make_runner_pool(
     )
 
 
-def _obey_signals(worker: Worker) -> None:
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent ignores it, no death is reported
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, worker.request_stop)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
-        # a closing terminal sends it more than once, and systemd (SendSIGHUP=) after SIGTERM
-        loop.add_signal_handler(signal.SIGHUP, worker.request_drain)
+class _Signals:
+    """Passes signals to the worker, and ends its sleep."""
+
+    def __init__(self) -> None:
+        self.asked = asyncio.Event()
+        self._worker: Worker | None = None
+
+    def attach(self, worker: Worker) -> None:
+        """Pass signals to this worker from now on, and one that came while it started."""
+        self._worker = worker
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent ignores it, no death is told
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._stop)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it
+            # a closing terminal sends it more than once, and systemd (SendSIGHUP=) after SIGTERM
+            loop.add_signal_handler(signal.SIGHUP, self._drain)
+        if self.asked.is_set():
+            worker.request_drain()
+
+    async def wait(self, seconds: float) -> None:
+        """Wait for a signal, for so long."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.asked.wait()
+
+    def _stop(self) -> None:
+        self.asked.set()
+        if self._worker is not None:
+            self._worker.request_stop()
+
+    def _drain(self) -> None:
+        self.asked.set()
+        if self._worker is not None:
+            self._worker.request_drain()
 
 
 async def tell_unknown_queues(

@@ -76,6 +76,7 @@ class Worker:
         self._store, self._wakeup, self._presence, self._lock = store, wakeup, presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
+        self._rest: float | None = None  # seconds that it is to sleep, once it has left
         self.nudges = nudges = Nudges()
         evidence = Evidence(
             clock,
@@ -241,7 +242,16 @@ class Worker:
 
     def stop_when_empty(self, most: int | None = None) -> None:
         """Drain once there is nothing left to claim, or ``most`` attempts were claimed."""
-        self._exchange.stop_when_empty(UntilEmpty(self.request_drain, most))
+        self.watch_claims(UntilEmpty(self.request_drain, most))
+
+    def watch_claims(self, until: UntilEmpty) -> None:
+        """Let ``until`` see all requests and replies, and decide when to stop."""
+        self._exchange.stop_when_empty(until)
+
+    def sleep(self, seconds: float) -> None:
+        """Drain, and tell people that it is to be back after ``seconds``."""
+        self._rest = seconds
+        self.request_drain()
 
     def request_drain(self) -> None:
         """Drain. Further calls change nothing: they do not stop the worker at once."""
@@ -280,7 +290,8 @@ class Worker:
         self.checkpoints.close()
         await self._minutes.write_last()
         await self.heartbeat.stop()
-        await self.registration.set_status(WorkerStatus.STOPPED)
+        asleep = None if self._rest is None else self._rest + self.settings.lease
+        await self.registration.set_status(WorkerStatus.STOPPED, asleep=asleep)
         if self._lock is not None:
             self._lock.end_all()
         if self._presence is not None:  # only now: a live row without presence looks like a death

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from outlast.insight.availability import ASLEEP
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.why import why, why_document
 from outlast.model.crash import Crash, CrashKind, Progress
@@ -59,6 +60,7 @@ UNDECODABLE = msgspec.structs.replace(
 
 
 DEAD_ONE = worker(lock_free=True)
+ASLEEP_ONE = worker(status=WorkerStatus.STOPPED, cause=ASLEEP, lease_expires_at=NOW + 90)
 REFUSED = worker(failing="exchange: NotPermitted: no UPDATE", failing_since=NOW - 90)
 CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
@@ -309,6 +311,12 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         PLACE_MAX - 1,
     ),
     ("no_workers", asked(job(), worker(heartbeat_at=0), due=8), ["nothing was heard of worker"], 7),
+    (
+        "no_workers",
+        asked(job(), ASLEEP_ONE),
+        ["No worker is awake: worker W-1 is to be back within 1 min 30 s."],
+        0,
+    ),
     (
         "no_workers",
         asked(job(), worker(status=WorkerStatus.STOPPED), due=1),

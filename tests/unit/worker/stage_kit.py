@@ -41,7 +41,9 @@ class Rows(FakeStore):
             raise StoreUnavailable("the reply was lost")
         return Registered(self.ids, 1)
 
-    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
+    async def set_status(
+        self, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
+    ) -> bool:
         self._note("set_status", (me.worker_id, status.value))
         return True
 

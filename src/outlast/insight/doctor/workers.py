@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from outlast.base.text import count_of, line, since, span
-from outlast.insight.availability import dead, duty_of, health, hindrance, list_alive, takes_nothing
+from outlast.insight.availability import (
+    dead,
+    duty_of,
+    health,
+    hindrance,
+    list_alive,
+    sleeps,
+    takes_nothing,
+)
 from outlast.insight.doctor.facts import Facts
 from outlast.insight.doctor.store import GRANT
 from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import HOLD_NO_SLOTS, describe_waits, list_some, quote
 from outlast.store.finding import Finding, hint, ok, problem, warning
 from outlast.store.rows import WorkerRow, WorkerStatus
+from outlast.store.wakeup import POLLING_ONLY
 
 HOUR, DAY = 3_600.0, 86_400.0
 NAME_MAX = 60
@@ -36,6 +45,10 @@ def workers(facts: Facts) -> Iterator[Finding]:
     live = list_alive(facts.workers, facts.now)
     if live:
         yield ok("workers", f"{count_of(len(live), 'worker')} alive: {_named(live)}.")
+    elif asleep := {one.name: one for one in facts.workers if sleeps(one, facts.now)}:
+        yield ok(
+            "workers", f"No worker is awake: {_named([*asleep.values()])} looks for jobs soon."
+        )
     elif facts.error is None and facts.mismatch is None and facts.denied is None:
         waiting = facts.statistics is not None and (
             facts.statistics.lanes or facts.statistics.running
@@ -224,10 +237,11 @@ def malformed(facts: Facts) -> Iterator[Finding]:
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
-    """Group live workers by what they report about themselves."""
+    """Group live workers by what they report about themselves. Of a store that is polling only
+    the store's own finding tells."""
     said: dict[str, list[WorkerRow]] = {}
     for one in list_alive(facts.workers, facts.now):
-        if words := words_of(one):
+        if (words := words_of(one)) and not words.endswith(POLLING_ONLY):
             said.setdefault(words, []).append(one)
     return sorted(said.items())
 

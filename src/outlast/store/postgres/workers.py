@@ -84,10 +84,11 @@ class WorkerVerbs(Verbs):
         rows = await self._fetch(_WORKERS["reconnect"], me.worker_id, me.registration, own=True)
         return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
 
-    async def set_status(self, me: WorkerRef, status: WorkerStatus) -> bool:
-        rows = await self._fetch(
-            _WORKERS["set_status"], me.worker_id, status.value, me.registration, own=True
-        )
+    async def set_status(
+        self, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
+    ) -> bool:
+        whose = (me.worker_id, status.value, me.registration)
+        rows = await self._fetch(_WORKERS["set_status"], *whose, asleep, own=True)
         return bool(rows)
 
     async def announce(

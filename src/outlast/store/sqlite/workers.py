@@ -95,9 +95,11 @@ def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> Wor
     return None if row is None else WorkerRef(me.worker_id, row[0], me.registration)
 
 
-def set_status(cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus) -> bool:
+def set_status(
+    cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
+) -> bool:
     """Move a live worker's row; False if the lease is lost."""
-    values = {"status": status.value, "now": now, **_whose(me)}
+    values = {"status": status.value, "now": now, "asleep": asleep, **_whose(me)}
     return cursor.execute(_WORKERS["set_status"], values).rowcount == 1
 
 

@@ -1,16 +1,20 @@
-"""Stops a worker once there is nothing left for it to claim: for cron, CI, and jobs of a cluster.
+"""Stops a worker once there is nothing left for it to claim: for cron, CI, jobs of a cluster, and
+databases that suspend while nothing asks them.
 
 A worker that has nothing in flight, and to which the store has offered nothing, drains and leaves.
 Jobs that are due later, such as a retry in its back-off, and jobs that are paused are left to other
-workers. A count of attempts, if there is one, bounds what it claims; then it also leaves.
+workers. A count of attempts, if there is one, bounds what it claims; then it also leaves. A worker
+that is to sleep leaves once that has been so for a while.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import msgspec
 
+from outlast.base.clock import SYSTEM, Clock
 from outlast.store.values import ClaimRequest, Exchanged
 
 SOON_SECONDS = 0.5  # what is due so soon is waited for
@@ -20,13 +24,40 @@ class UntilEmpty:
     """Narrows the requests of an exchange, and asks for the stop.
 
     Args:
-        stop: called, perhaps several times, once there is nothing left.
+        stop: called, perhaps several times, once there is nothing left; None: who made this asks.
         most: how many attempts may be claimed; None: any number.
+        seconds: for how long there has to be nothing. at_once: not before the first claim.
+        clock: what measures them.
+
+    ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None: it
+    is not known of any.
     """
 
-    def __init__(self, stop: Callable[[], None], most: int | None) -> None:
-        self.stop = stop
+    def __init__(
+        self,
+        stop: Callable[[], None] | None = None,
+        most: int | None = None,
+        *,
+        seconds: float = 0.0,
+        at_once: bool = False,
+        clock: Clock = SYSTEM,
+    ) -> None:
+        self._stop = stop
         self._left = most
+        self._clock = clock
+        self._seconds_then, self._seconds = seconds, 0.0 if at_once else seconds
+        self._empty_since = math.inf
+        self.due_at: float | None = None
+
+    def stop(self) -> None:
+        """Note that there is nothing, and ask for the stop if that has been so for long enough."""
+        self._empty_since = min(self._empty_since, self._clock.boot())
+        if self._stop is not None and self.is_over():
+            self._stop()
+
+    def is_over(self) -> bool:
+        """Whether there has been nothing for long enough, as of the last reply."""
+        return self._clock.boot() - self._empty_since >= self._seconds
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than may still be claimed."""
@@ -46,5 +77,11 @@ class UntilEmpty:
         looks_again = reply.cut or reply.next_look is not None or reply.solo_waiting
         is_due_soon = reply.next_due is not None and reply.next_due < SOON_SECONDS
         is_over = requests and not (reply.claimed or looks_again or is_due_soon)
+        if requests:
+            self.due_at = None if reply.next_due is None else self._clock.boot() + reply.next_due
+        if reply.claimed or not is_idle:
+            self._empty_since = math.inf
+        if reply.claimed:
+            self._seconds = self._seconds_then
         if is_idle and (is_over or self._left == 0):
             self.stop()

@@ -288,11 +288,12 @@ class Registration:
         if self._reviving is not None:
             self._reviving.cancel()
 
-    async def set_status(self, status: WorkerStatus) -> None:
-        """Write the worker's status to the row, if the store answers."""
+    async def set_status(self, status: WorkerStatus, *, asleep: float | None = None) -> None:
+        """Write the worker's status to the row, if the store answers; ``asleep``: the seconds
+        within which it is to be back."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
-                await self._store.set_status(self.me, status)
+                await self._store.set_status(self.me, status, asleep=asleep)
         except (StoreError, TimeoutError) as error:
             emit("store_unavailable", duty="status", error=text_of(error), count=1)
         else:

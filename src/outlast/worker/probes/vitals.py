@@ -68,12 +68,20 @@ class Vitals:
         self._watches = [TurnWatch("event loop", asyncio.get_running_loop().call_soon_threadsafe)]
         self._is_tether_lost: Callable[[], bool] = lambda: False
         self._worker: Worker | None = None
+        self._sleeps = False
 
     def attach(self, worker: Worker, is_tether_lost: Callable[[], bool] = lambda: False) -> None:
         """Judge this worker from now on."""
+        self.rest()
         self._is_tether_lost = is_tether_lost
         self._watches.append(TurnWatch("heartbeat's thread", worker.heartbeat.call_soon))
-        self._worker = worker
+        self._worker, self._sleeps = worker, False
+
+    def rest(self) -> None:
+        """Judge no worker: it sleeps, which is no fault."""
+        del self._watches[1:]
+        self._is_tether_lost = lambda: False
+        self._sleeps, self._worker = self._sleeps or self._worker is not None, None
 
     def look(self, seconds: float) -> None:
         """Check whether the loops turn, ``seconds`` after the last time."""
@@ -82,7 +90,7 @@ class Vitals:
 
     def judge_startup(self) -> ProbeAnswer:
         """Whether a runner was ever ready."""
-        started = self._worker is not None and self._worker.pool.has_started
+        started = self._sleeps or (self._worker is not None and self._worker.pool.has_started)
         return _answer_with("started", [] if started else ["no runner is ready yet"])
 
     def judge_readiness(self) -> ProbeAnswer:
@@ -103,6 +111,8 @@ class Vitals:
         return _answer_with("live", faults)
 
     def _hindrances(self) -> Iterator[str]:
+        if self._sleeps:
+            return
         worker = self._worker
         registration = None if worker is None else worker.registration
         if worker is None or registration is None or not registration.me.worker_id:

@@ -66,6 +66,19 @@ async def test_a_draining_worker_is_not_ready_and_lives(stage: Stage, vitals: Vi
     assert vitals.judge_liveness().is_well
 
 
+async def test_a_worker_that_sleeps_is_well_until_the_next_one_starts(
+    stage: Stage, vitals: Vitals
+) -> None:
+    for _ in range(2):  # and goes on sleeping if it cannot be back
+        vitals.rest()
+        assert vitals.judge_startup().is_well
+        assert vitals.judge_readiness().is_well
+        assert vitals.judge_liveness().is_well
+    stage.pool.is_ready = False
+    vitals.attach(stage.worker)
+    assert not vitals.judge_readiness().is_well
+
+
 async def test_an_outage_of_the_store_costs_the_readiness_and_never_the_life(
     stage: Stage, vitals: Vitals
 ) -> None:

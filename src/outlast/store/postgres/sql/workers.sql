@@ -56,13 +56,16 @@ RETURNING w.epoch
 
 -- name: set_status
 -- Move a worker to draining or stopped. FOR UPDATE waits for an exchange under way; a later one finds the new status
--- and claims nothing. Setting the same status twice is not a loss of the lease.
+-- and claims nothing. Setting the same status twice is not a loss of the lease. $4: a
+-- stopped worker sleeps for so long, and is to be back then; only people read that.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)
 UPDATE outlast_workers w
 SET status = $2::text,
-    stopped_at = CASE WHEN $2::text = 'stopped' THEN coalesce(w.stopped_at, clock_timestamp()) END
+    stopped_at = CASE WHEN $2::text = 'stopped' THEN coalesce(w.stopped_at, clock_timestamp()) END,
+    cause = CASE WHEN $4::float8 IS NULL THEN w.cause ELSE 'asleep' END,
+    lease_expires_at = coalesce(clock_timestamp() + make_interval(secs => $4::float8), w.lease_expires_at)
 FROM me WHERE w.id = me.id
 RETURNING w.id
 

@@ -46,7 +46,9 @@ WHERE id = ? AND registration IS ? AND status IN ('active', 'draining') RETURNIN
 -- name: set_status
 UPDATE outlast_workers
 SET status = :status,
-    stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END
+    stopped_at = CASE WHEN :status = 'stopped' THEN coalesce(stopped_at, :now) END,
+    cause = CASE WHEN :asleep IS NULL THEN cause ELSE 'asleep' END,
+    lease_expires_at = coalesce(:now + :asleep, lease_expires_at)
 WHERE id = :id AND registration IS :registration
   AND (status IN ('active', 'draining') OR status = :status)
 -- name: request_drain
