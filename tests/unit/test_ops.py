@@ -8,6 +8,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -175,6 +176,40 @@ def test_runners_fit_into_the_memory_of_their_pod() -> None:
     runners = int(worker().option("--runners") or 0) + 1
     limit = parse_size("memory", worker().spec["resources"]["limits"]["memory"])
     assert runners * 1.5 * rss < limit
+
+
+HELM = OPS / "helm"
+_VALUE = re.compile(r"\{\{ \.Values\.([\w.]+) \| toJson \}\}")
+
+
+def rendered(template: Path) -> dict[str, Any]:
+    """Return what helm makes of a template with the chart's own values: each value is written as
+    JSON, which is YAML, and templates use nothing else but the release's name."""
+    values = yaml.safe_load((HELM / "values.yaml").read_text())
+
+    def value(found: re.Match[str]) -> str:
+        one: Any = values
+        for key in found[1].split("."):
+            one = one[key]
+        return json.dumps(one)
+
+    text = _VALUE.sub(value, template.read_text()).replace("{{ .Release.Name }}", "outlast")
+    assert "{{" not in text
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
+
+
+def test_the_chart_makes_the_same_objects_as_the_files_without_it() -> None:
+    chart = yaml.safe_load((HELM / "Chart.yaml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert chart["version"] == chart["appVersion"] == project["version"]
+    templates = sorted((HELM / "templates").iterdir())
+    assert [each.name for each in templates] == ["exporter.yaml", "migrate.yaml", "worker.yaml"]
+    for template in templates:
+        made = rendered(template)
+        hooks = made["metadata"].pop("annotations", {})
+        assert [made] == documents(OPS / "kubernetes" / template.name)
+        assert bool(hooks) == (template.name == "migrate.yaml"), "before workers of a new release"
 
 
 def test_the_page_is_reached_through_its_proxy_alone() -> None:
