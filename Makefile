@@ -159,6 +159,10 @@ upgrade: $(DEV) ## the last release, this tree, and back, under load: make upgra
 	$(BIN)/python -m tests.upgrade $(or $(STORE),both) --seconds $(or $(SECONDS),120) \
 		$(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: matrix
+matrix: $(DEV) ## the conformance tests on each PostgreSQL, PgBouncer, SQLite and Python that is here
+	$(BIN)/python -m tools.matrix $(ARGS)
+
 .PHONY: hosts
 hosts: $(DEV) ## the same on hosts that are really apart (root): make hosts ARGS="--minutes 60 --seed 7"
 	$(BIN)/python -m tests.chaos hosts $(ARGS)
