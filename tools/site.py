@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
 INDEX = Path("docs/README.md")
 PARTS = ("*.md", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.png", "examples/*/README.md")
-OUTSIDE_THE_MENU = "docs/decisions/0*"  # they have an index of their own
+OUTSIDE_THE_MENU = "docs/decisions/*"  # they have an index of their own
 _HEADING = re.compile(r"^## ([^:\n]+)", re.MULTILINE)
 _LINK = re.compile(r"\[([^]\[]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)")
 
