@@ -1,11 +1,11 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md; ``django`` is on no page, and
-``against COMMIT`` is run when it is named only: it measures that commit beside this one. The
-others fill docs/performance/tables.md: ``performance`` is all of these, and ``page`` alone writes
-it again from what was measured. Each part says before it begins how long it will take. One that
-breaks is reported, and the next begins.
+``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` for docs/comparison.md;
+``django`` is on no page, and ``against COMMIT`` is run when it is named only: it measures that
+commit beside this one. The others fill docs/performance/tables.md: ``performance`` is all of these,
+and ``page`` alone writes it again from what was measured. Each part says before it begins how long
+it will take. One that breaks is reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from bench import (
     latency,
     life,
     limits,
+    neutral,
     page,
     pages,
     rates,
@@ -72,6 +73,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "fleet": fleet.main,
     "retention": retention.main,
     "django": django_enqueue.main,
+    "neutral": neutral.main,
     "against": against.main,
     **PERFORMANCE,
 }
@@ -93,6 +95,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--minutes", type=float, default=10, help="of steady load")
     made.add_argument("--keep", help="of retention: for how long jobs are kept, as in 10m")
     made.add_argument("--rows", type=int, help="of pages and commands: jobs in the store")
+    made.add_argument("--held", type=float, default=2, help="of neutral: minutes, 30 for the page")
+    made.add_argument("--adapter", help="of neutral: the command of another system's adapter")
     made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
     made.add_argument("--after", type=Path, help="of pages: measure once this file exists")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")

@@ -33,7 +33,7 @@ OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos, tests.upgrade
 OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
 OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/operating.md
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
-OF_BENCH |= {"--rows", "--store"}
+OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
 
 OF_PLATFORMS = {  # docker, kubectl, systemctl, useradd and pip, in docs/deploy.md
     "--build-arg",
