@@ -194,10 +194,22 @@ def mails_again() -> None:
     outlast.current().report(1.0)
 
 
+_posted: set[str] = set()
+
+
+@app.task
+def remembers_posts_in_memory() -> None:
+    if "/mails" not in _posted:
+        post("/mails")
+    _posted.add("/mails")
+    outlast.current().report(1.0)
+
+
 def post(path: str, **headers: str) -> None:
     url = f"http://127.0.0.1:{SERVERS['http']}{path}"
     request = urllib.request.Request(url, b'{"to": "ada"}', headers)
-    with urllib.request.urlopen(request, timeout=10) as answer:  # mistake: posts_again, posts_never
+    ask = urllib.request.urlopen
+    with ask(request, timeout=10) as answer:  # mistake: posts_again, posts_never, in_memory
         assert json.load(answer) == {"sent": True}
 
 

@@ -33,6 +33,7 @@ from harness.certificates import Authority
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.cases import describe_cases
+from outlast.testing.crashes.runs import RUNS_MIN
 from tests.app import crash_programs
 from tests.app.crash_programs import SERVERS, app, prepare
 
@@ -162,6 +163,28 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
     assert describe_cases(report.findings[0].cases).startswith(when)
     with pytest.raises(AssertionError, match=effect):
         report.check()
+
+
+REAL = [each for each in MISTAKES if each[0] in {"imports_again", "appends_again", "mails_again"}]
+REAL.append(("remembers_posts_in_memory", "POST 127.0.0.1/mails", "-Key", "killed at 2"))
+
+
+@pytest.mark.usefixtures("servers")
+@pytest.mark.parametrize(("name", "effect", "remedy", "when"), REAL)
+def test_a_real_kill_shows_the_same_and_what_was_kept_in_memory(
+    name: str, effect: str, remedy: str, when: str
+) -> None:
+    report = run(name, allow_network=["127.0.0.1"], real=True)
+    line = line_of(name.replace("remembers_posts_", ""))
+    assert [(each.effect, each.line) for each in report.findings] == [(effect, line)]
+    assert remedy in report.findings[0].remedy
+    assert describe_cases(report.findings[0].cases).startswith(when)
+
+
+def test_runs_in_several_processes_show_the_same_as_in_one() -> None:
+    one, many = (run("appends_again", processes=processes) for processes in (1, 2))
+    assert one.runs >= 2 * RUNS_MIN
+    assert many.document() == one.document()
 
 
 @pytest.mark.usefixtures("servers")

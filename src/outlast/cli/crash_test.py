@@ -9,7 +9,7 @@ import typer
 from outlast.cli.application import load
 from outlast.cli.errors import NotSoError
 from outlast.cli.jobs import arguments_for
-from outlast.cli.options import Application, Json, option
+from outlast.cli.options import Application, Json, flag, option
 from outlast.cli.show import print_json
 
 
@@ -35,6 +35,10 @@ def crash_test(
     seed: Annotated[
         int, option("--seed", "N", "Of random in each run, and of the choice of points.", min=0)
     ] = 0,
+    real: Annotated[bool, flag("--real", "Kill real processes, by SIGKILL.")] = False,
+    processes: Annotated[
+        int | None, option("--processes", "N", "Run in N copies of this process.", min=1)
+    ] = None,
     json: Json = False,
 ) -> None:
     """Try what a crash does to a task: run one call, and run it again with a crash at each point.
@@ -42,9 +46,12 @@ def crash_test(
     A point is where the task is about to do something that lasts: save, report, begin or keep a
     step, commit to SQLite, open or close a file that it writes, send a request, enqueue. Just
     before each point its worker is killed, or loses its lease, or asks it to stop; and the call is
-    delivered twice. Each run ends by the job's end, in this process. What a run leaves behind is
-    compared with the run without a crash: rows, files, requests, jobs. The table names each
-    difference, how often it happened, at which points, your line, and what mends it.
+    delivered twice. Each run ends by the job's end. What a run leaves behind is compared with the
+    run without a crash: rows, files, requests, jobs. The table names each difference, how often it
+    happened, at which points, your line, and what mends it.
+
+    With --real each run has a process of its own, and a kill is SIGKILL; otherwise an exception
+    ends the killed attempt, so that its finally blocks run.
 
     Nothing leaves the sandbox: the task works in a temporary folder, on copies of the SQLite files
     that it opens. Other writes, programs and the network are refused. With --allow-network one run
@@ -70,6 +77,8 @@ def crash_test(
         point=point,
         points_max=points_max,
         seed=seed,
+        real=real,
+        processes=processes,
     )
     if json:
         print_json(report.document())

@@ -5,9 +5,9 @@
 
 A *point* is where an attempt is about to do something that lasts: a save, a report, a step, a
 commit, a file that it opens or closes, a request, a job that it enqueues. The code between two
-points leaves nothing behind, so a crash after one point is the crash before the next. All runs are
-in this process, in a sandbox: a folder of its own, with copies of the SQLite files that the task
-opens.
+points leaves nothing behind, so a crash after one point is the crash before the next. The runs are
+in this process and in copies of it, each in a sandbox: a folder of its own, with copies of the
+SQLite files that the task opens.
 
 cases.py      points, the fates of an attempt at them, and the report
 watch.py      attempts that reach points, and the fate that one of them meets
@@ -19,7 +19,8 @@ network.py    requests: recorded in the first run, answered from that in the oth
 plain_tls.py  TLS to that recording, which encrypts nothing
 end_state.py  what a run has left behind, and how two runs differ
 remedies.py   the means that mend an effect
-runs.py       the runs, one after the other
+copies.py     copies of this process, which run a part, and can be killed
+runs.py       the runs of all cases
 """
 
 from outlast.testing.crashes.cases import CrashReport

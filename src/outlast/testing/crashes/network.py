@@ -18,6 +18,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from unittest import mock
 
+import msgspec
+
 from outlast.errors import describe
 from outlast.testing.crashes.plain_tls import PlainObject, PlainSocket
 from outlast.testing.crashes.recorder import Recorder, is_ours
@@ -35,15 +37,22 @@ _thread = threading.local()
 Target = tuple[str, int]
 
 
+class Heard(msgspec.Struct):
+    """What was said in the first run. ``tls``: where a client has begun TLS; ``last``: where a host
+    was last connected to."""
+
+    answers: dict[tuple[Target, str], list[bytes]] = {}
+    tls: set[Target] = set()
+    last: dict[str, Target] = {}
+
+
 class Network:
     """The network of all runs. ``is_recorded``: whether answers come from the recording."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self._hosts = list(dict.fromkeys(hosts))[:_HOSTS_MAX]
         self.is_recorded = False
-        self.answers: dict[tuple[Target, str], list[bytes]] = {}
-        self.tls: set[Target] = set()  # where a client has begun TLS
-        self._last: dict[str, Target] = {}  # host -> where it was last connected to
+        self.heard = Heard()
         self.recorder = Recorder()
         self._ports: dict[Target, int] = {}
         self._servers: list[socket.socket] = []
@@ -52,6 +61,7 @@ class Network:
         """Stop answering."""
         for server in self._servers:
             server.close()
+        self._servers, self._ports = [], {}
 
     @contextmanager
     def answering(self, recorder: Recorder) -> Iterator[None]:
@@ -131,7 +141,7 @@ class Network:
             except BaseException:
                 sock.close()
                 raise
-            self._last[target[0]] = target
+            self.heard.last[target[0]] = target
             return connect(sock, (_LOCAL[sock.family], self._serve(target)))
 
         return connect_here
@@ -151,9 +161,9 @@ class Network:
         def wrap_here(context: Any, *given: Any, **kwargs: Any) -> Any:
             name = kwargs.get("server_hostname")
             host = name.decode() if isinstance(name, bytes) else name
-            if host not in self._last or getattr(_thread, "is_host", False):
+            if host not in self.heard.last or getattr(_thread, "is_host", False):
                 return wrap(context, *given, **kwargs)
-            self.tls.add(self._last[host])
+            self.heard.tls.add(self.heard.last[host])
             return make(*given)
 
         return wrap_here
@@ -191,11 +201,11 @@ class _Conversation:
         try:
             if self._host_speaks_first():
                 self._speak_smtp()
-                self._network.tls.discard(self._target)  # the next one begins without it
+                self._network.heard.tls.discard(self._target)  # the next one begins without it
             else:
                 self._speak_http()
         except (OSError, http.client.HTTPException, ValueError) as error:
-            self._recorder.unanswered.append(f"{self._target[0]}: {describe(error)}")
+            self._recorder.trace.unanswered.append(f"{self._target[0]}: {describe(error)}")
         finally:
             for each in (self._client, self._host):
                 if each is not None:
@@ -204,12 +214,12 @@ class _Conversation:
     def _host_speaks_first(self) -> bool:
         network = self._network
         if network.is_recorded:
-            return (self._target, "greeting") in network.answers
+            return (self._target, "greeting") in network.heard.answers
         self._connect()
         while True:
             assert self._host is not None
             ready, _, _ = select.select([self._client, self._host], [], [], _LOOK_SECONDS)
-            if self._target in network.tls and not self._is_tls:
+            if self._target in network.heard.tls and not self._is_tls:
                 self._connect()  # the client has begun TLS
             elif ready:
                 return self._client not in ready
@@ -218,7 +228,7 @@ class _Conversation:
         if self._host is not None:
             self._host.close()
         self._host = socket.create_connection(self._target, PATIENCE_SECONDS)
-        if self._target in self._network.tls:
+        if self._target in self._network.heard.tls:
             self._encrypt()
 
     def _encrypt(self) -> None:
@@ -229,14 +239,14 @@ class _Conversation:
 
     def _answer(self, key: str, ask: Callable[[], bytes]) -> bytes:
         """Return the host's answer, recorded now or earlier: repeats get the last one again."""
-        answers = self._network.answers
+        answers = self._network.heard.answers
         if not self._network.is_recorded:
             answer = ask()
             answers.setdefault((self._target, key), []).append(answer)
             return answer
         recorded = answers.get((self._target, key))
         if not recorded:
-            self._recorder.unanswered.append(f"{key} of {self._target[0]}")
+            self._recorder.trace.unanswered.append(f"{key} of {self._target[0]}")
             return b""
         at = self._recorder.count_answer((self._target, key))
         return recorded[min(at, len(recorded) - 1)]

@@ -16,6 +16,8 @@ import msgspec
 
 import outlast
 from outlast.client.attempt_context import find_current
+from outlast.model.crash import Crash
+from outlast.testing.crashes.cases import Point
 
 OURS = str(Path(outlast.__file__).parent) + os.sep
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
@@ -32,19 +34,51 @@ class Effect(msgspec.Struct, frozen=True):
     lines: dict[str, str] = {}
 
 
+class Trace(msgspec.Struct):
+    """What one run has done so far. It can be sent to another process, which goes on from there.
+
+    Attributes:
+        job_id: the job.
+        points: those that its attempts have reached, until one met its fate.
+        happened: whether the fate was met.
+        locked: whether it could not be, since the task's own transaction locked the store.
+        may_stop: whether the task can be asked to stop: a coroutine, or one that looks.
+        went_on: whether an attempt wrote again after it had got LostLease.
+        hit_token: of the attempt that met it. ``hit_saves``: how often that one had saved.
+        failures: the crash reports of attempts that failed by themselves.
+        ahead: by how many seconds the clock is.
+        requests: with one key, many count as one.
+        request_lines: where they were made.
+        unanswered: requests that no recording has.
+        refused: what would have left the sandbox.
+    """
+
+    job_id: int = 0
+    points: list[Point] = []
+    effects: list[Effect] = []
+    happened: bool = False
+    locked: bool = False
+    may_stop: bool = False
+    went_on: bool = False
+    hit_token: int = 0
+    hit_saves: int = 0
+    failures: list[Crash] = []
+    ahead: float = 0.0
+    requests: Counter[str] = msgspec.field(default_factory=Counter)
+    request_lines: dict[str, str] = {}
+    unanswered: list[str] = []
+    refused: list[str] = []
+    keys: set[tuple[str, str]] = set()
+    answered: Counter[Any] = msgspec.field(default_factory=Counter)
+
+
 class Recorder:
-    """What the attempts of one run do. ``reach`` may be called in any thread."""
+    """Notes in ``trace`` what the attempts of one run do. ``reach`` may be called in any thread."""
 
     def __init__(self) -> None:
-        self.effects: list[Effect] = []
-        self.refused: list[str] = []
-        self.unanswered: list[str] = []  # requests that no recording has
-        self.requests: Counter[str] = Counter()  # with one key, many count as one
-        self.request_lines: dict[str, str] = {}
+        self.trace = Trace()
         self.busy: Callable[[], bool] = lambda: False  # whether the user's code locks the store
         self.release: Callable[[], None] = lambda: None  # end the transactions of the user's code
-        self._keys: set[tuple[str, str]] = set()
-        self._answered: Counter[Any] = Counter()
         self._lock = threading.Lock()
 
     def attempt(self) -> Any:
@@ -60,31 +94,32 @@ class Recorder:
         line = find_line()
         attempt.crash_watch.reach(attempt, kind, what, line)
         with self._lock:
-            self.effects.append(Effect(kind, what, line, lines or {}))
+            self.trace.effects.append(Effect(kind, what, line, lines or {}))
 
     def note_request(self, label: str, key: str | None, host: str) -> None:
         """Count a request to a host, unless one with this key was counted."""
+        trace = self.trace
         with self._lock:
-            if key is None or (label, key) not in self._keys:
-                self.requests[label] += 1
-            self._keys |= {(label, key)} if key is not None else set()
+            if key is None or (label, key) not in trace.keys:
+                trace.requests[label] += 1
+            trace.keys |= {(label, key)} if key is not None else set()
             asked = [
-                each.line for each in self.effects if each.kind == "request" and host in each.what
+                each.line for each in trace.effects if each.kind == "request" and host in each.what
             ]
-            self.request_lines.setdefault(label, asked[-1] if asked else "")
+            trace.request_lines.setdefault(label, asked[-1] if asked else "")
 
     def count_answer(self, key: Any) -> int:
         """Return how many answers to this were given before."""
         with self._lock:
-            self._answered[key] += 1
-            return self._answered[key] - 1
+            self.trace.answered[key] += 1
+            return self.trace.answered[key] - 1
 
     def refuse(self, text: str) -> NoReturn:
         """Refuse what would leave the sandbox, and remember that, should the task go on."""
         line = find_line()
         text = f"{text}{f' ({line})' if line else ''}"
         with self._lock:
-            self.refused.append(text)
+            self.trace.refused.append(text)
         raise PermissionError(1, text)
 
 
@@ -119,6 +154,6 @@ def find_line() -> str:
     frame = inspect.currentframe()
     while frame is not None:
         if owner_of(frame.f_code.co_filename) == "user":
-            return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+            return f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random  # noqa: TID251  # the task's own numbers are the same in each run
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from outlast.base.config import check_whole
 from outlast.base.sync import loop_is_running, run_in_background
@@ -20,6 +22,7 @@ from outlast.model.job import ENDED, State
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.testing.app_under_test import JOBS_MAX, TravelClock, empty, isolate, url_of_file
 from outlast.testing.crashes.cases import Case, CrashFinding, CrashReport, Fate, Point
+from outlast.testing.crashes.copies import MAY_FORK, Copy, Tell
 from outlast.testing.crashes.end_state import (
     Difference,
     EndState,
@@ -29,24 +32,28 @@ from outlast.testing.crashes.end_state import (
     read_files,
 )
 from outlast.testing.crashes.network import Network
-from outlast.testing.crashes.recorder import Effect, Recorder
+from outlast.testing.crashes.recorder import Effect, Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.sandbox import Sandbox
-from outlast.testing.crashes.watch import CrashAttempt, CrashWatch
+from outlast.testing.crashes.watch import CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
 POINTS_MAX = 100  # that meet each fate; of more points, this many are chosen
+RUNS_MIN = 8  # that are worth a process
+PROCESSES_MAX = 64
 RUN_SECONDS = 60.0  # that the attempts of one run may take
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 UNANSWERED_MAX = 5
 TIMES_MAX = 3  # of how often an effect happened, in one row
 SEED_MAX = 2**32 - 1
+T = TypeVar("T")
+_DEADLY = {Fate.KILLED, Fate.TWICE}
 
 
 class _Run(NamedTuple):
     end: EndState
-    watch: CrashWatch
-    recorder: Recorder
+    trace: Trace
+    ignores_checkpoint: bool
 
 
 def crash_test(
@@ -59,6 +66,8 @@ def crash_test(
     point: int | None = None,
     points_max: int = POINTS_MAX,
     seed: int = 0,
+    real: bool = False,
+    processes: int | None = None,
 ) -> CrashReport:
     """Run a call without a crash, and then again with a crash at each of its points; return how the
     end depends on it.
@@ -79,12 +88,21 @@ def crash_test(
         point: only cases at this point.
         points_max: at how many points at most, at equal distances.
         seed: of ``random`` in each run, and where the chosen points begin.
+        real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
+            it goes on, and the next attempt is in another one. On Linux.
+        processes: copies of this process, made by forks, in which the runs are; 1: all are in this
+            one. Default, on Linux: as many as there are processors, if there are many runs.
 
     Raises:
         UsageError: the task cannot be tested: it fails without a crash, or leaves the sandbox.
     """
     check_whole("points_max", points_max, 1, 100_000)
     check_whole("seed", seed, 0, SEED_MAX)
+    if processes is None:
+        processes = os.cpu_count() or 1 if MAY_FORK else 1
+    check_whole("processes", processes, 1, PROCESSES_MAX)
+    if (real or processes > 1) and not MAY_FORK:
+        raise UsageError("real kills and several processes need Linux: leave out both here")
     if loop_is_running():
         raise SyncInLoop(
             "crash_test() would block the event loop that runs here: call it in a thread"
@@ -97,55 +115,106 @@ def crash_test(
             made = call if isinstance(call, Call) else sandbox.prepare(call)
         network = Network(allow_network)
         try:
-            return _Runs(app, made, sandbox, network, seed).explore(point, points_max)
+            runs = _Runs(app, made, sandbox, network, seed, real=real, processes=processes)
+            return runs.explore(point, points_max)
         finally:
             network.close()
 
 
 class _Runs:
     def __init__(
-        self, app: App, call: Call[Any], sandbox: Sandbox, network: Network, seed: int
+        self,
+        app: App,
+        call: Call[Any],
+        sandbox: Sandbox,
+        network: Network,
+        seed: int,
+        *,
+        real: bool,
+        processes: int,
     ) -> None:
         self._app = app
         self._call = call
         self._sandbox = sandbox
         self._network = network
         self._seed = seed
-        self._count = 0
+        self._real = real
+        self._processes = processes
 
     def explore(self, point: int | None, points_max: int) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
-        base = self._run_plainly()
-        points = base.watch.points
+        base, self._network.heard = self._isolate(
+            lambda: (self._run_plainly(), self._network.heard)
+        )
+        points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
         self._network.is_recorded = True
-        runs = []
-        for case in self._choose(base, point, points_max):
-            runs.append((case, self._run(case)))
-            runs[-1][1].end.share(base.end)
-        mask = find_mask(base.end, self._run_plainly().end)
+        cases = list(self._choose(base, point, points_max))
+        again, *runs = self._run_all([None, *cases], base)
+        mask = find_mask(base.end, again.end)
         report = CrashReport(
-            task=self._call.task.name, seed=self._seed, points=points, runs=self._count
+            task=self._call.task.name, seed=self._seed, points=points, runs=len(cases) + 2
         )
-        if base.watch.failures:
+        if base.trace.failures:
             report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
-        report.notes += [*mask.describe(), *_describe_missed(runs, points)]
+        met = list(zip(cases, runs, strict=True))
+        report.notes += [*mask.describe(), *_describe_missed(met, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
         store = self._sandbox.name_of(str(self._sandbox.store))
-        report.findings = _find(base, runs, mask, store)
+        report.findings = _find(base, met, mask, store)
         return report
+
+    def _run_all(self, cases: Sequence[Case | None], base: _Run) -> list[_Run]:
+        """Return a run of each case, in their order. Many are spread over copies of this
+        process."""
+        count = min(self._processes, len(cases) // RUNS_MIN)
+        if count <= 1:
+            return [self._run_sharing(case, base) for case in cases]
+        runs: list[_Run] = [base] * len(cases)
+        copies = [Copy(partial(self._run_part, cases[at::count], base)) for at in range(count)]
+        try:
+            for at, copy in enumerate(copies):
+                runs[at::count] = copy.result()
+        finally:
+            for copy in copies:
+                copy.end()
+        return runs
+
+    def _run_part(self, cases: Sequence[Case | None], base: _Run, _: Tell) -> list[_Run]:
+        self._sandbox.folder = self._sandbox.base / f"run{os.getpid()}"
+        self._network.close()  # no thread answers here
+        return [self._run_sharing(case, base) for case in cases]
+
+    def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
+        run = self._isolate(
+            lambda: self._run_plainly() if case is None else self._run(case),
+        )
+        run.end.share(base.end)
+        return run
+
+    def _isolate(self, function: Callable[[], T]) -> T:
+        """Return what the function returns. Where kills are real, it has a process of its own, so
+        that no run finds what another one has kept in memory."""
+        if not self._real:
+            return function()
+
+        def begin(_: Tell) -> T:
+            self._network.close()  # no thread answers here
+            return function()
+
+        return Copy(begin).result()
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
         """Yield the cases. A plain function that never looks whether it should stop is not asked to
         stop."""
-        count = len(base.watch.points)
+        count = len(base.trace.points)
         step = -(-count // points_max) or 1
         numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]
         fates = [Fate.KILLED, Fate.LEASE_LOST]
-        if self._call.task.is_async or base.watch.may_stop:
+        if self._call.task.is_async or base.trace.may_stop:
             fates += [Fate.DRAINED, Fate.CANCELLED]
         for number in numbers:
             if number:
@@ -157,7 +226,7 @@ class _Runs:
         run = self._run(None)
         if run.end.state != State.COMPLETED:
             told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
-            told += run.recorder.unanswered[:UNANSWERED_MAX]
+            told += run.trace.unanswered[:UNANSWERED_MAX]
             told.append("--copy names a file that it reads, --allow-network a host that it needs")
             raise UsageError("\n".join(told))
         return run
@@ -165,31 +234,50 @@ class _Runs:
     def _run(self, case: Case | None) -> _Run:
         app, recorder, clock = self._app, Recorder(), TravelClock()
         watch = CrashWatch(app, case, recorder, clock)
-        self._count += 1
         before = random.getstate()
         random.seed(self._seed)
         try:
             with self._sandbox.enter(recorder, self._network, app):
                 with app.stores.replace(url_of_file(self._sandbox.store), clock), watch.ends(app):
-                    (job,) = run_in_background(lambda: app.enqueue_many([self._call]))
-                    watch.job_id = job.id
-                    stored, others = self._drain(watch, clock, job.id)
+                    if self._real and case is not None and case.fate in _DEADLY:
+                        recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
+                        clock.ahead = recorder.trace.ahead
+                    else:
+                        self._enqueue(recorder.trace)
+                    stored, others = self._drain(watch, clock)
                 end = read_files(self._sandbox.folder, self._sandbox.store)
         finally:
             random.setstate(before)
-        if recorder.refused:
-            raise UsageError(recorder.refused[0])
+        trace = recorder.trace
+        if trace.refused:
+            raise UsageError(trace.refused[0])
         end.state = "unfinished" if stored.state not in ENDED else stored.state.value
-        end.error = watch.failures[-1].message or "" if watch.failures else ""
+        end.error = trace.failures[-1].message or "" if trace.failures else ""
         end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
-        end.requests = recorder.requests
-        return _Run(end, watch, recorder)
+        end.requests = trace.requests
+        return _Run(end, trace, watch.ignores_checkpoint)
 
-    def _drain(
-        self, watch: CrashWatch, clock: TravelClock, job_id: int
-    ) -> tuple[StoredJob, list[StoredJob]]:
+    def _enqueue(self, trace: Trace) -> None:
+        (job,) = run_in_background(lambda: self._app.enqueue_many([self._call]))
+        trace.job_id = job.id
+
+    def _begin_to_die(self, watch: CrashWatch, clock: TravelClock, die: Tell) -> Trace:
+        """In a copy of this process: run the job until the copy is killed, or to its end."""
+
+        def die_now() -> NoReturn:
+            watch.trace.ahead = clock.ahead
+            die(watch.trace)
+
+        self._network.close()
+        watch.die = die_now
+        self._enqueue(watch.trace)
+        self._drain(watch, clock)
+        watch.trace.ahead = clock.ahead
+        return watch.trace
+
+    def _drain(self, watch: CrashWatch, clock: TravelClock) -> tuple[StoredJob, list[StoredJob]]:
         """Run what is due, and travel to the job's next attempt, until the job has ended."""
-        app = self._app
+        app, job_id = self._app, watch.trace.job_id
 
         async def work() -> list[StoredJob]:
             await asyncio.wait_for(drain(app, watch, 1, CrashAttempt), RUN_SECONDS)
@@ -213,17 +301,17 @@ class _Runs:
 def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point]) -> list[str]:
     """Say which cases did not happen, and whether the points were the same in all runs."""
     notes = []
-    locked = [case.point for case, run in runs if run.watch.locked]
+    locked = [case.point for case, run in runs if run.trace.locked]
     if locked:
         at = ", ".join(str(each) for each in locked)
         notes.append(f"no lease can be lost at {at}: the task's own transaction locks the store")
-    missed = [case for case, run in runs if not run.watch.happened]
+    missed = [case for case, run in runs if not run.trace.happened]
     if missed:
         notes.append(f"did not happen: {', '.join(str(case) for case in missed)}")
-    unanswered = sorted({each for _, run in runs for each in run.recorder.unanswered})
+    unanswered = sorted({each for _, run in runs for each in run.trace.unanswered})
     if unanswered:
         notes.append(f"the recording has no answer for: {', '.join(unanswered[:UNANSWERED_MAX])}")
-    if any(run.watch.points != points[: len(run.watch.points)] for _, run in runs):
+    if any(run.trace.points != points[: len(run.trace.points)] for _, run in runs):
         notes.append("the points differ between runs: the task does not do the same each time")
     return notes
 
@@ -233,7 +321,7 @@ def _find(
 ) -> list[CrashFinding]:
     """Return what differs; one effect of several cases is one finding."""
     found: dict[tuple[str, str, str], CrashFinding] = {}
-    saves = any(each.kind == "save" for each in base.recorder.effects)
+    saves = any(each.kind == "save" for each in base.trace.effects)
     for case, run in runs:
         for difference in (*compare(base.end, run.end, case.fate, mask), *_misbehaves(case, run)):
             line, effect = _place(difference, base, run)
@@ -253,9 +341,9 @@ def _find(
 
 
 def _misbehaves(case: Case, run: _Run) -> Iterator[Difference]:
-    if run.watch.went_on:
+    if run.trace.went_on:
         yield Difference("lease", "LostLease", "", "goes on", is_more=True)
-    if case.fate is Fate.KILLED and run.watch.ignores_checkpoint:
+    if case.fate is Fate.KILLED and run.ignores_checkpoint:
         yield Difference("checkpoint", "checkpoint", "", "never read", is_more=False)
 
 
@@ -264,13 +352,13 @@ def _place(difference: Difference, base: _Run, run: _Run) -> tuple[str, str]:
     kind, what, part = difference.kind, difference.what, difference.part
     effect = f"rows of {part} in {what}" if kind == "commit" else what
     if kind == "job":
-        return run.watch.last_line(), effect
+        return last_line(run.trace.failures), effect
     if kind == "enqueue":
         effect = f"jobs of {what.partition('(')[0]}"
     if kind == "request":
-        lines = run.recorder.request_lines | base.recorder.request_lines
+        lines = run.trace.request_lines | base.trace.request_lines
         return lines.get(what, ""), effect
-    for each in (*base.recorder.effects, *run.recorder.effects):
+    for each in (*base.trace.effects, *run.trace.effects):
         if _is_of(each, difference):
             return each.lines.get(part, each.line), effect
     return "", effect

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from outlast.base.clock import Clock
 from outlast.base.sync import loop_is_running
@@ -22,7 +22,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.protocol import ForeignConnection, Store
 from outlast.testing.app_under_test import reclaim_all
 from outlast.testing.crashes.cases import Case, Fate, Point
-from outlast.testing.crashes.recorder import Recorder, owner_of
+from outlast.testing.crashes.recorder import Recorder, Trace, owner_of
 from outlast.testing.faults import FaultWatch, Killed, WatchedAttempt
 from outlast.worker.worker import Worker
 
@@ -34,21 +34,21 @@ class CrashWatch(FaultWatch):
     """The attempts of one run, and the case that one attempt of the job meets.
 
     Attributes:
-        points: those that its attempts have reached, until one met its fate.
-        happened: whether the fate was met.
-        locked: whether it could not be, since the task's own transaction locked the store.
-        may_stop: whether the task can be asked to stop: a coroutine, or one that looks.
+        die: ends this process, if a kill is a real one here.
     """
 
     def __init__(self, app: App, case: Case | None, recorder: Recorder, clock: Clock) -> None:
         super().__init__(None, clock)
         self.recorder = recorder
-        self.job_id = 0
-        self.points: list[Point] = []
-        self.happened = self.locked = self.may_stop = False
+        self.die: Callable[[], NoReturn] | None = None
         self._app = app
         self._case = case
         self._numbering = threading.Lock()
+
+    @property
+    def trace(self) -> Trace:
+        """What the run has done so far."""
+        return self.recorder.trace
 
     @property
     def lost_lease(self) -> bool:
@@ -56,22 +56,10 @@ class CrashWatch(FaultWatch):
         return self._case is not None and self._case.fate is Fate.LEASE_LOST
 
     @property
-    def failures(self) -> list[Crash]:
-        """The crash reports of attempts that failed by themselves."""
-        return [crash for _, crash in self._failures]
-
-    @property
-    def went_on(self) -> bool:
-        """Whether an attempt wrote again after it had got LostLease."""
-        return self._went_on
-
-    @property
     def ignores_checkpoint(self) -> bool:
         """Whether an attempt was killed after a save, and no later one looked at it."""
-        hit = self.hit
-        later = [each for each in self._attempts.values() if hit and each.token > hit.token]
-        saved = hit is not None and hit._saves > 0  # noqa: SLF001
-        return saved and bool(later) and not any(each.looked for each in later)
+        later = [each for each in self._attempts.values() if each.token > self.trace.hit_token]
+        return self.trace.hit_saves > 0 and bool(later) and not any(each.looked for each in later)
 
     def begin(self, worker: Worker, store: Store) -> None:
         """Watch the attempts of this worker. The one before it has died: its transactions end."""
@@ -94,30 +82,22 @@ class CrashWatch(FaultWatch):
         finally:
             app._end_fns.remove(note)  # noqa: SLF001
 
-    def last_line(self) -> str:
-        """Return the line of the user's code where the last attempt failed."""
-        for crash in reversed(self.failures):
-            found = _FRAME.findall(crash.traceback or "")
-            if own := [each for each in found if owner_of(each[0]) == "user"]:
-                path, line = own[-1]
-                return f"{Path(path).name}:{line}"
-        return ""
-
     def describe(self) -> str:
         """Say where a run is, for one that does not end."""
-        return f"{self._case or 'without a crash'}, after {len(self.points)} points"
+        return f"{self._case or 'without a crash'}, after {len(self.trace.points)} points"
 
     def reach(self, attempt: CrashAttempt, kind: str, what: str, line: str) -> None:
         """Come to a point; meet the fate of the case there, if this is its point."""
         self.check_alive(attempt)
+        trace = self.trace
         with self._numbering:
-            if attempt.job_id != self.job_id or self.happened:
+            if attempt.job_id != trace.job_id or trace.happened:
                 return
-            number = len(self.points) + 1
-            self.points.append(Point(number, kind, what, line))
+            number = len(trace.points) + 1
+            trace.points.append(Point(number, kind, what, line))
             if self._case is None or self._case.point != number:
                 return
-            self.happened = True
+            trace.happened = True
         self._meet(attempt, self._case.fate)
 
     def check_alive(self, attempt: WatchedAttempt) -> None:
@@ -127,11 +107,23 @@ class CrashWatch(FaultWatch):
 
     def note_end(self, end: Transition) -> None:
         """Note how an attempt ended; deliver it twice now, if that is the case."""
+        before = len(self._failures)
         super().note_end(end)
+        trace = self.trace
+        trace.failures += [crash for _, crash in self._failures[before:]]
+        trace.went_on = trace.went_on or self._went_on
         attempt = self._attempts.get(end.token)
         is_twice = self._case is not None and self._case.fate is Fate.TWICE
-        if is_twice and not self.happened and attempt is not None and attempt.job_id == self.job_id:
-            self.happened, self.hit = True, attempt
+        if is_twice and not trace.happened and attempt and attempt.job_id == trace.job_id:
+            trace.happened = True
+            self._hit(attempt)
+
+    def _hit(self, attempt: WatchedAttempt) -> None:
+        """Let this attempt be the one that was hit: here its process ends, if that is real."""
+        self.trace.hit_token, self.trace.hit_saves = attempt.token, attempt._saves  # noqa: SLF001
+        if self.die is not None:
+            self.die()
+        self.hit = attempt
 
     def _meet(self, attempt: CrashAttempt, fate: Fate) -> None:
         if fate in _ASKED:
@@ -139,10 +131,10 @@ class CrashWatch(FaultWatch):
             return
         if fate is Fate.LEASE_LOST:
             if self.recorder.busy():
-                self.locked = True
+                self.trace.locked = True
                 return
             self._outside(self._rob)
-        self.hit = attempt
+        self._hit(attempt)
         self._loop.call_soon_threadsafe(self._worker.nudges.exchange.give)
         self.check_alive(attempt)
 
@@ -178,7 +170,7 @@ class CrashWatch(FaultWatch):
             try:
                 await self._app.stores.ask(verb)
             except StoreUnavailable:  # an open transaction that we cannot see
-                self.locked = True
+                self.trace.locked = True
 
         if not loop_is_running():
             asyncio.run_coroutine_threadsafe(use(), self._loop).result()
@@ -203,13 +195,13 @@ class CrashAttempt(WatchedAttempt):
     @property
     def cancelled(self) -> bool:
         """As ``Attempt.cancelled``."""
-        self.crash_watch.may_stop = True
+        self.recorder.trace.may_stop = True
         return super().cancelled
 
     @property
     def stop_reason(self) -> StopReason | None:
         """As ``Attempt.stop_reason``."""
-        self.crash_watch.may_stop = True
+        self.recorder.trace.may_stop = True
         return super().stop_reason
 
     def report(
@@ -241,3 +233,13 @@ class CrashAttempt(WatchedAttempt):
         if verb == "complete_in":
             self.recorder.reach("complete_in", "complete_in")
         return await super()._checked(connection, verb)
+
+
+def last_line(failures: Sequence[Crash]) -> str:
+    """Return the line of the user's code where the last attempt failed."""
+    for crash in reversed(failures):
+        found = _FRAME.findall(crash.traceback or "")
+        if own := [each for each in found if owner_of(each[0]) == "user"]:
+            path, line = own[-1]
+            return f"{Path(path).name}:{line}"
+    return ""
