@@ -19,6 +19,7 @@ import outlast.contrib.django.testing
 import outlast.contrib.otel
 import outlast.contrib.sentry
 import outlast.events
+import outlast.fences
 import outlast.testing
 import outlast.testing.crashes
 import outlast.web
@@ -116,6 +117,10 @@ OTHERS = {
     "The page": (outlast.web, ["dashboard", "Access", "Right"]),
     "Events": (outlast.events, ["subscribe", "log_to_structlog"]),
     "Django": (outlast.contrib.django, ["Backend", "app", "call"]),
+    "Fences": (
+        outlast.fences,
+        ["make_key", "make_headers", "guard_put", "guard_sql", "check_row"],
+    ),
     "Crash tests": (outlast.testing.crashes, ["crash_test", "CrashReport"]),
     "Tests of Django": (outlast.contrib.django.testing, ["isolate"]),
     "OpenTelemetry": (outlast.contrib.otel, ["instrument", "watch_deaths"]),

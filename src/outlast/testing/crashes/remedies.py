@@ -20,14 +20,14 @@ _ELSEWHERE = (
     " own database, with attempt.complete_in or attempt.step_in"
 )
 _STALE = (
-    "keep attempt.token with the rows, and write only WHERE token <= that of the attempt: the"
-    " database then refuses an attempt that has lost its lease"
+    "begin the transaction with the statement of outlast.fences.guard_sql: the database then"
+    " refuses an attempt that has lost its lease"
 )
 _FIXED = {
     "file": "write the whole file under another name, and rename it by os.replace once it is"
     " closed; what is appended is appended again",
-    "request": "hand the service a key that makes repeats harmless, such as an Idempotency-Key made"
-    " of attempt.job_id, or attempt.token; attempt.step leaves a gap between the work and its save",
+    "request": "hand the service a key that makes repeats harmless, such as the Idempotency-Key of"
+    " outlast.fences.make_headers(); attempt.step leaves a gap between the work and its save",
     "enqueue": "using(connection=…) within attempt.step_in or before attempt.complete_in;"
     " using(key=…) made of attempt.job_id helps as long as the first job is unfinished",
     "job": "let the next attempt accept what an earlier one has left: begin at attempt.checkpoint,"
