@@ -152,11 +152,20 @@ async def attempts(store: Store, job: outlast.Job[Any]) -> Any:
     return await store.inspector.attempts(job.id)
 
 
-async def test_without_the_key_of_its_checkpoint_a_job_does_not_begin(
-    store: Store, store_url: str
+@pytest.mark.parametrize(
+    ("codecs", "shape", "says"),
+    [
+        ([Encryption({"k": KEY})], Any, "the checkpoint cannot be read"),
+        ([], dict[str, str], r"the checkpoint does not fit dict[str, str]"),
+    ],
+    ids=["key", "shape"],
+)
+async def test_without_the_key_or_shape_of_its_checkpoint_a_job_does_not_begin(
+    store: Store, store_url: str, codecs: list[Any], shape: Any, says: str
 ) -> None:
     """It would begin from nothing, and do again what it has done."""
-    plain, owner = an_app(store_url), an_app(store_url, Encryption({"k": KEY}))
+    plain, owner = an_app(store_url), an_app(store_url, *codecs)
+    plain.tasks["pay"].checkpoint = shape
     job = await plain.tasks["pay"].enqueue(SECRET, pages=2)
     await _save_one(store, owner)
     told: list[str] = []
@@ -168,7 +177,7 @@ async def test_without_the_key_of_its_checkpoint_a_job_does_not_begin(
 
         await until(is_handed_back)
     assert ran == []
-    assert "the checkpoint cannot be read" in told[0]  # to OpenTelemetry and Sentry, too
+    assert says in told[0]  # to OpenTelemetry and Sentry, too
     async with owner.worker():
         await until(lambda: has_state(job, "completed"))
     assert ran == [SECRET]

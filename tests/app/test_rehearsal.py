@@ -81,6 +81,7 @@ COMPATIBLE = [
     ("book: str", "title: str = '', book: str = ''"),
     ('aliases=["draw"])\ndef render', 'aliases=["render"])\ndef draw'),
     ('{"old": KEYS["old"]}', '{"new": KEYS["new"], "old": KEYS["old"]}'),
+    ("aliases=[", "checkpoint=dict[str, int], aliases=["),
     ("limits=[bank]", "limits=[bank], keep=9, retry_on=(OSError,)"),
     ("\napp.schedule", f"{LATER}\napp.schedule"),
 ]
@@ -102,6 +103,10 @@ CHANGES: dict[str, tuple[str, str, Area, str, str, int]] = {
     "a task is gone": ("def pay(", "def charge(", Area.TASK, "pay", "no task is called 'pay'", 260),
     "a key is of a task that is gone": (
         'aliases=["draw"])\ndef render', 'name="new")\ndef render', Area.KEY, "render", "keys", 1,
+    ),
+    "a checkpoint has another shape": (
+        "aliases=[", "checkpoint=dict[str, str], aliases=[",
+        Area.CHECKPOINT, "render", "does not fit dict[str, str]", 1,
     ),
     "an argument is renamed": (
         "def mail(to", "def mail(address", Area.ARGUMENTS, "mail", "does not take 'to'", 2,

@@ -26,7 +26,7 @@ from outlast.client import steps
 from outlast.errors import LostLease, Snooze, Stopped, StoreUnavailable, UsageError
 from outlast.insight.row import moment, plain
 from outlast.model.crash import Progress, clean
-from outlast.payload.codec import encode_payload, encode_result, from_json, to_json
+from outlast.payload.codec import check_fits, encode_payload, encode_result, from_json, to_json
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed, NamedStep, StepFound
@@ -140,11 +140,13 @@ class Attempt:
         deadline: float | None = None,
         resources: Any = None,
         returns: Any = Any,
+        saves: Any = Any,
         max_payload: int = MAX_PAYLOAD,
         payloads: Payloads = PLAIN,
     ) -> None:
-        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation.
-        BadArguments for a checkpoint that ``payloads`` cannot read: the task must not begin."""
+        """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation, and
+        ``saves`` the type of its checkpoints. BadArguments for a checkpoint that ``payloads``
+        cannot read, or that is not of that type: the task must not begin."""
         self._link = link
         self._steps: set[str] = set()  # names used
         self._claimed = claimed
@@ -153,6 +155,9 @@ class Attempt:
         self._payloads = payloads
         saved = claimed.checkpoint
         self._checkpoint = None if saved is None else payloads.decode("checkpoint", saved)
+        self._saves_as = saves
+        if self._checkpoint is not None and saves is not Any:
+            from_json("the checkpoint", self._checkpoint, saves)
         self._went_on_from = self._checkpoint
         self.job_id = claimed.job_id
         self.token = claimed.token
@@ -201,12 +206,13 @@ class Attempt:
 
     @property
     def checkpoint(self) -> Any:
-        """The checkpoint last saved, by this attempt or an earlier one, as plain JSON; or None.
+        """The checkpoint last saved, by this attempt or an earlier one, or None: as plain JSON, or
+        of the type that ``@app.task(checkpoint=…)`` names.
 
         Each access returns a fresh copy.
         """
         text = self._checkpoint
-        return None if text is None else from_json("the checkpoint", text)
+        return None if text is None else from_json("the checkpoint", text, self._saves_as)
 
     @property
     def cancelled(self) -> bool:
@@ -317,6 +323,8 @@ class Attempt:
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
+        if self._saves_as is not Any:
+            check_fits("the checkpoint", data, self._saves_as)
         what = "the checkpoint has"
         stored = encode_payload(what, "checkpoint", "save", data, self.max_payload, self._payloads)
         with _lock:

@@ -21,6 +21,7 @@ from outlast.insight.limits import spec_text
 from outlast.insight.schedules import call_of, spec_of
 from outlast.model.job import BACKFILL_KEY, ENDED, OF_ONE_JOB, SHELL_TASK, TICKS_KEY, Policy, State
 from outlast.model.schedule import Spec
+from outlast.payload.codec import from_json
 from outlast.store.inspector import Inspector
 from outlast.store.rows import JobFilter, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import NewSchedule, Origin, ScheduleRow
@@ -217,7 +218,11 @@ def _check_job(app: App, row: StoredJob, queues: Sequence[str] | None) -> _Found
         yield Area.ARGUMENTS, task.name, refused
     if (saved := row.checkpoint) is not None:
         payloads = app.stores.payloads
-        if (refused := _refusal(lambda: payloads.decode("checkpoint", saved))) is not None:
+        shape = task.checkpoint
+        refused = _refusal(
+            lambda: from_json("the checkpoint", payloads.decode("checkpoint", saved), shape)
+        )
+        if refused is not None:
             yield Area.CHECKPOINT, task.name, refused
     for name in _options_apart(row.policy, task.policy) if row.malformed is None else ():
         old, new = getattr(row.policy, name), getattr(task.policy, name)

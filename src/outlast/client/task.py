@@ -56,6 +56,7 @@ from outlast.client.task_options import (
 from outlast.errors import ConfigError, KeyInUse, UsageError, text_of
 from outlast.model.job import Policy
 from outlast.model.limits import Per
+from outlast.payload.codec import make_decoder
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
@@ -296,6 +297,7 @@ class Task(BoundTask[P, R]):
         fair: ``"tenant"`` if tenants take turns, else None.
         aging: seconds of waiting that a step of priority is worth; None: no waiting outweighs one.
         returns: the return annotation, or Any.
+        checkpoint: the type of what it saves, or Any.
         policy: the limits that are copied to each job.
     """
 
@@ -310,6 +312,7 @@ class Task(BoundTask[P, R]):
     fair: str | None
     aging: float | None
     returns: Any
+    checkpoint: Any
     policy: Policy
 
     def __init__(
@@ -338,6 +341,7 @@ class Task(BoundTask[P, R]):
             )
         self.signature = Signature(fn, self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
+        self.checkpoint = _check_checkpoint(self.name, options.get("checkpoint", Any))
         self.policy = make_policy(options)
         self._error_rules: ErrorRules = make_error_rules(options)
         self.__name__ = self.name
@@ -378,6 +382,18 @@ def is_defined_again(old: Task[..., Any], new: Task[..., Any]) -> bool:
         return False
     places = [(task.fn.__module__, task.fn.__qualname__) for task in (old, new)]
     return places[0] == places[1] and places[0][0] == "__main__"
+
+
+def _check_checkpoint(task: str, annotation: Any) -> Any:
+    """Return the type of a task's checkpoints; ConfigError if JSON can never be read as it."""
+    try:
+        make_decoder(annotation)
+    except Exception as error:
+        raise ConfigError(
+            f"checkpoint of task {task} is a type, such as a dataclass or dict[str, int]:"
+            f" {text_of(error)}"
+        ) from error
+    return annotation
 
 
 def _name_of(fn: Any, name: str | None) -> str:

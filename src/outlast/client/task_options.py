@@ -92,6 +92,9 @@ class TaskOptions(TypedDict, total=False):
             from turning, by a blocking call in an ``async def`` or by C code; default: no limit.
         cancel_grace: seconds between the request to stop an attempt and the kill of its
             runner; default 1. Raise it for tasks with a long clean-up.
+        checkpoint: the type of what it saves, such as a dataclass: ``attempt.checkpoint`` has it,
+            and what does not fit is refused: by ``save``, and by a release whose type is another
+            one, before the task begins. Default: any JSON, read as plain values.
         keep_running_when_isolated: whether an attempt goes on while its worker cannot renew
             its lease; default: no. For work that may be done twice at the same time.
         priority: -100 to 100, larger first; default 0.
@@ -132,6 +135,7 @@ class TaskOptions(TypedDict, total=False):
     stall_timeout: Seconds | None
     unresponsive_timeout: Seconds | None
     cancel_grace: Seconds
+    checkpoint: Any
     keep_running_when_isolated: bool
     priority: int
     expires: Seconds | None

@@ -372,6 +372,7 @@ class Executor:
             deadline=None if timeout is None else self._clock.wall() + timeout,
             resources=self._resources,
             returns=task.returns,
+            saves=task.checkpoint,
             max_payload=self._app.max_payload,
             payloads=self._app.stores.payloads,
         )

@@ -102,6 +102,7 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
         claimed,
         deadline=None if timeout is None else SYSTEM.wall() + timeout,
         returns=call.task.returns,
+        saves=call.task.checkpoint,
         max_payload=call.task.signature.max_payload,
     )
 

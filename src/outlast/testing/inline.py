@@ -61,6 +61,7 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
         _claim(call, saved),
         resources=resources,
         returns=task.returns,
+        saves=task.checkpoint,
         payloads=payloads,
     )
 

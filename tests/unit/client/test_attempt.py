@@ -8,6 +8,7 @@ import threading
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 
 import outlast
@@ -99,6 +100,22 @@ def test_the_checkpoint_is_plain_json_and_each_read_a_copy(link):
     attempt = attempt_of(link, '{"commit":400}')
     attempt.checkpoint["commit"] = 0
     assert attempt.checkpoint == {"commit": 400}
+
+
+class Page(msgspec.Struct):
+    number: int
+
+
+def test_a_checkpoint_of_a_declared_type_is_read_saved_and_refused_as_that(link):
+    attempt = attempt_of(link, '{"number":7}', saves=Page)
+    assert attempt.checkpoint == Page(7)
+    attempt.save_sync(Page(8))
+    assert attempt.checkpoint == Page(8)
+    with pytest.raises(BadArguments, match="the checkpoint does not fit Page"):
+        attempt.save_sync({"number": "nine"})
+    assert [text for *_, text, _ in link.saves] == ['{"number":8}']
+    with pytest.raises(BadArguments, match="the checkpoint does not fit Page"):
+        attempt_of(link, '{"chapter":7}', saves=Page)
 
 
 # ---------------------------------------------------------------------------------- report

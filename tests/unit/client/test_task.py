@@ -137,6 +137,7 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"aliases": ["outlast.shell"]}, "outlast.shell is Outlast's own task"),
         ({"name": "outlast.shell"}, "outlast.shell is Outlast's own task"),
         ({"own_runner": 1}, "own_runner"),
+        ({"checkpoint": 5}, "checkpoint of task task is a type, such as a dataclass"),
         ({"requires": "gpu"}, r"requires must be a list of tags, such as \['gpu'\]"),
         ({"requires": 5}, "requires must be a list of tags"),
         ({"requires": ["a b"]}, "a tag must be a text"),
