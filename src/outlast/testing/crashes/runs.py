@@ -47,6 +47,7 @@ UNANSWERED_MAX = 5
 TIMES_MAX = 3  # of how often an effect happened, in one row
 SEED_MAX = 2**32 - 1
 T = TypeVar("T")
+_LEAVES_NOTHING = {Fate.KILLED: {"report", "begin"}, Fate.LEASE_LOST: {"report"}}
 _DEADLY = {Fate.KILLED, Fate.TWICE}
 
 
@@ -209,7 +210,8 @@ class _Runs:
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
         """Yield the cases. A plain function that never looks whether it should stop is not asked to
-        stop."""
+        stop. Where nothing is left behind between two points, a crash at the second one is that at
+        the first, and is not tried."""
         count = len(base.trace.points)
         step = -(-count // points_max) or 1
         numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]
@@ -217,8 +219,10 @@ class _Runs:
         if self._call.task.is_async or base.trace.may_stop:
             fates += [Fate.DRAINED, Fate.CANCELLED]
         for number in numbers:
-            if number:
-                yield from (Case(fate, number) for fate in fates)
+            before = base.trace.points[number - 2].kind if point is None and number > 1 else ""
+            for fate in fates if number else ():
+                if before not in _LEAVES_NOTHING.get(fate, ()):
+                    yield Case(fate, number)
         if not point:
             yield Case(Fate.TWICE)
 

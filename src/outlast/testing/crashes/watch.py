@@ -222,7 +222,7 @@ class CrashAttempt(WatchedAttempt):
         super().save_sync(value)
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
-        self.recorder.reach("step", f"begin step {name}")
+        self.recorder.reach("begin", f"begin step {name}")
         return super()._begin_step(name, function, plain=plain)
 
     def _encode_step(self, name: str, value: Any, returns: Any) -> tuple[Any, str]:
