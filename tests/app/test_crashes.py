@@ -28,6 +28,7 @@ from sqlalchemy import create_engine
 import outlast
 from examples.analysis_service import app as analysis_service
 from examples.automation_registry import app as automation_registry
+from examples.census import app as census
 from examples.order_import import app as order_import
 from harness.certificates import Authority
 from outlast.errors import UsageError
@@ -281,8 +282,8 @@ def connects(how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["psycopg", "psycopg within SQLAlchemy", "asyncpg"])
-def test_a_server_of_a_database_is_refused(how: str) -> None:
-    with pytest.raises(UsageError, match="which the sandbox refuses"):
+def test_a_database_that_cannot_be_copied_is_refused(how: str) -> None:
+    with pytest.raises(UsageError, match="a database that cannot be copied"):
         crash_test(outside, connects.call(how))
 
 
@@ -339,13 +340,19 @@ def make_repository(folder: Path) -> str:
     return str(folder)
 
 
+def make_census() -> outlast.Call[dict[str, Any]]:
+    return census.analyze.call(make_repository(Path.cwd().parent / "tmp"), 2, every=1)
+
+
 @pytest.mark.parametrize(
     ("application", "call"),
     [
         (order_import.app, make_may),
         (order_import.app, order_import.reserve.call(3)),
         (automation_registry.app, automation_registry.describe.call("a.png")),
+        (order_import.app, order_import.year_report.call(2)),
         (analysis_service.app, make_analysis),
+        (census.app, make_census),
     ],
 )
 def test_the_examples_are_clean_as_far_as_they_run_in_process(

@@ -44,7 +44,7 @@ def crash_test(
     """Try what a crash does to a task: run one call, and run it again with a crash at each point.
 
     A point is where the task is about to do something that lasts: save, report, begin or keep a
-    step, commit to SQLite, open or close a file that it writes, send a request, enqueue. Just
+    step, commit, open or close a file that it writes, send a request, enqueue. Just
     before each point its worker is killed, or loses its lease, or asks it to stop; and the call is
     delivered twice. Each run ends by the job's end. What a run leaves behind is compared with the
     run without a crash: rows, files, requests, jobs. The table names each difference, how often it
@@ -54,9 +54,9 @@ def crash_test(
     ends the killed attempt, so that its finally blocks run.
 
     Nothing leaves the sandbox: the task works in a temporary folder, on copies of the SQLite files
-    that it opens. Other writes, programs and the network are refused. With --allow-network one run
-    reaches that host, and the others are answered from its recording (HTTP and SMTP). The exit code
-    is 0 if no crash makes a difference, and 1 if one does.
+    and PostgreSQL databases that it opens. Other writes, programs and the network are refused. With
+    --allow-network one run reaches that host, and the others are answered from its recording (HTTP
+    and SMTP). The exit code is 0 if no crash makes a difference, and 1 if one does.
 
     Examples:
         outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv

@@ -15,6 +15,7 @@ recorder.py   what the attempts of one run do, and the lines of the user's code 
 sandbox.py    the folder, and what is refused
 files.py      files whose end is a point
 databases.py  connections to SQLite whose commits are points
+servers.py    connections to PostgreSQL, likewise, by asyncpg and psycopg
 network.py    requests: recorded in the first run, answered from that in the others
 plain_tls.py  TLS to that recording, which encrypts nothing
 end_state.py  what a run has left behind, and how two runs differ

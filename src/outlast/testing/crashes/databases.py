@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -20,12 +20,40 @@ REAL_CONNECT: Connect = sqlite3.connect
 REAL_EXECUTE = sqlite3.Connection.execute
 _WRITES = re.compile(
     r"""\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+OR\s+\w+)?|DELETE\s+FROM)
-    \s+["'`\[]?(\w+)""",
+    \s+(?:["'`\[]?\w+["'`\]]?\.)?["'`\[]?(\w+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SCHEMA = re.compile(r"\s*(?:CREATE|DROP|ALTER)\b", re.IGNORECASE)
 _CHECK_SAME_THREAD = 4  # its place among the arguments after the path
 _COMMITS = re.compile(r"\s*(?:COMMIT|END)\b", re.IGNORECASE)
+
+
+class Statements:
+    """What a connection has executed, so that its commits are points with the tables written."""
+
+    recorder: Recorder
+    shown = ""  # how the report calls the database; "": its commits are no points
+    written: Mapping[str, str] = MappingProxyType({})  # tables of the transaction -> line
+
+    def note(self, sql: str) -> bool:
+        """Note which tables a statement writes; return whether it writes."""
+        tables = _WRITES.findall(sql)
+        if own := [each for each in tables if not each.startswith("outlast_")]:
+            self.written = {**self.written, **dict.fromkeys(own, find_line())}
+        return bool(tables or _SCHEMA.match(sql))
+
+    def before(self, sql: str, *, is_open: bool, at_once: bool) -> None:
+        """Note a statement, which is a point if it commits: in a transaction that is open, or by
+        itself, if a statement outside one does so ``at_once``."""
+        writes = self.note(sql)
+        if _COMMITS.match(sql) if is_open else writes and at_once:
+            self.reach()
+
+    def reach(self) -> None:
+        """Come to a commit."""
+        written, self.written = self.written, {}
+        if self.shown:
+            self.recorder.reach("commit", f"commit {self.shown}{_listed(written)}", dict(written))
 
 
 class Databases:
@@ -103,14 +131,7 @@ def _path_of(database: Any, *, uri: bool) -> tuple[str, str | None]:
 def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
     """Return a class of connections whose commits are points, based on that of the user."""
 
-    class Recorded(base):  # type: ignore[misc, valid-type]
-        recorder: Recorder
-        shown = ""
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self.written: dict[str, str] = {}  # tables of the open transaction -> line
-            super().__init__(*args, **kwargs)
-
+    class Recorded(Statements, base):  # type: ignore[misc, valid-type]
         def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
             return super().cursor(_cursors(factory))
 
@@ -146,12 +167,6 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
                     raise
             return super().__exit__(kind, value, trace)
 
-        def reach(self) -> None:
-            """Come to a commit."""
-            written, self.written = self.written, {}
-            if self.shown:
-                self.recorder.reach("commit", f"commit {self.shown}{_listed(written)}", written)
-
     return Recorded
 
 
@@ -172,22 +187,13 @@ def _cursors(base: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
 
         def executescript(self, script: str) -> Any:
             connection: Any = self.connection
-            self._note(script)
+            connection.note(script)
             connection.reach()
             return super().executescript(script)
 
         def _before(self, sql: str) -> None:
             connection: Any = self.connection
-            writes = self._note(sql)
             at_once = connection.isolation_level is None or _SCHEMA.match(sql)
-            if _COMMITS.match(sql) if connection.in_transaction else writes and at_once:
-                connection.reach()
-
-        def _note(self, sql: str) -> bool:
-            connection: Any = self.connection
-            tables = _WRITES.findall(sql)
-            if own := [each for each in tables if not each.startswith("outlast_")]:
-                connection.written.update(dict.fromkeys(own, find_line()))
-            return bool(tables or _SCHEMA.match(sql))
+            connection.before(sql, is_open=connection.in_transaction, at_once=bool(at_once))
 
     return RecordedCursor

@@ -23,6 +23,7 @@ import msgspec
 from outlast.errors import describe
 from outlast.testing.crashes.plain_tls import PlainObject, PlainSocket
 from outlast.testing.crashes.recorder import Recorder, is_ours
+from outlast.testing.crashes.servers import is_connecting
 
 HEAD_MAX, BODY_MAX = 1 << 20, 64 << 20  # bytes of a request
 PATIENCE_SECONDS = 30.0  # for a host's answer
@@ -95,7 +96,7 @@ class Network:
 
     def see(self, event: str, args: tuple[Any, ...], recorder: Recorder) -> None:
         """Refuse connections, and questions for the address of a host."""
-        if getattr(_thread, "is_host", False):
+        if getattr(_thread, "is_host", False) or is_connecting():
             return
         if event in {"socket.connect", "socket.sendto", "socket.sendmsg"}:
             address = args[-1]

@@ -35,6 +35,7 @@ from outlast.testing.crashes.network import Network
 from outlast.testing.crashes.recorder import Effect, Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.sandbox import Sandbox
+from outlast.testing.crashes.servers import Servers
 from outlast.testing.crashes.watch import CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
@@ -73,9 +74,10 @@ def crash_test(
     """Run a call without a crash, and then again with a crash at each of its points; return how the
     end depends on it.
 
-    Each run is in this process, in a new temporary folder, which is the working directory then. The
-    task gets copies of the SQLite files that it opens, and of the store's. Other writes, processes
-    and the network are refused. Code that is not Python's may escape: see the page on crash tests.
+    Each run is in a new temporary folder, which is the working directory then. The task gets copies
+    of the SQLite files and PostgreSQL databases that it opens, and of the store's file. Other
+    writes, programs and the network are refused. Code that is not Python's may escape: see the page
+    on crash tests.
 
     Args:
         app: the application.
@@ -114,12 +116,13 @@ def crash_test(
         with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
             run_in_background(lambda: app.stores.ask(empty))
             made = call if isinstance(call, Call) else sandbox.prepare(call)
-        network = Network(allow_network)
+        network, servers = Network(allow_network), Servers(f"crash_test_{os.getpid()}")
         try:
-            runs = _Runs(app, made, sandbox, network, seed, real=real, processes=processes)
+            runs = _Runs(app, made, sandbox, network, servers, seed, real, processes)
             return runs.explore(point, points_max)
         finally:
             network.close()
+            servers.close()
 
 
 class _Runs:
@@ -129,15 +132,16 @@ class _Runs:
         call: Call[Any],
         sandbox: Sandbox,
         network: Network,
+        servers: Servers,
         seed: int,
-        *,
-        real: bool,
+        real: bool,  # noqa: FBT001
         processes: int,
     ) -> None:
         self._app = app
         self._call = call
         self._sandbox = sandbox
         self._network = network
+        self._servers = servers
         self._seed = seed
         self._real = real
         self._processes = processes
@@ -145,13 +149,13 @@ class _Runs:
     def explore(self, point: int | None, points_max: int) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
-        base, self._network.heard = self._isolate(
-            lambda: (self._run_plainly(), self._network.heard)
+        base, self._network.heard, self._servers.sources = self._isolate(
+            lambda: (self._run_plainly(), self._network.heard, self._servers.sources)
         )
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
-        self._network.is_recorded = True
+        self._network.is_recorded = self._servers.is_recorded = True
         cases = list(self._choose(base, point, points_max))
         again, *runs = self._run_all([None, *cases], base)
         mask = find_mask(base.end, again.end)
@@ -186,6 +190,7 @@ class _Runs:
 
     def _run_part(self, cases: Sequence[Case | None], base: _Run, _: Tell) -> list[_Run]:
         self._sandbox.folder = self._sandbox.base / f"run{os.getpid()}"
+        self._servers.run = f"run{os.getpid()}"
         self._network.close()  # no thread answers here
         return [self._run_sharing(case, base) for case in cases]
 
@@ -241,7 +246,7 @@ class _Runs:
         before = random.getstate()
         random.seed(self._seed)
         try:
-            with self._sandbox.enter(recorder, self._network, app):
+            with self._sandbox.enter(recorder, self._network, self._servers, app):
                 with app.stores.replace(url_of_file(self._sandbox.store), clock), watch.ends(app):
                     if self._real and case is not None and case.fate in _DEADLY:
                         recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
@@ -250,6 +255,7 @@ class _Runs:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
                 end = read_files(self._sandbox.folder, self._sandbox.store)
+                end.tables |= self._servers.read()
         finally:
             random.setstate(before)
         trace = recorder.trace

@@ -31,6 +31,7 @@ from outlast.testing.crashes.databases import REAL_CONNECT, Databases
 from outlast.testing.crashes.files import make_open
 from outlast.testing.crashes.network import Network
 from outlast.testing.crashes.recorder import Recorder, is_ours
+from outlast.testing.crashes.servers import Servers
 
 T = TypeVar("T")
 OUTSIDE = "outside"  # the folder for copies of files from elsewhere
@@ -40,7 +41,7 @@ _CHANGES = {  # event -> how many of its first arguments are paths
     **dict.fromkeys(("os.rename", "os.link"), 2),
 }
 _DEVICES = {"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"}
-_UNSEEN = {"psycopg", "psycopg2", "MySQLdb", "oracledb"}  # drivers in C
+_UNSEEN = {"psycopg2", "MySQLdb", "oracledb"}  # drivers in C
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
@@ -123,7 +124,9 @@ class Sandbox:
         return "" if name in _DEVICES or name.startswith(str(self.temporary)) else name
 
     @contextmanager
-    def enter(self, recorder: Recorder, network: Network, app: App) -> Iterator[None]:
+    def enter(
+        self, recorder: Recorder, network: Network, servers: Servers, app: App
+    ) -> Iterator[None]:
         """Within the block, this is the working directory, empty but for copies, and the code of
         attempts is watched and kept in it."""
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -145,6 +148,7 @@ class Sandbox:
             stack.enter_context(mock.patch.dict(os.environ, TMPDIR=str(self.temporary)))
             for owner in _connectors():
                 stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
+            stack.enter_context(servers.entered(recorder))
             stack.enter_context(_enqueuing_at_points(app, recorder))
             stack.enter_context(network.answering(recorder))
             stack.enter_context(_working_in(self.folder))
@@ -182,7 +186,7 @@ class _Guard:
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
                 self._change("open", (path,))
         elif event == "import":
-            if args[0] in _UNSEEN:
+            if args[0] in {*_UNSEEN, "psycopg", "asyncpg"} and args[0] not in sys.modules:
                 self._recorder.refuse(f"import {args[0]} at the top of the module")
         elif event in _CHANGES:
             self._change(event.removeprefix("os."), args[: _CHANGES[event]])
@@ -266,11 +270,8 @@ def _connectors() -> Iterator[Any]:
     """Yield what connects to servers by a library in C, which no audit event tells."""
     for name in sorted(_UNSEEN & {*sys.modules}):
         module = sys.modules[name]
-        kinds = (
-            module,
-            *(getattr(module, kind, None) for kind in ("Connection", "AsyncConnection")),
-        )
-        yield from (each for each in kinds if hasattr(each, "connect"))
+        if hasattr(module, "connect"):
+            yield module
 
 
 def _refusing(recorder: Recorder) -> Callable[..., Any]:
