@@ -18,6 +18,7 @@ from outlast.testing.crashes import crash_test
 app = outlast.App("sqlite:///own.db")
 ORDERS = [1, 2]
 INSERT = "INSERT INTO orders VALUES ({})"
+COPIES = "SELECT datname FROM pg_database WHERE datname LIKE 'crash_test%'"
 ONCE = " ON CONFLICT DO NOTHING"
 
 
@@ -103,13 +104,27 @@ def test_a_commit_that_a_crash_repeats_is_found_with_its_line(
     assert "3 rows, not 2" in report.findings[0].times
     assert [each.kind for each in report.points] == ["commit", "commit"]
     assert read(url, "SELECT * FROM orders") == []
-    assert read(url, "SELECT datname FROM pg_database WHERE datname LIKE 'crash_test%'") == []
+    assert read(url, COPIES) == []
 
 
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_with_a_key_is_clean(url: str, task: outlast.Task[[str, str], None]) -> None:
     make(url, "PRIMARY KEY")
     crash_test(app, task.call(url, ONCE)).check()
+
+
+@app.task
+def fails_after_its_commit(url: str) -> None:
+    psycopg_plain(url, "")
+    raise outlast.Dead("at once")
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_no_copy_is_left_behind_by_a_task_that_fails(url: str, real: bool) -> None:
+    make(url)
+    with pytest.raises(UsageError, match="the task ends dead"):
+        crash_test(app, fails_after_its_commit.call(url), real=real)
+    assert read(url, COPIES) == []
 
 
 def test_a_real_kill_leaves_what_was_committed(url: str) -> None:

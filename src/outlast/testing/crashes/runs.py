@@ -209,7 +209,12 @@ class _Runs:
 
         def begin(_: Tell) -> T:
             self._network.close()  # no thread answers here
-            return function()
+            try:
+                return function()
+            except BaseException:
+                if not self._servers.is_recorded:  # the first process does not know them
+                    self._servers.close()
+                raise
 
         return Copy(begin).result()
 

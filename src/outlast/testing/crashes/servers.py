@@ -95,10 +95,12 @@ class Servers:
         self._placing = threading.Lock()
 
     def close(self) -> None:
-        """Drop the copies of which those of the runs are made."""
+        """Drop the copies of which those of the runs are made, and those of broken-off runs."""
         with _libraries(lambda *_: None):
-            for name, source in self.sources.items():
-                self._drop(source, self._copy_of(name, "base"))
+            for source in self.sources.values():
+                for (copy,) in source.ask("SELECT datname::text FROM pg_database"):
+                    if copy.startswith(f"{self._prefix}_"):
+                        self._drop(source, copy)
 
     @contextmanager
     def entered(self, recorder: Recorder) -> Iterator[None]:
