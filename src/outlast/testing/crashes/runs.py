@@ -102,7 +102,7 @@ def crash_test(
     check_whole("points_max", points_max, 1, 100_000)
     check_whole("seed", seed, 0, SEED_MAX)
     if processes is None:
-        processes = os.cpu_count() or 1 if MAY_FORK else 1
+        processes = min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if MAY_FORK else 1
     check_whole("processes", processes, 1, PROCESSES_MAX)
     if (real or processes > 1) and not MAY_FORK:
         raise UsageError("real kills and several processes need Linux: leave out both here")

@@ -146,10 +146,12 @@ class Sandbox:
                 stack.enter_context(mock.patch.object(owner, name, new))
             stack.callback(databases.close)
             stack.enter_context(mock.patch.dict(os.environ, TMPDIR=str(self.temporary)))
-            for owner in _connectors():
+            for owner in (sys.modules[name] for name in sorted(_UNSEEN & {*sys.modules})):
                 stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
             stack.enter_context(servers.entered(recorder))
-            stack.enter_context(_enqueuing_at_points(app, recorder))
+            for verb in ("enqueue", "enqueue_many"):
+                new = _reaching(getattr(app.stores, verb), recorder)
+                stack.enter_context(mock.patch.object(app.stores, verb, new))
             stack.enter_context(network.answering(recorder))
             stack.enter_context(_working_in(self.folder))
             stack.enter_context(_watching(_Guard(self, recorder, network).see))
@@ -266,14 +268,6 @@ def _submit_in_context(submit: Callable[..., Any]) -> Callable[..., Any]:
     return submit_in_context
 
 
-def _connectors() -> Iterator[Any]:
-    """Yield what connects to servers by a library in C, which no audit event tells."""
-    for name in sorted(_UNSEEN & {*sys.modules}):
-        module = sys.modules[name]
-        if hasattr(module, "connect"):
-            yield module
-
-
 def _refusing(recorder: Recorder) -> Callable[..., Any]:
     def refuse(*_: Any, **__: Any) -> Any:
         recorder.refuse("the task connects to a server of a database, which the sandbox refuses")
@@ -281,25 +275,12 @@ def _refusing(recorder: Recorder) -> Callable[..., Any]:
     return refuse
 
 
-@contextmanager
-def _enqueuing_at_points(app: App, recorder: Recorder) -> Iterator[None]:
-    """Make each call that enqueues jobs a point."""
-    stores = app.stores
-    before = {name: vars(stores).get(name) for name in ("enqueue", "enqueue_many")}
+def _reaching(enqueue: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    """Return a function of the store's provider that enqueues jobs, which is a point."""
 
-    def at_point(enqueue: Callable[..., Any]) -> Callable[..., Any]:
-        async def reach_and_enqueue(jobs: Sequence[Any], *args: Any) -> Any:
-            tasks = sorted({job.task for job in jobs})
-            recorder.reach("enqueue", f"enqueue {', '.join(tasks)}")
-            return await enqueue(jobs, *args)
+    async def reach_and_enqueue(jobs: Sequence[Any], *args: Any) -> Any:
+        tasks = sorted({job.task for job in jobs})
+        recorder.reach("enqueue", f"enqueue {', '.join(tasks)}")
+        return await enqueue(jobs, *args)
 
-        return reach_and_enqueue
-
-    vars(stores).update({name: at_point(getattr(stores, name)) for name in before})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            vars(stores).pop(name)
-            if value is not None:
-                vars(stores)[name] = value
+    return reach_and_enqueue
