@@ -94,7 +94,8 @@ def crash_test(
         real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
             it goes on, and the next attempt is in another one. On Linux.
         processes: copies of this process, made by forks, in which the runs are; 1: all are in this
-            one. Default, on Linux: as many as there are processors, if there are many runs.
+            one. Default, on Linux and without ``allow_command``: as many as there are processors,
+            if there are many runs.
 
     Raises:
         UsageError: the task cannot be tested: it fails without a crash, or leaves the sandbox.
@@ -102,7 +103,8 @@ def crash_test(
     check_whole("points_max", points_max, 1, 100_000)
     check_whole("seed", seed, 0, SEED_MAX)
     if processes is None:
-        processes = min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if MAY_FORK else 1
+        may_spread = MAY_FORK and not allow_command  # programs could disturb each other
+        processes = min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if may_spread else 1
     check_whole("processes", processes, 1, PROCESSES_MAX)
     if (real or processes > 1) and not MAY_FORK:
         raise UsageError("real kills and several processes need Linux: leave out both here")
