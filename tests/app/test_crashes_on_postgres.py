@@ -133,6 +133,20 @@ def test_a_real_kill_leaves_what_was_committed(url: str) -> None:
     assert [each.line for each in report.findings] == [line_of(psycopg_plain)]
 
 
+@app.task(retries=0)
+def completes_in_it(url: str) -> None:
+    with psycopg.connect(url) as db:
+        outlast.current().complete_in_sync(db)
+
+
+def test_a_completion_on_a_server_is_refused_with_what_to_do(
+    pg_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="the store is a SQLite file: connect to"):
+        crash_test(app, completes_in_it.call(pg_url))
+
+
 def test_a_database_in_use_is_refused_with_what_to_do(url: str) -> None:
     with psycopg.connect(url), pytest.raises(UsageError, match="no other session may use it"):
         crash_test(app, psycopg_plain.call(url, ""))

@@ -16,7 +16,7 @@ from outlast.base.config import check_whole
 from outlast.base.sync import loop_is_running, run_in_background
 from outlast.client.app import App
 from outlast.client.task import Call
-from outlast.errors import SyncInLoop, UsageError
+from outlast.errors import ConnectionMismatch, SyncInLoop, UsageError
 from outlast.insight.calls import describe_call
 from outlast.model.job import ENDED, State
 from outlast.store.rows import JobFilter, StoredJob
@@ -47,6 +47,10 @@ ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 UNANSWERED_MAX = 5
 TIMES_MAX = 3  # of how often an effect happened, in one row
 SEED_MAX = 2**32 - 1
+_NO_STORE_ON_SERVER = (
+    "here the store is a SQLite file: connect to app.url, which SQLAlchemy can; or let a test with"
+    " the fixture outlast_postgres kill the worker (crash_after_save, deliver_twice)"
+)
 T = TypeVar("T")
 _LEAVES_NOTHING = {Fate.KILLED: {"report", "begin"}, Fate.LEASE_LOST: {"report"}}
 _DEADLY = {Fate.KILLED, Fate.TWICE}
@@ -243,6 +247,8 @@ class _Runs:
         if run.end.state != State.COMPLETED:
             told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
             told += run.trace.unanswered[:UNANSWERED_MAX]
+            if ConnectionMismatch.__name__ in run.end.error:
+                told.append(_NO_STORE_ON_SERVER)
             told.append("--copy names a file that it reads, --allow-network a host that it needs")
             raise UsageError("\n".join(told))
         return run
