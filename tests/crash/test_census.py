@@ -126,7 +126,7 @@ def check_words(said: str, resumed: int, goal: int) -> None:
     assert [each[0] for each in attempts] == ["1", "2"]
     assert [each[3] for each in attempts] == ["lost_worker", "completed"]
     assert attempts[0][2] != attempts[1][2], "one worker cannot have run both"
-    assert "verify    1 job, 1 closed attempt: 15 rules hold" in said
+    assert "verify    1 job, 1 closed attempt: 16 rules hold" in said
 
 
 def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path):

@@ -1,7 +1,8 @@
 """``python -m tests.sim.limiting FIRST LAST [TWIN]``: seeds in which most jobs are under limits.
 
 The laws: a permit counts exactly the attempts that run under it (L1), never more than its limit
-allows (L2), and no job that may start waits where no worker looks (L3). They are judged by the
+allows (L2), no job that may start waits where no worker looks (L3), and a job of an ordered limit
+begins only once those before it have ended for good (L6). They are judged by the
 tables' own rows after each verb, and once more at the end by ``outlast verify``; and all jobs end,
 as in every world. With the name of a twin, which lacks one guard, the first violation is printed.
 """
@@ -34,6 +35,7 @@ LIMITS = [
     NewLimit("few", LimitSpec(running=2)),
     NewLimit("each", LimitSpec(running=1, per=Per.LIMIT_KEY)),
     NewLimit("paced", LimitSpec(spacing=0.3, burst=2.0)),
+    NewLimit("turn", LimitSpec(running=1, per=Per.LIMIT_KEY, ordered=True)),
 ]
 KINDS = [
     (("few", ""),),
@@ -41,12 +43,18 @@ KINDS = [
     (("each", "x"),),
     (("each", "y"), ("paced", "")),
     (("paced", ""),),
+    (("turn", "x"),),
+    (("turn", "y"), ("few", "")),
     (),  # tenants take turns
 ]
 _SQL = statements("sqlite", "limits")
 _ABOVE = """SELECT p.name, p.key, p.used
             FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
             WHERE p.used > l.running"""
+_PASSED = """SELECT b.id, a.id FROM outlast_jobs AS b CROSS JOIN outlast_jobs AS a ON a.stream = b.stream
+             WHERE b.state = 'running' AND instr(b.needs, ',true]') > 0 AND a.id <> b.id
+             AND a.state IN ('queued', 'running')
+             AND (a.attempt_count > 0 OR a.id < b.id AND a.run_at <= b.run_at)"""
 
 
 class LimitingWorld(World):
@@ -63,7 +71,11 @@ class LimitingWorld(World):
             return new
         self.limited += 1
         kind = KINDS[int(self._own_chance() * len(KINDS))]
-        needs = [Need(permit_id(name, key), name, key) for name, key in kind]
+        needs = [
+            Need(permit_id(name, key), name, key, ordered=name == "turn") for name, key in kind
+        ]
+        if any(need.ordered for need in needs):  # as the client asks for
+            new = msgspec.structs.replace(new, priority=0)
         fair = None if needs else f"t{int(3 * self._own_chance())}"
         stream = stream_id(new.task, new.queue, new.priority, needs, fair)
         return msgspec.structs.replace(new, stream=stream, needs=needs_text(needs), fair=fair)
@@ -101,6 +113,8 @@ class LimitingWorld(World):
             witness.wrong("limits hold: permits count what runs", f"{wrong}")
         if wrong := witness._rows.execute(_ABOVE).fetchall():
             witness.wrong("no more run than a limit allows", f"{wrong}")
+        if wrong := witness._rows.execute(_PASSED).fetchall():
+            witness.wrong("ordered jobs take their turns", f"{wrong}")
         if wrong := witness._rows.execute(_SQL["forgotten"], values).fetchall():
             witness.wrong("limits hold: no stream is forgotten", f"{wrong}")
 
@@ -139,10 +153,22 @@ def _idle_in_any_case() -> Patches:
     yield without(sqlite_streams._SQL, "note_looks", blocked, "blocked = NULL, idle = 1")
 
 
+def _next_after_a_failure() -> Patches:
+    real = sqlite_streams.Streams._note
+
+    def note(self: Any, looks: Any, started: Any) -> None:
+        for look in looks:
+            look.holder = None
+        real(self, looks, started)
+
+    yield mock.patch.object(sqlite_streams.Streams, "_note", note)
+
+
 TWINS: Twins = {
     "a refused end gives a permit back": (_settled_twice, 1),
     "a permit is taken in the queue": (_taken_in_the_queue, 1),
-    "a stream is idle although jobs wait": (_idle_in_any_case, 3),
+    "a stream is idle although jobs wait": (_idle_in_any_case, 1),
+    "the next job of a key starts while the first waits for a retry": (_next_after_a_failure, 5),
 }
 
 

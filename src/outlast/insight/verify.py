@@ -8,8 +8,10 @@ reclaimed.
 
 from __future__ import annotations
 
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
+from math import inf
 
 import msgspec
 
@@ -63,7 +65,7 @@ async def verify(
     Stops early after ``findings_max`` findings. ``on_page`` is called with the progress. Raises the
     store's errors.
     """
-    verified, after, last_ticks = Verified(), 0, LastTicks()
+    verified, after, last_ticks, in_order = Verified(), 0, LastTicks(), InOrder()
     while len(verified.findings) < findings_max:
         page = await inspector.history(after)
         paused = starts_while_paused(page, await inspector.pauses())
@@ -71,6 +73,7 @@ async def verify(
         verified.attempts += sum(len(job.attempts) for job in page.jobs)
         verified.findings.extend(findings_in(page))
         verified.findings.extend(last_ticks.check(page))
+        verified.findings.extend(in_order.check(page))
         verified.findings.extend(paused)
         on_page(verified)
         if page.next_after is None:
@@ -168,6 +171,38 @@ class LastTicks:
                 )
 
 
+class InOrder:
+    """The rule about jobs of an ordered limit: in one stream, attempts of two jobs never overlap.
+    It remembers the last attempts of each stream, from page to page: doubts, as it compares the
+    times of two rows."""
+
+    rule = "ordered_jobs_do_not_overlap"
+    kept = 16  # attempts of a stream: neighbours in a stream are neighbours by id
+
+    def __init__(self) -> None:
+        self._last: defaultdict[int, deque[tuple[int, float, float]]] = defaultdict(
+            lambda: deque(maxlen=self.kept)
+        )
+
+    def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
+        """Return what is wrong on the next page."""
+        for job in page.jobs:
+            if job.ordered is None:
+                continue
+            last = self._last[job.ordered]
+            own = [(job.id, start, inf if end is None else end) for _, start, end in _spans(job)]
+            for (_, start, end), (other, began, ended) in product(own, last):
+                if start < ended and began < end:
+                    yield HistoryFinding(
+                        rule=self.rule,
+                        job_id=job.id,
+                        sentence=f"an attempt of it ran at the same time as one of job {other},"
+                        " which is under the same ordered limit",
+                        doubt=True,
+                    )
+            last.extend(own)
+
+
 PAUSED = "nothing_of_a_pause_starts"  # the name of a rule
 
 
@@ -243,17 +278,23 @@ def _some(numbers: Sequence[int]) -> str:
 
 def one_holder(job: JobPast, _: int) -> Found:
     """Attempts follow each other on the store's clock."""
-    spans: list[tuple[int, float, float | None]] = [
-        (attempt.token, attempt.started_at, attempt.ended_at) for attempt in job.attempts
-    ]
-    if job.state in {State.COMPLETED, State.RUNNING} and None not in {job.token, job.started_at}:
-        spans.append((job.token or 0, job.started_at or 0.0, job.ended_at))
+    spans = _spans(job)
     for token, start, end in spans:
         if end is not None and end < start:
             yield True, f"attempt {token} ended {start - end:.3f} s before it started"
     for (first, _start, end), (second, start, _end) in pairwise(spans):
         if end is not None and start < end:
             yield True, f"attempt {second} started {end - start:.3f} s before {first} had ended"
+
+
+def _spans(job: JobPast) -> list[tuple[int, float, float | None]]:
+    """Return the token, start and end of each attempt; an end of None: it is running."""
+    spans: list[tuple[int, float, float | None]] = [
+        (attempt.token, attempt.started_at, attempt.ended_at) for attempt in job.attempts
+    ]
+    if job.state in {State.COMPLETED, State.RUNNING} and None not in {job.token, job.started_at}:
+        spans.append((job.token or 0, job.started_at or 0.0, job.ended_at))
+    return spans
 
 
 def known_reason(job: JobPast, _: int) -> Found:
@@ -343,23 +384,23 @@ RULES: dict[str, Callable[[JobPast, int], Found]] = {
 """Name of the rule -> its check; the docstring is what it holds the store to."""
 
 
-RULE_NAMES = (*RULES, LastTicks.rule, PAUSED, COUNTED, WATCHED, RESOLVED, "evidence_of_a_job")
+_OF_MANY_JOBS = {
+    LastTicks.rule: "A tick of a schedule has at most one job, and ticks rise from job to job.",
+    InOrder.rule: "Attempts of two jobs of one key of an ordered limit never overlap.",
+    PAUSED: "Nothing of a pause starts once workers have acknowledged it.",
+    COUNTED: "A permit counts exactly the attempts that run under it.",
+    WATCHED: "A job that may start under its limits is looked at.",
+    RESOLVED: "A job is blocked exactly as long as a job upstream has not ended as wanted.",
+    "evidence_of_a_job": "Every attempt that was kept belongs to a job that was kept.",
+}
+RULE_NAMES = (*RULES, *_OF_MANY_JOBS)
 
 
 def promise_of(rule: str) -> str:
     """Return in one sentence what a rule holds the store to."""
-    check = RULES.get(rule)
-    if rule == PAUSED:
-        return "Nothing of a pause starts once workers have acknowledged it."
-    if rule == COUNTED:
-        return "A permit counts exactly the attempts that run under it."
-    if rule == WATCHED:
-        return "A job that may start under its limits is looked at."
-    if rule == LastTicks.rule:
-        return "A tick of a schedule has at most one job, and ticks rise from job to job."
-    if check is None:
-        return "Every attempt that was kept belongs to a job that was kept."
-    return " ".join((check.__doc__ or "").split())
+    if rule in _OF_MANY_JOBS:
+        return _OF_MANY_JOBS[rule]
+    return " ".join((RULES[rule].__doc__ or "").split())
 
 
 def document(verified: Verified) -> dict[str, object]:

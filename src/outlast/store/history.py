@@ -31,7 +31,8 @@ class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
 
 class JobPast(msgspec.Struct, frozen=True, kw_only=True):
     """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is on the
-    row of the worker that runs it; None: there is no such row."""
+    row of the worker that runs it; None: there is no such row. ``ordered``: the stream in which it
+    waits its turn, if an ordered limit is among its limits."""
 
     id: int
     state: State
@@ -48,6 +49,7 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     queue: str = ""
     tenant: str | None = None
+    ordered: int | None = None
     attempts: list[AttemptPast] = []
 
 

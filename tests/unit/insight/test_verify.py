@@ -13,6 +13,7 @@ from outlast.insight.verify import (
     PAUSED,
     RULES,
     HistoryFinding,
+    InOrder,
     LastTicks,
     document,
     findings_in,
@@ -300,6 +301,23 @@ async def test_a_second_job_for_a_tick_is_a_violation_also_on_a_later_page() -> 
     (finding,) = (await verify(inspector)).violations
     assert (finding.rule, finding.job_id) == (LastTicks.rule, 6)
     assert "180 of the schedule 'nightly' is that of job 4" in finding.sentence
+
+
+async def test_attempts_of_two_ordered_jobs_do_not_overlap_also_on_a_later_page() -> None:
+    def ran(job_id: int, start: float, end: float, stream: int | None = 7) -> JobPast:
+        return completed(
+            id=job_id, started_at=start, ended_at=end, ordered=stream, attempts=[], attempt_count=1
+        )
+
+    first = [ran(1, 10.0, 20.0), ran(2, 20.0, 30.0), ran(3, 5.0, 50.0, None), ran(4, 5.0, 50.0, 8)]
+    pages = (
+        HistoryPage(jobs=first, strays=[], token_last=100, next_after=4),
+        HistoryPage(jobs=[ran(5, 29.0, 31.0)], strays=[], token_last=100, next_after=None),
+    )
+    inspector: Any = Pages(*pages)
+    found = [each for each in (await verify(inspector)).findings if each.rule == InOrder.rule]
+    assert [(each.job_id, each.doubt) for each in found] == [(5, True)]
+    assert "as one of job 2" in found[0].sentence
 
 
 async def test_an_earlier_tick_is_a_doubt_and_a_backfill_may_repeat_one() -> None:

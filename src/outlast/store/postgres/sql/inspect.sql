@@ -216,7 +216,8 @@ SELECT count(*) AS number FROM (
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
        extract(epoch FROM j.started_at)::float8 AS started_at,
        extract(epoch FROM j.ended_at)::float8 AS ended_at,
-       j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant
+       j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
+       CASE WHEN strpos(j.needs, ',true]') > 0 THEN j.stream END AS ordered
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
 WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
 

@@ -98,7 +98,8 @@ SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
 SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       j.started_at, j.ended_at, j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant
+       j.started_at, j.ended_at, j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
+       CASE WHEN instr(j.needs, ',true]') > 0 THEN j.stream END AS ordered
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id > :after ORDER BY j.id LIMIT :limit
 -- name: history_attempts
