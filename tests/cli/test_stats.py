@@ -14,7 +14,7 @@ from tests.metrics.kit import full_look
 from tests.unit.insight.rows_kit import names
 
 QUEUE_NAMES = names(
-    """queue queued due paused scheduled suspects running completed cancelled dead
+    """queue queued due paused scheduled suspects blocked running completed cancelled dead
     oldest_due_seconds
     at_least"""
 )
@@ -37,6 +37,7 @@ def test_stats_as_json_have_stable_names(filled: Filled) -> None:
         "paused": 0,
         "scheduled": 2,
         "suspects": 1,
+        "blocked": 0,
         "running": 1,
         "completed": 1,
         "cancelled": 1,

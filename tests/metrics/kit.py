@@ -19,7 +19,7 @@ NOW = 1_000.0
 
 def statistics(**fields: Any) -> Statistics:
     """Numbers of a store; none, unless given."""
-    names = ("lanes", "waiting", "running", "suspects", "dead", "ended")
+    names = ("lanes", "waiting", "running", "suspects", "blocked", "dead", "ended")
     values: dict[str, Any] = {name: [] for name in names}
     return Statistics(**{"now": NOW, **values, **fields})
 
@@ -52,6 +52,7 @@ def full_look() -> Look:
             waiting=[ScheduledJobs(queue="q", due=0, scheduled=2)],
             running=[QueueCount("q", 1)],
             suspects=[QueueCount("q", 4)],
+            blocked=[QueueCount("q", 6)],
             dead=[QueueCount("q", 5)],
             limits=[
                 LimitRow(name="api", running=20, used=3, waiting=7),

@@ -21,7 +21,15 @@ def replaced(**fields):
 
 def test_jobs_are_shown_by_queue_and_state() -> None:
     page = page_of(full_look())
-    states = {"due": 3, "scheduled": 2, "suspect": 4, "paused": 0, "running": 1, "dead": 5}
+    states = {
+        "due": 3,
+        "scheduled": 2,
+        "suspect": 4,
+        "paused": 0,
+        "blocked": 6,
+        "running": 1,
+        "dead": 5,
+    }
     for state, number in states.items():
         assert value(page, "outlast_jobs", queue="q", state=state) == number
         assert value(page, "outlast_jobs_at_least", queue="q", state=state) == 0

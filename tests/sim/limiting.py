@@ -51,10 +51,13 @@ _SQL = statements("sqlite", "limits")
 _ABOVE = """SELECT p.name, p.key, p.used
             FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
             WHERE p.used > l.running"""
-_PASSED = """SELECT b.id, a.id FROM outlast_jobs AS b CROSS JOIN outlast_jobs AS a ON a.stream = b.stream
+# A job that was enqueued for later enters the line when it is due: only others are compared by id.
+_PASSED = """SELECT b.id, a.id, a.state, a.attempt_count
+             FROM outlast_jobs AS b CROSS JOIN outlast_jobs AS a ON a.stream = b.stream
              WHERE b.state = 'running' AND instr(b.needs, ',true]') > 0 AND a.id <> b.id
              AND a.state IN ('queued', 'running')
-             AND (a.attempt_count > 0 OR a.id < b.id AND a.run_at <= b.run_at)"""
+             AND (a.attempt_count > 0 OR a.id < b.id
+                  AND a.run_at <= a.enqueued_at AND b.run_at <= b.enqueued_at)"""
 
 
 class LimitingWorld(World):

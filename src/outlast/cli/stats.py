@@ -31,8 +31,9 @@ def stats(
     """Show how many jobs there are, which ones no worker takes, and the rates.
 
     For each queue: due jobs (and for how long the oldest has been due), jobs that wait for their
-    time, suspects (which wait to be run alone), running jobs, and ended jobs that are kept. A +
-    means that counting stopped at 100,000. --watch with --json prints one document a line.
+    time, suspects (which wait to be run alone), jobs blocked by others, running jobs, and ended
+    jobs that are kept. A + means that there may be more: counting stopped. --watch with --json
+    prints one document a line.
 
     Examples:
         outlast stats

@@ -14,7 +14,17 @@ from outlast.store.statistics import EndedJobs, QueueCount, Statistics
 from outlast.store.wakeup import POLLING_ONLY
 
 HOUR, DAY = 3_600.0, 86_400.0
-COUNTS = ("due", "paused", "scheduled", "suspects", "running", "completed", "cancelled", "dead")
+COUNTS = (
+    "due",
+    "paused",
+    "scheduled",
+    "suspects",
+    "blocked",
+    "running",
+    "completed",
+    "cancelled",
+    "dead",
+)
 _QUEUED = {"due", "paused", "scheduled", "suspects"}
 
 
@@ -111,7 +121,7 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
         add(wait.queue, "scheduled", wait.scheduled, at_least=wait.scheduled_at_least)
         if wait.oldest is not None:
             oldest[wait.queue] = min(wait.oldest, oldest.get(wait.queue, wait.oldest))
-    for name in ("running", "suspects", "dead"):
+    for name in ("running", "suspects", "blocked", "dead"):
         for one in getattr(statistics, name):
             add(one.queue, name, one.number)
     for end in statistics.ended:
@@ -153,7 +163,9 @@ def _scanned(statistics: Statistics) -> set[str]:
     def is_full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
         return sum(one.number for one in numbers) >= statistics.most
 
-    full = {n for n in ("running", "suspects", "dead") if is_full(getattr(statistics, n))}
+    full = {
+        n for n in ("running", "suspects", "blocked", "dead") if is_full(getattr(statistics, n))
+    }
     return full | ({"completed", "cancelled"} if is_full(statistics.ended) else set())
 
 

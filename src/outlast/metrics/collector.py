@@ -29,6 +29,7 @@ STATES = {
     "scheduled": "scheduled",
     "suspect": "suspects",
     "paused": "paused",
+    "blocked": "blocked",
     "running": "running",
     "dead": "dead",
 }

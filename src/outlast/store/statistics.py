@@ -124,7 +124,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
         now: the store's now, in seconds since 1970.
         lanes: the line, by queue and task. waiting: jobs outside it, by queue. All lanes share
             ``most`` rows, and so do all queues that wait: see ``Shares``.
-        running, suspects, dead: by queue; suspects wait to run alone.
+        running, suspects, blocked, dead: by queue; suspects wait to run alone.
         ended: of the ``most`` jobs that ended last (dead ones apart), by queue and state.
         undecodable: jobs that wait for a release that can decode them, by queue and task.
         refused: writes refused within the last day, among those that are kept.
@@ -138,6 +138,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
     waiting: list[ScheduledJobs]
     running: list[QueueCount]
     suspects: list[QueueCount]
+    blocked: list[QueueCount]
     dead: list[QueueCount]
     ended: list[EndedJobs]
     undecodable: list[Undecodable] = []
@@ -150,6 +151,7 @@ class Statistics(msgspec.Struct, frozen=True, kw_only=True):
 _FIGURES: dict[str, type[msgspec.Struct]] = {
     "running": QueueCount,
     "suspects": QueueCount,
+    "blocked": QueueCount,
     "dead": QueueCount,
     "ended": EndedJobs,
     "undecodable": Undecodable,

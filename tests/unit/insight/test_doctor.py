@@ -74,6 +74,7 @@ STATISTICS = Statistics(
     waiting=[],
     running=[QueueCount("q", 1)],
     suspects=[],
+    blocked=[],
     dead=[],
     ended=[],
 )

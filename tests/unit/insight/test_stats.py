@@ -20,7 +20,9 @@ from outlast.store.statistics import (
 )
 from tests.unit.insight.rows_kit import NOW, worker
 
-EMPTY = Statistics(now=NOW, lanes=[], waiting=[], running=[], suspects=[], dead=[], ended=[])
+EMPTY = Statistics(
+    now=NOW, lanes=[], waiting=[], running=[], suspects=[], blocked=[], dead=[], ended=[]
+)
 
 
 def statistics(**changes: Any) -> Statistics:
@@ -63,6 +65,7 @@ def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
         ],
         running=[QueueCount("a", 7)],
         suspects=[QueueCount("a", 2)],
+        blocked=[QueueCount("a", 8)],
         dead=[QueueCount("b", 5)],
         ended=[ended("a", "completed", 9, 1, 6), ended("a", "cancelled", 3, 3, 3)],
     )
@@ -75,6 +78,7 @@ def test_a_queue_is_the_sum_of_its_lanes_and_of_what_waits() -> None:
         "paused": 0,
         "scheduled": 4,
         "suspects": 2,
+        "blocked": 8,
         "running": 7,
         "completed": 9,
         "cancelled": 3,

@@ -91,6 +91,12 @@ FROM (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND solo > 0
       ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most) c
 GROUP BY queue
 
+-- name: blocked
+-- Jobs that wait for the end of others, by queue, up to :most of them, by their index. Reads only.
+SELECT queue, count(*) AS number
+FROM (SELECT queue FROM outlast_jobs WHERE state = 'blocked' ORDER BY id LIMIT :most) c
+GROUP BY queue
+
 -- name: dead
 -- Dead jobs by queue, the newest :most of them, by their index, which holds the queue. Reads only.
 SELECT queue, count(*) AS number

@@ -91,6 +91,11 @@ SELECT queue, count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_suspect
     WHERE state = 'queued' AND solo > 0 LIMIT :most)
 GROUP BY queue
+-- name: blocked
+SELECT queue, count(*) AS number FROM (
+    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_blocked
+    WHERE state = 'blocked' ORDER BY id LIMIT :most)
+GROUP BY queue
 -- name: dead
 SELECT queue, count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_dead
