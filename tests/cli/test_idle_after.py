@@ -14,7 +14,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
 from outlast.store.schedules import Origin
 from outlast.worker.claims.until_empty import UntilEmpty
-from outlast.worker.maintenance.sleeper import LOOK_SECONDS, NEEDED_SECONDS, Sleeper
+from outlast.worker.sleeper import LOOK_SECONDS, NEEDED_SECONDS, Sleeper
 from tests.cli.conftest import Outlast
 from tests.cli.test_worker import SECONDS, worker
 from tests.conformance.kit import Hands, enqueued, job

@@ -6,6 +6,7 @@ condition.py   finds failing duties, and decides when the worker must give up
 base.py        the protocols between the parts of a worker
 running.py     the state of an attempt that the worker runs
 foreign_ends.py  listeners for attempts whose process has died
+sleeper.py     lets a worker that is not needed leave for a while
 assemble.py    opens the store and files of a worker, and makes its pool of runners
 in_process.py  a worker in the caller's own process: `async with app.worker()`
 lease/         the registration, its lease, and the heartbeat

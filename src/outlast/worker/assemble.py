@@ -35,7 +35,6 @@ from outlast.wakeup import open_messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.maintenance.pid1 import Pid1
-from outlast.worker.maintenance.sleeper import Sleeper
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
@@ -45,6 +44,7 @@ from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty
+from outlast.worker.sleeper import Sleeper
 from outlast.worker.worker import Worker
 
 STATEMENT_SECONDS_MAX = 30.0

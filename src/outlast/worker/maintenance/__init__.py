@@ -9,6 +9,5 @@ minutes.py    writes the worker's counts once a minute
 scheduler.py  fires due schedules, and declares the schedules of the code
 firing.py     makes the plan of a due schedule, and the jobs of its ticks
 announcer.py  publishes jobs that wait unpublished, and this worker's state, to its messenger
-sleeper.py    lets a worker that is not needed leave for a while
 pid1.py       waits for adopted children where the worker is process 1
 """
