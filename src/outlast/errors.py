@@ -207,6 +207,7 @@ class Snooze(Verdict):
     """Run the job again in ``seconds`` (or a timedelta), uncharged."""
 
     seconds: float
+    _blocks = False  # until the children that the attempt watches have ended
 
     def __init__(self, seconds: float | timedelta) -> None:
         self.seconds = _seconds(seconds)

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from outlast.errors import BadData
+from outlast.errors import BadData, LostLease
 from outlast.model.crash import Progress
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
@@ -27,6 +27,7 @@ from outlast.store.values import (
     NewPause,
     Report,
     Save,
+    Spawn,
 )
 from tests.conformance.kit import TASK, Hands, ended, job, lost_worker, new_worker
 from tests.conformance.schedules_kit import firing, schedule
@@ -54,6 +55,11 @@ async def _fire(hands: Hands, _: Claimed) -> None:
 async def _take_step(hands: Hands, _: Claimed) -> None:
     with contextlib.suppress(Overtaken):
         await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None), {})
+
+
+async def _spawn(hands: Hands, held: Claimed) -> None:
+    with contextlib.suppress(LostLease):  # another verb has ended the attempt
+        await hands.store.spawn([job()], Spawn(NamedStep(*_pair(held), "spawn 0", "1"), 0))
 
 
 async def _spend(hands: Hands, held: Claimed) -> None:
@@ -92,6 +98,8 @@ WRITES: dict[str, Verb] = {
     ),
     "tell_gone": lambda hands, _: hands.store.tell_gone(LOCK, 1),
     "keep_steps": lambda hands, held: hands.store.keep_steps([NamedStep(*_pair(held), "s", "1")]),
+    "spawn": _spawn,
+    "watch_children": lambda hands, held: hands.store.watch_children(*_pair(held), [1]),
     "reap": _reap,
     "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),

@@ -310,6 +310,20 @@ async def draws_then_hangs(plainly: bool) -> str:
     return f"{cover}, {back}"
 
 
+@app.task(retries=4, backoff_first=0.01, backoff_max=0.02)
+async def spawns_and_is_killed(each: int) -> int:
+    """Makes children in three lots, and kills its process after the n-th lot in attempt n."""
+    attempt = begin()
+    lots = []
+    for lot in range(3):
+        lots.append(
+            await attempt.spawn(outlast.group(map(noted.call, range(lot * each, (lot + 1) * each))))
+        )
+        if attempt.number == lot + 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return sum([sum(await attempt.wait_for(run)) for run in lots])
+
+
 async def draws_async(what: str) -> str:
     return draws(what)
 

@@ -8,6 +8,7 @@ import pytest
 
 from harness.scene import BY_LEASE, Scene, boot
 from outlast.model.job import State
+from outlast.store.rows import JobFilter
 from tests.crash.kit import goes_on
 
 SHORT = ("--heartbeat", "1", "--lease", "3")
@@ -61,6 +62,17 @@ async def test_the_second_attempt_gets_the_values_of_the_steps(stage: Scene, pla
     assert (row.state, row.result) == (State.COMPLETED, '"cover of attempt 1, back of attempt 1"')
     assert [entry["what"] for entry in await stage.noted(2, "drew")] == ["cover", "back"]
     assert row.losses == 1, "the steps were kept before the loss"
+
+
+async def test_a_parent_that_is_killed_after_each_spawn_has_each_child_once(stage: Scene) -> None:
+    await stage.worker()
+    job = await stage.enqueue("spawns_and_is_killed", each=100)
+    row = await stage.ended(job)
+    assert (row.state, row.result) == (State.COMPLETED, str(sum(range(300))))
+    assert row.attempt_count >= 4, "three were killed"
+    children = await stage.store.inspector.children(job, 1, 1_000)
+    assert len({child.id for child in children}) == len(children) == 300
+    assert len(await stage.store.inspector.jobs(JobFilter(limit=1_000))) == 301
 
 
 @pytest.mark.short("silence")

@@ -30,7 +30,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import NamedStep, Purpose, Save, Upstream
+from outlast.store.values import NamedStep, Purpose, Save, Spawn, Upstream
 from tests.conformance.kit import (
     Hands,
     crashed,
@@ -179,6 +179,11 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     step_of_third = NamedStep(third.job_id, third.token, "cover", "1")
     await store.keep_steps([step_of_third])
     await store.find_steps([step_of_third])
+    await store.spawn(
+        [job(task="app.child")], Spawn(NamedStep(third.job_id, third.token, "spawn 0", "1"), 0)
+    )
+    children = await store.inspector.children(third.job_id, 1, 1)
+    await store.watch_children(third.job_id, third.token, [each.id for each in children])
     inputs = Policy(inputs=(("a", False),))
     await store.enqueue([job(task="app.other", after=(Upstream(first.job_id),), policy=inputs)])
     await other.claim(1, tasks=["app.other"])

@@ -8,11 +8,13 @@ error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
 hooks.py            lifespan and around: generator functions as context managers
 flow_parts.py       calls as parts of flows: what each waits for, RESULT
 flows.py            jobs that run after others: chain, group, a flow that was enqueued
+children.py         children of attempts: made once, and waited for without a slot
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
 attempt.py          the attempt that a running task reads, reports to and saves with
 steps.py            checks, calls and encodes steps of attempts
 attempt_context.py  which attempt runs here: ``outlast.current()``
+awaiting.py         the attempt that runs here, as jobs and limits know it
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store
 limits.py           limits of the code and of the store

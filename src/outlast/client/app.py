@@ -290,7 +290,7 @@ class App:
         if name is not None:
             plan.jobs = add_label(plan.jobs, name)
         jobs = await enqueue_plan(self.stores, plan, connection)
-        return FlowRun(self.stores, jobs, [jobs[place] for place in last])
+        return FlowRun(self.stores, flow, jobs, last)
 
     enqueue_sync = blocking(enqueue)
 

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -30,6 +30,10 @@ from outlast.payload.codec import check_fits, encode_payload, encode_result, fro
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.protocol import ForeignConnection
 from outlast.store.values import Answer, Claimed, NamedStep, StepFound
+
+if TYPE_CHECKING:
+    from outlast.client.flow_parts import FlowPart
+    from outlast.client.flows import FlowRun
 
 STAGE_MAX = 200  # characters
 
@@ -94,6 +98,18 @@ class Link(Protocol):
         ...
 
 
+class Family(Protocol):
+    """What attempts do with the children of their jobs: ``outlast.client.children``."""
+
+    async def spawn(self, attempt: Attempt, part: FlowPart) -> FlowRun:
+        """Do what ``Attempt.spawn`` does."""
+        ...
+
+    async def wait_for(self, attempt: Attempt, run: FlowRun) -> Any:
+        """Do what ``Attempt.wait_for`` does."""
+        ...
+
+
 class Attempt:
     """One execution of a job, named by its token.
 
@@ -127,6 +143,8 @@ class Attempt:
     _saves = 0
     _progress = Progress()  # the last report
     _stepped = False  # whether it has kept a step
+    _spawned = 0  # children that it has asked for
+    _spawn_failed = False
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # whether the task knows that it is asked to stop
@@ -143,12 +161,15 @@ class Attempt:
         saves: Any = Any,
         max_payload: int = MAX_PAYLOAD,
         payloads: Payloads = PLAIN,
+        children: Family | None = None,
     ) -> None:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation, and
         ``saves`` the type of its checkpoints. BadArguments for a checkpoint that ``payloads``
         cannot read, or that is not of that type: the task must not begin."""
         self._link = link
         self._steps: set[str] = set()  # names used
+        self._made: set[int] = set()  # its children
+        self._family = children
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
@@ -516,6 +537,56 @@ class Attempt:
             snooze = Snooze(left)
             snooze.args = (f"it sleeps: {name}",)
             raise snooze
+
+    async def spawn(self, part: FlowPart) -> FlowRun:
+        """Enqueue a call or a flow as children of this job, once: later attempts that ask again, in
+        the same order, get the same jobs.
+
+        The children and the note that they are there are one commit, fenced by the token of this
+        attempt. They are kept, with their results, until this job has ended.
+
+        Args:
+            part: a call, such as ``resize.call(path)``, or a flow, of at most 100,000 jobs.
+
+        Raises:
+            LostLease: the attempt is no longer the current one; nothing was enqueued.
+            UsageError: an earlier attempt has spawned other work in this place; or an earlier
+                ``spawn`` of this attempt has failed: let the attempt end, the next one knows what
+                is there.
+            QueueFull, StoreUnavailable, …: as ``app.enqueue``.
+        """
+        return await self._children("spawn").spawn(self, part)
+
+    spawn_sync = blocking(spawn)
+
+    async def wait_for(self, children: FlowRun) -> Any:
+        """Wait without a slot until what ``spawn`` has returned has ended: end this attempt
+        uncharged, as ``Snooze`` does, and run the job again then. In that attempt the same call
+        returns at once: the result of the last job, for a group the list of theirs.
+
+        Code before it runs again: put what is to run once into steps.
+
+        Raises:
+            JobFailed, JobCancelled, JobNotFound: a child has not completed; as ``Job.result``.
+            LostLease: the attempt is no longer the current one.
+            UsageError: these are no children that this attempt has asked for.
+            Snooze: ends the attempt; do not catch it.
+        """
+        return await self._children("wait_for").wait_for(self, children)
+
+    wait_for_sync = blocking(wait_for)
+
+    def _children(self, verb: str) -> Family:
+        if self._family is None:
+            raise UsageError(f"there is no job here for {verb}()")
+        return self._family
+
+    def _check_spawns(self) -> None:
+        if self._spawn_failed:
+            raise UsageError(
+                "an earlier spawn of this attempt has failed, and what is there is not known: let"
+                " the attempt end with that error"
+            )
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
         """Take the name of a step; return the type of its value."""

@@ -45,6 +45,11 @@ class Flow:
         completed."""
         return chain(self, part)
 
+    @property
+    def _gives_list(self) -> bool:
+        """Whether it ends with a group, of any size."""
+        return not self._in_turn or getattr(self._parts[-1], "_gives_list", False)
+
     def __repr__(self) -> str:
         return f"<Flow of {len(self._parts)} parts>"
 
@@ -94,10 +99,16 @@ class FlowRun:
     jobs: list[Job[Any]]
     last: list[Job[Any]]
 
-    def __init__(self, stores: StoreProvider, jobs: list[Job[Any]], last: list[Job[Any]]) -> None:
+    def __init__(
+        self, stores: StoreProvider, part: FlowPart, jobs: list[Job[Any]], last: list[int]
+    ) -> None:
+        """``last``: the places of the last jobs of ``part`` among its jobs."""
         self._stores = stores
+        self._gives_list = getattr(part, "_gives_list", False)
+        self._places = last
+        self._first: int | None = None  # the ordinal of the first child, if an attempt has spawned
         self.jobs = jobs
-        self.last = last
+        self.last = [jobs[place] for place in last]
 
     def __repr__(self) -> str:
         return f"<FlowRun of {len(self.jobs)} jobs>"
@@ -116,7 +127,7 @@ class FlowRun:
         TimeoutError after ``timeout`` seconds, which count for each of the last jobs.
         """
         results = [await job.result(timeout) for job in self.last]
-        return results[0] if len(results) == 1 else results
+        return results if self._gives_list else results[0]
 
     result_sync = blocking(result)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import check_seconds
 from outlast.base.sync import blocking
-from outlast.client.attempt_context import awaiting
+from outlast.client.awaiting import awaiting
 from outlast.client.looks import looks_at
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
 from outlast.insight.documents import phase_of

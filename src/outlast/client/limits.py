@@ -13,9 +13,10 @@ import msgspec
 
 from outlast.base.config import check_key, check_name, check_seconds, check_whole
 from outlast.base.sync import blocking
+from outlast.client.awaiting import running
 from outlast.client.error_rules import Seconds
 from outlast.client.stores import StoreProvider
-from outlast.errors import BadData, ConfigError, UsageError, text_of
+from outlast.errors import BadData, ConfigError, NotInAttempt, UsageError, text_of
 from outlast.insight.acting import hold_limit, set_limit
 from outlast.model.limits import (
     COST_MAX,
@@ -111,9 +112,8 @@ class Limit:
 
 
 async def _spend(limit: Limit, cost: float) -> None:
-    from outlast.client.attempt_context import current
-
-    attempt = current()
+    if (attempt := running.get(None)) is None:
+        raise NotInAttempt
     answer = await limit.stores.ask(
         lambda store: store.spend(attempt.job_id, attempt.token, limit.name, cost)
     )

@@ -25,7 +25,7 @@ from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NewJob, Spawn
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Messenger
@@ -191,10 +191,11 @@ class StoreProvider:
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
         """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
-        transaction on ``connection``."""
+        transaction on ``connection``; or, for a ``Spawn``, as the children of an attempt, in any
+        number."""
         _check_is_no_import()
-        if connection is None:
-            return await hop(lambda: self._enqueue_here(batch))
+        if connection is None or isinstance(connection, Spawn):
+            return await hop(lambda: self._enqueue_here(batch, connection))
         with importing:
             from outlast.store.foreign.connection import checked
 
@@ -242,10 +243,12 @@ class StoreProvider:
         finally:
             catch_up()
 
-    async def _enqueue_here(self, batch: Sequence[NewJob]) -> list[Enqueued]:
+    async def _enqueue_here(
+        self, batch: Sequence[NewJob], spawn: Spawn | None = None
+    ) -> list[Enqueued]:
         """Store jobs; once that is committed, announce them to the messenger, if there is one."""
         store = await self.store()
-        stored = await store.enqueue(batch)
+        stored = await (store.enqueue(batch) if spawn is None else store.spawn(batch, spawn))
         messengers = self._messengers  # usually empty
         messenger = messengers.get(asyncio.get_running_loop()) if messengers else None
         if messenger is not None:

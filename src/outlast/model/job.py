@@ -33,7 +33,9 @@ ENDED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
 TRANSITIONS: dict[State, frozenset[State]] = {
     State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
     State.BLOCKED: frozenset({State.QUEUED, State.CANCELLED}),
-    State.RUNNING: frozenset({State.QUEUED, State.COMPLETED, State.DEAD, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {State.QUEUED, State.BLOCKED, State.COMPLETED, State.DEAD, State.CANCELLED}
+    ),
     State.COMPLETED: frozenset(),
     State.DEAD: frozenset({State.QUEUED}),
     State.CANCELLED: frozenset({State.QUEUED, State.BLOCKED}),

@@ -28,6 +28,7 @@ from outlast.base.credentials import hide_logins
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, Link
 from outlast.client.attempt_context import set_current
+from outlast.client.children import Children
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
 from outlast.client.task import Task
@@ -375,6 +376,7 @@ class Executor:
             saves=task.checkpoint,
             max_payload=self._app.max_payload,
             payloads=self._app.stores.payloads,
+            children=Children(self._app.stores),
         )
         return task, attempt, args, kwargs
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from outlast.errors import JobNotFound, UsageError
-from outlast.store.values import Claimed, Enqueued, NewJob, Wants
+from outlast.errors import JobNotFound, LostLease, UsageError
+from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Wants
 
 RESOLVE_MAX = 500  # notices that one exchange does in a round
 UNWATCHED, WATCHED, MET, FAILED = range(4)  # states of a dependency
@@ -76,6 +76,14 @@ def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> lis
                 pair = (one.job_id, upstream_id)
                 found.setdefault(pair, Dependency(*pair, wants, is_new, place))
     return list(found.values())
+
+
+def not_spawned(spawn: Spawn) -> LostLease:
+    """Return the error of an attempt that can spawn nothing, since it is not the current one."""
+    return LostLease(
+        f"the attempt of job {spawn.step.job_id} with token {spawn.step.token} is no longer the"
+        " current one: it has spawned nothing"
+    )
 
 
 def find_needy(claimed: Sequence[Claimed]) -> list[int]:

@@ -82,6 +82,7 @@ from outlast.store.rows import (
     HELD_MAX,
     UPSTREAM_SHOWN,
     AttemptRow,
+    Child,
     DependencyRow,
     Held,
     JobFilter,
@@ -240,6 +241,12 @@ class Inspector(ABC):
         left, or have not ended as wanted."""
         rows = await self._rows("inspect", "dependencies", job_id=job_id, most=most)
         return [_dependency(row) for row in rows]
+
+    async def children(self, job_id: int, first: int, last: int) -> list[Child]:
+        """Return the children of a job from the n-th one on, ``first``, to the ``last``; each has
+        its whole result."""
+        rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
+        return [struct_of(Child, row) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
         """Return jobs whose state is not what they wait for: there are none."""

@@ -65,6 +65,7 @@ from outlast.store.values import (
     Requeued,
     Save,
     Snapshot,
+    Spawn,
     StepFound,
     WorkerRef,
     WorkerSeen,
@@ -202,6 +203,17 @@ class Store(Protocol):
     async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
         """Keep values of steps, one for each (job, step). ``already``: it is kept. Each new value
         forgives the job's losses."""
+        ...
+
+    async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
+        """Store jobs as children of a running attempt's job, with the step that says so: all in one
+        commit, or nothing. LostLease: the attempt is not the current one, or the step is kept
+        already."""
+        ...
+
+    async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
+        """Let the end of this attempt (a transition to blocked) wait until these children of its
+        job have ended, and no others. False: the attempt is not the current one."""
         ...
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:

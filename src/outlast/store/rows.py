@@ -109,6 +109,15 @@ class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
     state: State | None = None
 
 
+class Child(msgspec.Struct, frozen=True):
+    """A child of a job: a job that one of its attempts has spawned. ``state`` None: its row was
+    deleted."""
+
+    id: int
+    state: str | None
+    result: str | None
+
+
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
     """A job whose state is not what it waits for: ``is_open`` though something is left, or blocked
     though nothing is, or though no one would notice the end of ``upstream_id``."""

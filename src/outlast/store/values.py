@@ -304,6 +304,14 @@ class StepFound(NamedTuple):
     value: str | None = None
 
 
+class Spawn(msgspec.Struct, frozen=True):
+    """What makes stored jobs the children of a running attempt's job: the step that says so, and
+    the ordinal of the first of them among all children of the job."""
+
+    step: NamedStep
+    first: int
+
+
 class Report(msgspec.Struct, frozen=True):
     """Progress of a running attempt."""
 

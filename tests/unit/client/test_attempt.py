@@ -13,7 +13,8 @@ import pytest
 
 import outlast
 from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import awaiting, set_current
+from outlast.client.attempt_context import set_current
+from outlast.client.awaiting import awaiting
 from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.model.job import Policy

@@ -20,15 +20,17 @@ from outlast.store.dependencies import (
     find_dependencies,
     find_named,
     has_dependencies,
+    not_spawned,
 )
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NewJob, Spawn
 
 _SQL = statements("postgres", "enqueue")
 _DEPENDENCIES = statements("postgres", "dependencies")
+_STEPS = statements("postgres", "steps")
 
 KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
@@ -141,8 +143,23 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
     )
 
 
+async def spawn(
+    connection: Any, jobs: Sequence[NewJob], which: Spawn, *, notify: bool
+) -> list[Enqueued]:
+    """Store the children of an attempt, in the transaction that is open, with the step that says
+    so. That comes last: so the attempt's row is locked for a moment only."""
+    step = which.step
+    stored = await _enqueue_dependent(connection, jobs, notify=notify, all_awaited=True)
+    values = (step.job_id, step.token, step.name, step.value)
+    if not await connection.fetch(_STEPS["keep_in"], *values):
+        raise not_spawned(which)
+    ids = [each.job_id for each in stored]
+    await connection.fetch(_DEPENDENCIES["adopt"], step.job_id, which.first, ids)
+    return stored
+
+
 async def _enqueue_dependent(
-    connection: Any, jobs: Sequence[NewJob], *, notify: bool
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool, all_awaited: bool = False
 ) -> list[Enqueued]:
     """Store jobs of which some wait for others, in the transaction that is open."""
     named = find_named(jobs)
@@ -150,7 +167,7 @@ async def _enqueue_dependent(
         rows = await connection.fetch(_DEPENDENCIES["upstream"], named)
         check_upstream(named, {row["id"]: row["keep"] for row in rows})
     stored: list[Enqueued] = []
-    awaited = find_awaited(jobs)
+    awaited = range(len(jobs)) if all_awaited else find_awaited(jobs)
     for first in range(0, len(jobs), ENQUEUE_MAX):
         part = jobs[first : first + ENQUEUE_MAX]
         here = {place - first for place in awaited}

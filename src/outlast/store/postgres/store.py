@@ -24,7 +24,13 @@ from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs
-from outlast.store.postgres.enqueue import create_with_key, enqueue, find_unfinished, has_keys
+from outlast.store.postgres.enqueue import (
+    create_with_key,
+    enqueue,
+    find_unfinished,
+    has_keys,
+    spawn,
+)
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
@@ -53,6 +59,7 @@ from outlast.store.values import (
     Purpose,
     Report,
     Save,
+    Spawn,
     StepFound,
     WorkerRef,
 )
@@ -60,6 +67,7 @@ from outlast.store.values import (
 _EXCHANGE = statements("postgres", "exchange")
 _JOBS = statements("postgres", "jobs")
 _STEPS = statements("postgres", "steps")
+_DEPENDENCIES = statements("postgres", "dependencies")
 _MIGRATE = statements("postgres", "migrate")
 _MINUTES = statements("postgres", "minutes")
 
@@ -181,6 +189,19 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
             answers.get((*pair_of(step), step.name)) or answers[(*pair_of(step), None)]
             for step in steps
         ]
+
+    async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
+        return await self._notifying(
+            lambda it, notify: spawn(it, jobs, which, notify=notify),
+            kind=Transaction.COMMITTED,
+        )
+
+    async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
+        """Two transactions: the second one sees each end whose notice comes before the first."""
+        if not await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)):
+            return False
+        await self._fetch(_DEPENDENCIES["settle"], job_id, token)
+        return True
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Of several for one attempt in the batch, the last is noted."""

@@ -11,6 +11,7 @@ callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         writes about jobs outside the exchange: enqueue, cancel, checkpoint, logs
 steps.py        values of steps: kept and found
 dependencies.py  what blocked jobs wait for
+children.py     children of attempts: stored once, watched
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
 wanted.py       counts the jobs of a queue that want a worker

@@ -37,6 +37,7 @@ NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
 _SQL = statements("sqlite", "exchange")
 _DRAW_TOKENS = statements("sqlite", "jobs")["draw_tokens"]
 _MARK = statements("sqlite", "session")
+_WAITING = (State.QUEUED, State.BLOCKED)
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode
 
@@ -218,7 +219,7 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
 
 
 def _joins_the_line(end: Transition) -> bool:
-    return end.state is State.QUEUED and end.delay <= 0 and end.solo == 0
+    return end.state in _WAITING and end.delay <= 0 and end.solo == 0
 
 
 # ------------------------------------------------------------------------ what runs next

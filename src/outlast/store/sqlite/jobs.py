@@ -136,13 +136,16 @@ def defers_commit(connection: Any) -> bool:
 
 def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Store jobs in their order; for a key that an unfinished job holds, return that job."""
-    if has_dependencies(jobs):
-        check(cursor, jobs)
-        parts = range(0, len(jobs), ENQUEUE_MAX)
-        stored = [each for n in parts for each in _store(cursor, now, jobs[n : n + ENQUEUE_MAX])]
-        depend(cursor, jobs, stored)
-        return stored
-    return _store(cursor, now, jobs)
+    return (enqueue_flow if has_dependencies(jobs) else _store)(cursor, now, jobs)
+
+
+def enqueue_flow(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Store any number of jobs, of which some may wait for others."""
+    check(cursor, jobs)
+    parts = range(0, len(jobs), ENQUEUE_MAX)
+    stored = [each for n in parts for each in _store(cursor, now, jobs[n : n + ENQUEUE_MAX])]
+    depend(cursor, jobs, stored)
+    return stored
 
 
 def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -413,6 +416,7 @@ def _requeue(
     cursor.execute(_JOBS["drop_dependencies"], (job_id,))
     if from_scratch:
         cursor.execute(_JOBS["drop_steps"], (job_id,))
+        cursor.execute(_JOBS["drop_children"], (job_id,))
     return Requeued.REQUEUED
 
 

@@ -24,8 +24,18 @@ from outlast.store.migrations import check_usable, known, load
 from outlast.store.paths import is_there
 from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
+from outlast.store.sqlite import (
+    children,
+    jobs,
+    library,
+    minutes,
+    pauses,
+    pruning,
+    schema,
+    steps,
+    workers,
+)
 from outlast.store.sqlite import exchange as sqlite_exchange
-from outlast.store.sqlite import jobs, library, minutes, pauses, pruning, schema, steps, workers
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.actions import SqliteActionVerbs
@@ -151,6 +161,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     checkpoint = writes(jobs.checkpoint)
     find_steps = reads(steps.find_steps)
     keep_steps = writes(steps.keep_steps)
+    spawn = writes(children.spawn)
+    watch_children = writes(children.watch_children)
     progress = writes(jobs.progress)
     keep_logs = writes(jobs.keep_logs)
     keep_stack = writes(jobs.keep_stack)

@@ -17,6 +17,42 @@ WITH stored AS (
 INSERT INTO outlast_upstream_notices (job_id, is_new)
 SELECT DISTINCT h.upstream_id, true FROM unnest($2::bigint[], $4::smallint[]) AS h (upstream_id, state) WHERE h.state = 0
 
+-- name: adopt
+-- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
+-- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key).
+INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
+SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
+
+-- name: watch
+-- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). A child whose
+-- row is not awaited, since it was there before it was spawned, is looked for by a notice, as in `depend`.
+WITH held AS MATERIALIZED (
+    SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
+), watched AS (
+    UPDATE outlast_dependencies d SET state = c.state
+    FROM held h
+    CROSS JOIN LATERAL (
+        SELECT e.place, CASE WHEN u.id IS NULL THEN 2 WHEN NOT j.awaited THEN 0 ELSE 1 END AS state
+        FROM outlast_dependencies e
+        LEFT JOIN unnest($3::bigint[]) AS u (id) ON u.id = e.upstream_id
+        LEFT JOIN outlast_jobs j ON j.id = e.upstream_id
+        WHERE e.job_id = h.id AND e.place < 0) c
+    WHERE d.job_id = h.id AND d.place = c.place AND d.state <> c.state
+    RETURNING d.upstream_id, d.state
+), noted AS (
+    INSERT INTO outlast_upstream_notices (job_id, is_new)
+    SELECT DISTINCT w.upstream_id, true FROM watched w WHERE w.state = 0)
+SELECT id FROM held
+
+-- name: settle
+-- Note which of the watched children have ended, in a transaction after that of `watch`. An end that this snapshot does
+-- not show is committed after `watch`, and so is its notice: the session that resolves it finds the child watched. The job's row
+-- is held first, as outlast_resolve_v1 does, so that the two never wait for each other.
+WITH held AS MATERIALIZED (SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 FOR NO KEY UPDATE)
+UPDATE outlast_dependencies d SET state = 2 FROM held h
+WHERE d.job_id = h.id AND d.place < 0 AND d.state = 1
+  AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.id = d.upstream_id AND j.ended_at IS NULL)
+
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to $2 bytes, and how
 -- many there are. A separate trip, which few claims need: if it fails, the claim counts as one whose reply was lost. The
@@ -27,6 +63,6 @@ CROSS JOIN LATERAL (
     SELECT d.job_id, d.place, j.result, count(*) OVER () AS count,
            sum(coalesce(octet_length(j.result), 4)) OVER (ORDER BY d.place) AS total
     FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-    WHERE d.job_id = u.id) f
+    WHERE d.job_id = u.id AND d.place >= 0) f
 WHERE f.total <= $2::integer
 ORDER BY f.job_id, f.place

@@ -57,13 +57,23 @@ WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' A
   AND key IS NULL AND (expires_at IS NULL OR expires_at > :now)
 -- name: done
 DELETE FROM outlast_upstream_notices WHERE id <= ?
+-- name: adopt
+-- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
+-- until its parent has ended, are no inputs, and one ordinal has one child (the primary key).
+INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
+SELECT :job_id, e.value, 1, 2, -:first - e.key - 1 FROM json_each(:ids) AS e
+-- name: watch
+-- Let the end of an attempt wait for those of these children that have not ended, and for no others.
+UPDATE outlast_dependencies SET state = iif(upstream_id IN (
+    SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value AND j.ended_at IS NULL), 1, 2)
+WHERE job_id = :job_id AND place < 0
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to :bytes, and how many
 -- there are.
 SELECT f.job_id, CAST(f.result AS TEXT), f.count
 FROM (SELECT d.job_id, d.place, j.result, count(*) OVER (PARTITION BY d.job_id) AS count,
              sum(coalesce(length(CAST(j.result AS BLOB)), 4)) OVER (PARTITION BY d.job_id ORDER BY d.place) AS total
-      FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value
+      FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value AND d.place >= 0
       LEFT JOIN outlast_jobs AS j ON j.id = d.upstream_id) AS f
 WHERE f.total <= :bytes
 ORDER BY f.job_id, f.place

@@ -87,20 +87,23 @@ WHERE p.id = n.permit
 -- no longer expires; a job that has not begun is due again before it expires, so that the delay of this end does not
 -- expire it. Losses are counted from the row: a checkpoint may have forgiven them without the worker's knowledge. A
 -- delay that grows doubles with each attempt in a row that has ended in this way; the row of this attempt counts
--- them.
+-- them. A job that waits for children (blocked) is queued if none of them is left.
 UPDATE outlast_jobs AS j
 SET state = n.state,
     position = CASE WHEN n.state = 'queued' THEN :position END,
-    run_at = CASE WHEN n.state = 'queued' THEN n.due ELSE run_at END,
-    ended_at = CASE WHEN n.state = 'queued' THEN NULL ELSE :now END,
+    run_at = CASE WHEN n.state IN ('queued', 'blocked') THEN n.due ELSE run_at END,
+    ended_at = CASE WHEN n.state IN ('queued', 'blocked') THEN NULL ELSE :now END,
     prune_at = CASE WHEN n.state = 'cancelled' THEN :now + keep END,
-    started_at = CASE WHEN :state = 'queued' AND NOT cancel_requested THEN NULL
+    started_at = CASE WHEN :state IN ('queued', 'blocked') AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
     failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
     worker_id = NULL, hard_deadline = NULL,
-    expires_at = CASE WHEN n.state = 'queued' AND :began THEN NULL ELSE expires_at END,
+    expires_at = CASE WHEN n.state IN ('queued', 'blocked') AND :began THEN NULL ELSE expires_at END,
     fingerprint = CASE WHEN n.state = 'dead' THEN :fingerprint END
-FROM (SELECT id, CASE WHEN :state = 'queued' AND cancel_requested THEN 'cancelled'
+FROM (SELECT id, CASE WHEN :state IN ('queued', 'blocked') AND cancel_requested THEN 'cancelled'
+                      WHEN :state = 'blocked' AND NOT EXISTS (
+                          SELECT 1 FROM outlast_dependencies AS d WHERE d.job_id = outlast_jobs.id AND d.state <> 2)
+                      THEN 'queued'
                       ELSE :state END AS state,
              :now + min(
                  CASE WHEN :doubles_to > 0 THEN min(:doubles_to, :delay * (1 << min(20, (

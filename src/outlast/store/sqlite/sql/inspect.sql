@@ -143,13 +143,17 @@ SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS h
 FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
 LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 ORDER BY d.state = 2, d.state DESC, d.place
+-- name: children
+-- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
+SELECT d.upstream_id AS id, j.state, CAST(j.result AS TEXT) AS result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
 -- awaited, without a notice about it.
 SELECT g.id AS job_id, d.upstream_id, true AS is_open
 FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id
-WHERE d.state <> 2 AND g.state NOT IN ('blocked', 'cancelled')
+WHERE d.state <> 2 AND d.place >= 0 AND g.state NOT IN ('blocked', 'cancelled')
 UNION ALL
 SELECT g.id, NULL, false FROM outlast_jobs g
 WHERE g.state = 'blocked' AND NOT EXISTS (SELECT 1 FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state <> 2)

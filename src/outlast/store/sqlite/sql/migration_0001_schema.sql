@@ -290,7 +290,8 @@ END;
 -- What blocked jobs wait for: one row for each job (job_id) and each job upstream of it (upstream_id). wants: 0 it has
 -- to complete, 1 it has to end, 2 it has to die. state: 1 its end leaves a notice (awaited), 2 met, or no longer waited
 -- for, 3 failed: it has ended in another way (0 occurs on PostgreSQL only). place: where the upstream job stands among
--- those of the job, which is the order of their results. Rows are deleted with their job. A blocked
+-- those of the job, which is the order of their results; below zero: the upstream job is a child, which an attempt of
+-- the job has spawned, the n-th one at -n. Rows are deleted with their job. A blocked
 -- job becomes queued when all its rows are met, and is cancelled when one has failed (dependencies.sql).
 CREATE TABLE outlast_dependencies (
     job_id      INTEGER NOT NULL,

@@ -15,6 +15,9 @@
 --     sets does not expire it; outlast_expire_v1 ends it once it has expired.
 --   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a
 --     checkpoint forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
+--   * the end of a child that this attempt waits for (blocked): the session that resolves that end holds this job's row while it
+--     looks. Either that was before this end has locked the row, and the second statement, with its newer snapshot, sees that
+--     nothing is left; or it comes after this commit, and finds the job blocked.
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
@@ -46,7 +49,8 @@ BEGIN
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
                h.crash, h.pid, h.fingerprint, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
-               CASE WHEN h.state = 'queued'
+               CASE WHEN h.state = 'blocked' AND NOT j.cancel_requested THEN 'blocked'
+                    WHEN h.state IN ('queued', 'blocked')
                       OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
                     THEN CASE WHEN j.cancel_requested THEN 'cancelled' ELSE 'queued' END
                     ELSE h.state END AS state,
@@ -91,10 +95,10 @@ BEGIN
             hard_deadline = NULL,
             position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
                             THEN nextval('outlast_position_seq') END,
-            run_at = CASE WHEN l.state = 'queued' THEN l.due ELSE j.run_at END,
-            started_at = CASE WHEN l.state = 'queued' THEN NULL ELSE l.started_at END,
-            expires_at = CASE WHEN l.state = 'queued' AND l.began THEN NULL ELSE l.expires_at END,
-            ended_at = CASE WHEN l.state = 'queued' THEN NULL ELSE v_now END,
+            run_at = CASE WHEN l.state IN ('queued', 'blocked') THEN l.due ELSE j.run_at END,
+            started_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE l.started_at END,
+            expires_at = CASE WHEN l.state IN ('queued', 'blocked') AND l.began THEN NULL ELSE l.expires_at END,
+            ended_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE v_now END,
             prune_at = CASE WHEN l.keep IS NOT NULL AND l.state IN ('completed', 'cancelled')
                             THEN v_now + greatest(0, least(l.keep, 1e9)) * interval '1 second' END,
             result = CASE WHEN l.state = 'completed' THEN l.result END,
@@ -127,5 +131,13 @@ BEGIN
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )
     SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.state FROM ended e;
+
+    -- those that wait for children of which none is left
+    IF strpos(p_ends, '"blocked"') > 0 THEN
+        UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')
+        FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint)
+        WHERE j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'blocked'
+          AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state <> 2);
+    END IF;
 END
 $$;

@@ -38,7 +38,10 @@ BEGIN
                     checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
                 WHERE j.id = v_id;
                 UPDATE outlast_dependencies d SET state = 2 WHERE d.job_id = v_id AND d.state <> 2;
-                IF p_from_scratch THEN DELETE FROM outlast_steps s WHERE s.job_id = v_id; END IF;
+                IF p_from_scratch THEN
+                    DELETE FROM outlast_steps s WHERE s.job_id = v_id;
+                    DELETE FROM outlast_dependencies d WHERE d.job_id = v_id AND d.place < 0;
+                END IF;
                 v_revived := v_revived || v_id;
                 v_awaited := v_awaited OR v_one;
             EXCEPTION WHEN unique_violation THEN

@@ -1,0 +1,46 @@
+"""Hold the attempt that runs in this context, for the modules below it: jobs and limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import Protocol
+
+from outlast.errors import LostLease, UsageError
+
+
+class RunningHere(Protocol):
+    """What jobs and limits know of the attempt that runs."""
+
+    job_id: int
+    token: int
+
+    def _awaits(self, job_id: int) -> None: ...
+    def _awaits_no_more(self, job_id: int) -> None: ...
+    def _lost(self, what: str) -> LostLease: ...
+
+
+running: ContextVar[RunningHere] = ContextVar("outlast_attempt")
+"""The attempt that runs in this context (``attempt_context``)."""
+
+
+@contextmanager
+def awaiting(job_id: int) -> Iterator[Callable[[], None]]:
+    """Yield a function that reports that the current attempt, if there is one, waits for a job. The
+    end of the block withdraws the report."""
+    attempt = running.get(None)
+    told = False
+
+    def tell() -> None:
+        nonlocal told
+        if attempt is not None and not told:
+            with suppress(UsageError):  # in a child process of the task
+                attempt._awaits(job_id)  # noqa: SLF001
+                told = True
+
+    try:
+        yield tell
+    finally:
+        if attempt is not None and told:
+            attempt._awaits_no_more(job_id)  # noqa: SLF001

@@ -1,0 +1,198 @@
+"""The children of an attempt: made once for all attempts, and waited for without a slot."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast import RESULTS, JobCancelled, JobFailed, State, UsageError, chain, group
+from tests.app import in_process_kit
+from tests.app.in_process_kit import DEADLINE
+
+app = in_process_kit.app
+store = in_process_kit.store
+
+
+class Broken(Exception):
+    pass
+
+
+def define(app: outlast.App) -> tuple[Any, Any]:
+    @app.task
+    async def double(number: int) -> int:
+        return 2 * number
+
+    @app.task(retries=0)
+    async def fail(number: int) -> int:
+        raise Broken(str(number))
+
+    return double, fail
+
+
+async def test_children_run_once_and_their_results_come_in_order(app: outlast.App) -> None:
+    double, _ = define(app)
+    attempts: list[int] = []
+
+    @app.task
+    async def album(count: int) -> list[Any]:
+        attempt = outlast.current()
+        attempts.append(attempt.number)
+        parts = await attempt.spawn(group(double.call(n) for n in range(count)))
+        one = await attempt.spawn(double.call(100))
+        return [await attempt.wait_for(parts), await attempt.wait_for(one)]
+
+    @app.task
+    def plain() -> int:
+        attempt = outlast.current()
+        run = attempt.spawn_sync(chain(double.call(4), double.call(outlast.RESULT)))
+        found: int = attempt.wait_for_sync(run)
+        return found
+
+    job = await album.enqueue(30)
+    other = await plain.enqueue()
+    async with app.worker(concurrency=1):
+        assert await job.result(DEADLINE) == [[2 * n for n in range(30)], 200]
+        assert await other.result(DEADLINE) == 16
+    assert attempts[0] == 1
+    assert len(attempts) in {2, 3}
+    assert (await job.refresh()).failures == 0
+    rows = await app.stores.ask(lambda store: store.inspector.children(job.id, 1, 100))
+    assert len(rows) == 31
+    assert {row.state for row in rows} == {State.COMPLETED}
+
+
+async def test_a_group_of_one_gives_a_list_and_none_an_empty_spawn(app: outlast.App) -> None:
+    double, _ = define(app)
+
+    @app.task
+    async def parent() -> Any:
+        attempt = outlast.current()
+        with pytest.raises(UsageError, match="made of calls"):
+            await attempt.spawn(7)  # type: ignore[arg-type]
+        return await attempt.wait_for(await attempt.spawn(group([double.call(2)])))
+
+    job = await parent.enqueue()
+    async with app.worker():
+        assert await job.result(DEADLINE) == [4]
+
+
+async def test_a_later_attempt_gets_the_same_children_and_no_others(app: outlast.App) -> None:
+    double, _ = define(app)
+    seen: list[list[int]] = []
+    number = 0
+
+    @app.task(backoff=0)
+    async def parent(changes: bool) -> None:
+        nonlocal number
+        number += changes
+        attempt = outlast.current()
+        run = await attempt.spawn(group([double.call(number), double.call(5)]))
+        seen.append([job.id for job in run.jobs])
+        raise Broken
+
+    async with app.worker():
+        with pytest.raises(JobFailed, match="Broken"):
+            await (await parent.enqueue(False)).result(DEADLINE)
+        assert len(seen) == 4
+        assert seen == [seen[0]] * 4
+        seen.clear()
+        with pytest.raises(
+            JobFailed, match=r"spawned other work here, as its children from the 1\."
+        ):
+            await (await parent.enqueue(True)).result(DEADLINE)
+    assert len(seen) == 1
+
+
+async def test_what_becomes_of_a_child_is_raised(app: outlast.App) -> None:
+    double, fail = define(app)
+    ends: list[str | None] = []
+
+    @app.task(retries=0)
+    async def parent() -> list[int]:
+        attempt = outlast.current()
+        run = await attempt.spawn(group([double.call(1), fail.call(2)]))
+        behind = await attempt.spawn(chain(fail.call(3), double.call(outlast.RESULT)))
+        try:
+            await attempt.wait_for(behind)
+        except JobCancelled as error:
+            ends.append(error.reason)
+        found: list[int] = await attempt.wait_for(run)
+        return found
+
+    job = await parent.enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match=r"JobFailed: job \d+ \(.*fail\) is dead.*Broken: 2"):
+            await job.result(DEADLINE)
+    assert set(ends) == {"upstream"}
+
+
+async def test_misuse_says_what_to_do(app: outlast.App) -> None:
+    double, _ = define(app)
+    before = await double.enqueue(1)
+    raised: list[str] = []
+
+    @app.task
+    async def parent() -> None:
+        attempt = outlast.current()
+        run = await app.enqueue(group([double.call(1)]))
+        mistakes: list[tuple[Any, Any]] = [
+            (attempt.wait_for, run),
+            (attempt.wait_for, before),
+            (attempt.spawn, double.using(after=[attempt.job_id]).call(1)),
+            (attempt.spawn, double.using(after=[10**9]).call(1)),
+            (attempt.spawn, double.call(1)),
+        ]
+        for verb, given in mistakes:
+            with pytest.raises(outlast.OutlastError) as error:
+                await verb(given)
+            raised.append(str(error.value))
+
+    job = await parent.enqueue()
+    async with app.worker():
+        await job.result(DEADLINE)
+    needles = [
+        "what this attempt has spawned",
+        "what this attempt has spawned",
+        "cannot wait for it",
+    ]
+    for needle, text in zip([*needles, "there is no job", "an earlier spawn"], raised, strict=True):
+        assert needle in text
+
+
+async def test_a_parent_that_is_cancelled_while_it_waits_has_ended(app: outlast.App) -> None:
+    double, _ = define(app)
+    waits = asyncio.Event()
+    queue = double.using(delay=3600)
+
+    @app.task
+    async def parent() -> None:
+        attempt = outlast.current()
+        run = await attempt.spawn(queue.call(1))
+        waits.set()
+        await attempt.wait_for(run)
+
+    job = await parent.enqueue()
+    async with app.worker():
+        await asyncio.wait_for(waits.wait(), DEADLINE)
+        while await job.status() != "blocked":
+            await asyncio.sleep(0)
+        await job.cancel()
+        with pytest.raises(JobCancelled):
+            await job.result(DEADLINE)
+
+
+async def test_children_and_inputs_are_told_apart(app: outlast.App) -> None:
+    double, _ = define(app)
+
+    @app.task
+    async def total(numbers: list[int]) -> int:
+        attempt = outlast.current()
+        more = await attempt.wait_for(await attempt.spawn(group(double.call(n) for n in numbers)))
+        return sum(numbers) + sum(more)
+
+    run = await app.enqueue(group(double.call(n) for n in range(3)).then(total.call(RESULTS)))
+    async with app.worker():
+        assert await run.result(DEADLINE) == 6 + 12

@@ -1,0 +1,116 @@
+"""Children of attempts: stored once, and no end of theirs is missed by the parent that waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.errors import LostLease
+from outlast.model.job import Policy
+from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.protocol import Store
+from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn
+from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.test_dependencies import states
+
+_UNKEPT = Policy(keep=0)
+
+
+def spawned(by: Claimed, first: int = 0) -> Spawn:
+    return Spawn(NamedStep(by.job_id, by.token, f"spawn {first}", '"work"'), first)
+
+
+def waits(claimed: Claimed, **fields: Any) -> Transition:
+    """The end of an attempt that waits for its children."""
+    return ended(claimed, OutcomeKind.SNOOZED, blocks=True, **fields)
+
+
+@pytest.fixture
+async def parent(store: Store, hands: Hands) -> Claimed:
+    await enqueued(store, job())
+    return await hands.claim_one()
+
+
+async def test_an_attempt_spawns_once_and_a_stale_one_nothing(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    made = await store.spawn([job()] * 3, spawned(parent))
+    for first in (0, 3):
+        with pytest.raises(LostLease):
+            await store.spawn([job()] * 3, spawned(parent) if first == 0 else _stale(parent))
+    children = await store.inspector.children(parent.job_id, 1, 10)
+    assert [child.id for child in children] == [each.job_id for each in made]
+    assert len(await hands.claim()) == 3
+
+
+def _stale(claimed: Claimed) -> Spawn:
+    return Spawn(NamedStep(claimed.job_id, claimed.token - 1, "spawn 3", "1"), 3)
+
+
+@pytest.mark.parametrize("when", ["before", "between", "resolved", "after"])
+async def test_no_end_of_a_child_is_missed(
+    store: Store, hands: Hands, parent: Claimed, when: str
+) -> None:
+    """Before the parent watches, between that and its end, with a claim in between, after it."""
+    await store.spawn([job(), job()], spawned(parent))
+    one, two = await hands.claim(2)
+    await hands.hand_in(ended(one))
+    if when == "before":
+        await hands.hand_in(ended(two))
+    ids = [one.job_id, two.job_id]
+    assert await store.watch_children(parent.job_id, parent.token, ids)
+    if when in {"between", "resolved"}:
+        await hands.hand_in(ended(two))
+    if when == "resolved":
+        assert await hands.claim() == []
+    assert await hands.hand_in(waits(parent)) == [Answer.ACCEPTED]
+    if when == "after":
+        assert await states(store, [parent.job_id]) == ["blocked"]
+        assert await hands.claim() == []
+        await hands.hand_in(ended(two))
+    again = await hands.claim_one()
+    assert (again.job_id, again.number, again.failures) == (parent.job_id, 2, 0)
+    assert await store.inspector.unresolved() == []
+
+
+async def test_only_the_watched_children_hold_the_parent(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    await store.spawn([job(), job(delay=3600)], spawned(parent))
+    (one,) = await hands.claim()
+    ids = [child.id for child in await store.inspector.children(parent.job_id, 1, 2)]
+    for watched in (ids, ids[:1]):  # the last call counts
+        assert await store.watch_children(parent.job_id, parent.token, watched)
+    assert not await store.watch_children(parent.job_id, parent.token - 1, ids)
+    assert await store.inspector.unresolved() == []
+    reply = await hands.exchange(waits(parent), ended(one), limit=5)
+    assert [each.job_id for each in reply.claimed] == [parent.job_id]
+
+
+async def test_a_cancel_beats_the_wait_and_a_child_is_kept_for_its_parent(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    await store.spawn([job(policy=_UNKEPT), job(delay=3600)], spawned(parent))
+    (one,) = await hands.claim()
+    await hands.hand_in(ended(one, result="7"))
+    await store.prune(jobs_older_than=-1, workers_older_than=1e9)
+    children = await store.inspector.children(parent.job_id, 1, 2)
+    assert [child.result for child in children] == ["7", None]
+    assert await store.watch_children(parent.job_id, parent.token, [children[1].id])
+    assert await store.cancel([parent.job_id]) == {parent.job_id: Cancelled.REQUESTED}
+    await hands.hand_in(waits(parent))
+    assert await states(store, [parent.job_id]) == ["cancelled"]
+    await store.prune(jobs_older_than=-1, workers_older_than=1e9)
+    assert await states(store, [one.job_id]) == ["gone"]
+
+
+async def test_a_job_that_begins_from_scratch_may_spawn_again(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    await store.spawn([job(delay=3600)], spawned(parent))
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    await store.requeue([parent.job_id], from_scratch=True)
+    again = await hands.claim_one()
+    assert await store.inspector.children(parent.job_id, 1, 9) == []
+    assert len(await store.spawn([job()], spawned(again))) == 1
