@@ -30,7 +30,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import NamedStep, Purpose, Save, Spawn, Upstream
+from outlast.store.values import NamedStep, OnKey, Purpose, Save, Spawn, Upstream
 from tests.conformance.kit import (
     Hands,
     crashed,
@@ -115,6 +115,7 @@ async def test_a_worker_role_may_run_every_statement(
     await _reap_beside(store, session)
     await _more_of_a_worker(store, hands)
     await enqueued(store, job(), job(delay=60))
+    await enqueued(store, job(key="k", on_key=OnKey(replaces=True)))
     await _more_of_a_reader(store.inspector)
     await store.close()
     await _beside(role)

@@ -11,7 +11,7 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypeVar
 
 import msgspec
 
@@ -49,6 +49,7 @@ from outlast.client.task_options import (
     make_expiry,
     make_labels,
     make_meta,
+    make_on_key,
     make_placement,
     make_policy,
     refuse_unknown,
@@ -133,6 +134,7 @@ class BoundTask(Generic[P, R]):
             expires=placement.expires,
             expires_at=placement.expires_at,
             key=placement.key,
+            on_key=placement.on_key,
             tenant=placement.tenant,
             policy=policy,
             aliases=task.aliases,
@@ -186,6 +188,10 @@ class BoundTask(Generic[P, R]):
         queue: str | None = None,
         priority: int | None = None,
         key: str | None = None,
+        debounce: Seconds | None = None,
+        debounce_max: Seconds | None = None,
+        until: Literal["start"] | None = None,
+        on_conflict: Literal["replace"] | None = None,
         tenant: str | None = None,
         keep: Seconds | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -210,6 +216,14 @@ class BoundTask(Generic[P, R]):
             priority: -100 to 100, larger first.
             key: while a job of this task with this key is unfinished, enqueuing returns that job
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
+            debounce: instead of ``delay``, with a key: seconds of quiet before the job runs. Each
+                further enqueue of the key puts off a job that has not begun, and gives it its own
+                arguments; one that has begun is left alone, and a new job follows it.
+            debounce_max: the most seconds that a job is put off, from its first enqueuing.
+            until: ``"start"``: a job holds its key only until it begins, so that one waits beside
+                the one that runs (and may start before that one's retry).
+            on_conflict: ``"replace"``: a job with the key that has not begun gets the new arguments
+                and the new time; all else about it stays. ``job.created`` is false.
             tenant: whose job it is, for your own code and for the screens.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
                 cancelled; 0: the commit that ends the job deletes the row, and ``job.result()``
@@ -233,14 +247,16 @@ class BoundTask(Generic[P, R]):
 
         Raises ConfigError for an option that cannot work.
         """
-        if delay is not None and at is not None:
-            raise ConfigError("give delay or at, not both")
+        if sum(each is not None for each in (delay, at, debounce)) > 1:
+            raise ConfigError("give one of delay, at and debounce")
+        delay = delay if debounce is None else debounce
         changes = {
             "delay": None if delay is None else check_seconds("delay", delay),
             "run_at": None if at is None else check_moment("at", at),
             "queue": None if queue is None else check_name("queue", queue),
             "priority": None if priority is None else check_priority(priority),
             "key": None if key is None else check_job_key(key),
+            "on_key": make_on_key(debounce, debounce_max, until, on_conflict),
             "tenant": None if tenant is None else check_key("tenant", tenant),
             "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),

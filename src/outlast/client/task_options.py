@@ -21,7 +21,7 @@ from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
-from outlast.store.values import Upstream, Wants
+from outlast.store.values import OnKey, Upstream, Wants
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,6 +44,7 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     expires: float | None = None
     expires_at: float | None = None
     key: str | None = None
+    on_key: OnKey | None = None
     tenant: str | None = None
     keep: float | None = None
     meta: str | None = None
@@ -252,8 +253,39 @@ def make_labels(labels: object) -> tuple[str, ...]:
     return names
 
 
+def make_on_key(
+    debounce: object, debounce_max: object, until: object, on_conflict: object
+) -> OnKey | None:
+    """Return what an enqueue does about the job that has its key, or raise ConfigError; None: the
+    usual."""
+    if until not in {None, "start"}:
+        raise ConfigError(f"until must be 'start', not {until!r}: a key is held to a job's end")
+    if on_conflict not in {None, "replace"}:
+        raise ConfigError(
+            f"on_conflict must be 'replace', not {on_conflict!r}: without it, the unfinished job"
+            " that has the key is returned"
+        )
+    if debounce is None:
+        if debounce_max is not None:
+            raise ConfigError("debounce_max goes with debounce")
+        if until is None and on_conflict is None:
+            return None
+        return OnKey(replaces=on_conflict is not None, until_start=until is not None)
+    least = check_limit("debounce", debounce)
+    most = None if debounce_max is None else check_limit("debounce_max", debounce_max)
+    if most is not None and most < least:
+        raise ConfigError(f"debounce_max ({most:g} s) is below debounce ({least:g} s)")
+    return OnKey(replaces=True, until_start=True, due_max=most)
+
+
 def check_order(placement: Placement) -> None:
-    """Raise ConfigError for a job that expires before it is due."""
+    """Raise ConfigError for a job that expires before it is due, and for options of a key without
+    one."""
+    if placement.on_key is not None:
+        if placement.key is None:
+            raise ConfigError("debounce, until and on_conflict need a key: using(key=…)")
+        if placement.after or placement.followers:
+            raise ConfigError("debounce, until and on_conflict do not go with after, then, on_dead")
     due, end = placement.run_at, placement.expires_at
     if due is None:
         due, end = placement.delay, placement.expires

@@ -33,8 +33,11 @@ class Dependency(NamedTuple):
 
 
 def has_dependencies(jobs: Sequence[NewJob]) -> bool:
-    """Whether some of these jobs wait for others."""
-    return any(job.after for job in jobs)
+    """Whether some of these jobs wait for others. UsageError: and some may replace others."""
+    found = any(job.after for job in jobs)
+    if found and any(job.on_key is not None for job in jobs):
+        raise UsageError("debounce, until and on_conflict do not go with jobs that wait for others")
+    return found
 
 
 def find_awaited(jobs: Sequence[NewJob]) -> set[int]:

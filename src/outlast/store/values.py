@@ -68,6 +68,16 @@ class Upstream(NamedTuple):
     wants: Wants = Wants.COMPLETED
 
 
+class OnKey(msgspec.Struct, frozen=True, kw_only=True):
+    """What an enqueue does about the unfinished job of its task that has its key. ``replaces``: one
+    that has not begun gets the new arguments and time, which is at most ``due_max`` seconds after
+    it was enqueued. ``until_start``: one that has begun holds the key no longer."""
+
+    replaces: bool = False
+    until_start: bool = False
+    due_max: float | None = None
+
+
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
     at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
@@ -76,7 +86,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     ``needs``, the permits that it needs, as JSON, and ``fair``, the tenant whose turn it takes.
     ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
     in its stream is that of a job that became due earlier by as much. ``after``: the jobs that it
-    waits for; it is blocked until they have ended as wanted."""
+    waits for; it is blocked until they have ended as wanted. ``on_key``: None: an unfinished job
+    that has the key is returned as it is."""
 
     task: str
     queue: str = "default"
@@ -95,6 +106,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     fair: str | None = None
     aged_by: float | None = None
     after: tuple[Upstream, ...] = ()
+    on_key: OnKey | None = None
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

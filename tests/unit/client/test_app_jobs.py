@@ -50,6 +50,19 @@ async def test_a_key_names_the_unfinished_job(app):
     assert (await mail.enqueue("c")).created
 
 
+async def test_a_debounced_job_keeps_its_handle_and_gets_the_newest_arguments(app):
+    mail = app.tasks["mail"].using(key="k", debounce=60)
+    first, second = await mail.enqueue("a"), await mail.enqueue("b")
+    assert (first.created, second.created, first.id) == (True, False, second.id)
+    row = (await app.get(first.id)).row
+    assert row.args == {"to": "b"}
+    assert (row.run_at - row.enqueued_at).total_seconds() >= 60
+    with pytest.raises(outlast.ConfigError, match="a schedule"):
+        app.schedule("hourly", mail.call("c"), every=3600)
+    with pytest.raises(outlast.UsageError, match="wait for others"):
+        await app.enqueue(outlast.chain(mail.call("a"), app.tasks["mail"].call("b")))
+
+
 async def test_many_jobs_keep_their_order_beyond_one_statement(app):
     calls = [app.tasks["mail"].call(str(n)) for n in range(5_003)]
     jobs = await app.enqueue_many(calls)

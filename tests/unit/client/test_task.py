@@ -355,7 +355,7 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
             {"at": datetime(2030, 1, 1, tzinfo=UTC), "expires": datetime(2030, 1, 1, tzinfo=UTC)},
             "expires is not after the job is due",
         ),
-        ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "delay or at, not both"),
+        ({"delay": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "one of delay, at and debounce"),
         ({"at": datetime(2030, 1, 1)}, "must know its time zone"),  # noqa: DTZ001
         ({"at": 1893456000}, "at must be a datetime"),
         ({"queue": ""}, "queue"),
@@ -365,6 +365,14 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"key": "k" * 501}, "key"),
         ({"tenant": "\udc00"}, "tenant"),
         ({"tenant": 5}, "tenant"),
+        ({"debounce": 5}, r"need a key: using\(key=…\)"),
+        ({"key": "k", "debounce": 5, "delay": 1}, "one of delay, at and debounce"),
+        ({"key": "k", "debounce": 0}, "debounce must be above 0 seconds"),
+        ({"key": "k", "debounce": 5, "debounce_max": 4}, r"4 s\) is below debounce \(5 s"),
+        ({"key": "k", "debounce_max": 4}, "goes with debounce"),
+        ({"key": "k", "until": "end"}, "until must be 'start', not 'end'"),
+        ({"key": "k", "on_conflict": "skip"}, "on_conflict must be 'replace', not 'skip'"),
+        ({"key": "k", "until": "start", "after": [1]}, "do not go with after"),
     ],
     ids=str,
 )

@@ -26,13 +26,14 @@ from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
-from outlast.store.values import Enqueued, NewJob, Spawn
+from outlast.store.values import Enqueued, NewJob, OnKey, Spawn
 
 _SQL = statements("postgres", "enqueue")
 _DEPENDENCIES = statements("postgres", "dependencies")
 _STEPS = statements("postgres", "steps")
 
 KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
+TOO_FAST = "jobs with these keys came and went too fast; enqueue again"
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 
@@ -190,6 +191,8 @@ async def _enqueue_keyed(
     """Look for the keys of several jobs before any of them is stored, so that KeyInUse leaves none
     behind; if another transaction commits a key in between, the next look finds it."""
     check_batch(jobs)
+    if any(job.on_key is not None for job in jobs):
+        return await _enqueue_each(connection, jobs, notify=notify)
     found: list[Enqueued | None] = [None] * len(jobs)
     if len(jobs) > 1 and has_keys(jobs):
         found = await find_unfinished(connection, jobs)
@@ -200,7 +203,47 @@ async def _enqueue_keyed(
             found = [one or other for one, other in zip(found, looked, strict=True)]
         if None not in found:
             return [one for one in found if one is not None]
-    raise StoreUnavailable("jobs with these keys came and went too fast; enqueue again")
+    raise StoreUnavailable(TOO_FAST)
+
+
+async def _enqueue_each(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
+    """Store jobs of which some may replace others, one by one, in the order of their keys."""
+    stored: dict[int, Enqueued] = {}
+    for place in sorted(range(len(jobs)), key=lambda place: jobs[place].key or ""):
+        job = jobs[place]
+        if job.on_key is None:
+            stored[place] = (await enqueue(connection, [job], notify=notify))[0]
+        else:
+            stored[place] = await _enqueue_or_replace(connection, job, job.on_key, notify=notify)
+    return [stored[place] for place in range(len(jobs))]
+
+
+async def _enqueue_or_replace(
+    connection: Any, job: NewJob, on_key: OnKey, *, notify: bool
+) -> Enqueued:
+    values = (
+        job.key,
+        [job.task, *job.aliases],
+        job.args,
+        job.delay,
+        job.run_at,
+        on_key.due_max,
+        job.aged_by,
+        on_key.replaces,
+        on_key.until_start,
+        notify,
+    )
+    for _ in range(KEYED_TRIES):
+        for row in await connection.fetch(_SQL["pass_key"], *values):
+            if row["replaced"]:
+                return Enqueued(row["id"], created=False)
+            found = await find_unfinished(connection, [job])  # ends it if it has expired
+            break
+        else:
+            found = await _store_those_left(connection, [job], [None], notify=notify)
+        if found[0] is not None:
+            return found[0]
+    raise StoreUnavailable(TOO_FAST)
 
 
 async def store_unless_taken(

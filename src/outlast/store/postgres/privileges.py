@@ -94,11 +94,11 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
 }
 
 _AS_OWNER = {
-    Purpose.WORKER: "outlast_free_keys_v1",
-    Purpose.ENQUEUE: "outlast_free_keys_v1",
-    Purpose.PRODUCE: "outlast_enqueue_v1",
+    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_pass_key_v1"],
+    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_pass_key_v1"],
+    Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }
-"""The function that each may call of those that run as their owner, which no one else may."""
+"""The functions that each may call of those that run as their owner, which no one else may."""
 
 
 class Privilege(msgspec.Struct, frozen=True):
@@ -112,7 +112,7 @@ class Privilege(msgspec.Struct, frozen=True):
 async def privileges(connection: Any, role: str | None, purpose: Purpose) -> list[Privilege]:
     """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
     names, wanted, columns = _in_columns(_NEEDED[purpose])
-    as_owner = _AS_OWNER.get(purpose, "")
+    as_owner = _AS_OWNER.get(purpose, [])
     rows = await connection.fetch(_SQL["privileges"], role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
 

@@ -133,7 +133,8 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         dependent = has_dependencies(jobs)
-        if len(jobs) == 1 and jobs[0].key is not None and not dependent:
+        replaces = any(job.on_key is not None for job in jobs)
+        if len(jobs) == 1 and jobs[0].key is not None and not dependent and not replaces:
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
@@ -141,7 +142,9 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
         return await self._notifying(
             lambda it, notify: enqueue(it, jobs, notify=notify),
             keeps_plans=not with_keys and not dependent,
-            kind=Transaction.COMMITTED if dependent or (with_keys and len(jobs) > 1) else None,
+            kind=Transaction.COMMITTED
+            if dependent or replaces or (with_keys and len(jobs) > 1)
+            else None,
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
+from math import inf
 from pathlib import Path
 from sqlite3 import Cursor
 from typing import Any
@@ -153,6 +154,9 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
+    if any(job.on_key is not None for job in jobs):
+        check_batch(jobs)
+        return [_enqueue_or_replace(cursor, now, job) for job in jobs]
     drawn = cursor.execute(_JOBS["draw_places"], (len(jobs),)).fetchall()
     position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
     if len(jobs) == 1 or any(job.key is not None for job in jobs):
@@ -280,6 +284,30 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> tuple[Any, ...]
 @lru_cache(maxsize=1_000)
 def _policy_text(policy: Policy) -> str:
     return _encode(policy).decode()
+
+
+def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
+    """Store a job that may replace the unfinished one that has its key, or take the key."""
+    free_keys(cursor, now, [job.key])  # also takes the write lock, before anything is read
+    found = cursor.execute(_ENQUEUE["unfinished"], (job.key,)).fetchone()
+    if job.on_key is not None and found is not None:
+        job_id, task, begun, enqueued_at, position, is_blocked = found
+        match_holder(job, job_id, bytes(task).decode(), same_args=False)
+        if begun and job.on_key.until_start:
+            cursor.execute(_ENQUEUE["drop_key"], (job_id,))
+        elif not begun and job.on_key.replaces:
+            _refuse_nul([job.args])
+            due_max = inf if job.on_key.due_max is None else enqueued_at + job.on_key.due_max
+            due = min(_due(job, now), due_max)
+            if due > now or is_blocked:
+                position = None
+            elif position is None:
+                position = draw(cursor, "position", 1)[0]
+            aged = None if job.aged_by is None else round((due - job.aged_by) * 1000)
+            values = {"args": job.args, "run_at": due, "position": position, "id": job_id}
+            cursor.execute(_ENQUEUE["replace"], values | {"aged": aged})
+            return Enqueued(job_id, created=False)
+    return _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])[0]
 
 
 def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:

@@ -150,6 +150,10 @@ ORDER BY n.ord
 -- name: free_keys
 SELECT outlast_free_keys_v1($1::text[])
 
+-- name: pass_key
+SELECT id, replaced FROM outlast_pass_key_v1(
+    $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean)
+
 -- name: key_holders
 -- Find the unfinished jobs that have these keys. The answer may be out of date at once, which does no harm: it is
 -- enough that a job with the key was unfinished at some moment of the call. The digest is of the stored arguments.

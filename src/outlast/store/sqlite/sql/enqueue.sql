@@ -47,6 +47,16 @@ UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + 
 WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
   AND state IN ('queued', 'blocked') AND expires_at <= :now
 RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
+-- name: unfinished
+-- The job that has a key, with whether it has begun. The task as bytes, as below.
+SELECT id + 0, CAST(task AS BLOB), attempt_count > 0, enqueued_at, position, state = 'blocked' FROM outlast_jobs
+WHERE key = ? AND key IS NOT NULL AND ended_at IS NULL
+-- name: replace
+-- Give a job that has not begun new arguments and a new time. It keeps its id and, if it still is due, its place.
+UPDATE outlast_jobs SET args = :args, run_at = :run_at, aged = :aged, position = :position WHERE id = :id
+-- name: drop_key
+-- A job that has begun gives its key away.
+UPDATE outlast_jobs SET key = NULL WHERE id = ?
 -- name: key_holder
 -- The task comes as bytes: a connection of the caller's may convert texts in its own way.
 SELECT id + 0, CAST(task AS BLOB), args = :args FROM outlast_jobs

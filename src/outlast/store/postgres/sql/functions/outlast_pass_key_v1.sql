@@ -1,0 +1,63 @@
+-- Look at the unfinished job that has a key, for an enqueue that may replace it (p_replaces) or take its key
+-- (p_until_start). No row: the key is free now. Else the job, and whether it has got the new arguments and time.
+--
+-- A job that has not begun is changed in place: it keeps its id, so those who wait for it get the result of the newest
+-- arguments. It is due at the new time, at most p_due_max seconds after it was first enqueued. A job that has begun
+-- gives its key away; its attempt, its retries and its end do not depend on the key.
+--
+-- Why that is right against
+--   * a claim: this waits for the row, and claims skip locked rows. If the claim was first, the row has begun by the time
+--     that its lock is had; if this was first, the claim finds the new row: it locks before it reads arguments.
+--   * an end or a reap of the attempt that loses its key: they skip the locked row, and are told to come again. So they
+--     wait for as long as the transaction of this enqueue is open.
+--   * another enqueue of the key: of two at once, the second waits here or at the unique index, and then sees what the
+--     first has committed; the second has the newest arguments.
+--   * deadlock: a batch passes keys in their order, one after the other.
+-- Roles that may only enqueue may not change jobs, so this runs as its owner, for roles to which it is granted.
+CREATE FUNCTION outlast_pass_key_v1(
+    p_key text, p_tasks text[], p_args text, p_delay float8, p_run_at float8, p_due_max float8, p_aged_by float8,
+    p_replaces boolean, p_until_start boolean, p_notify boolean
+) RETURNS TABLE (id bigint, replaced boolean)
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path FROM CURRENT
+SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_due timestamptz;
+    v_position bigint;
+    j record;
+BEGIN
+    SELECT h.id, h.state, h.task, h.queue, h.attempt_count, h.enqueued_at, h.expires_at, h.position INTO j
+    FROM outlast_jobs h WHERE h.key = p_key AND h.ended_at IS NULL FOR NO KEY UPDATE;
+    IF NOT FOUND THEN RETURN; END IF;
+    IF j.task <> ALL (p_tasks) OR j.attempt_count = 0 AND (NOT p_replaces OR j.expires_at <= v_now) THEN
+        RETURN QUERY SELECT j.id, false;
+        RETURN;
+    END IF;
+    IF j.attempt_count > 0 THEN
+        IF p_until_start THEN
+            UPDATE outlast_jobs h SET key = NULL WHERE h.id = j.id;
+        ELSE
+            RETURN QUERY SELECT j.id, false;
+        END IF;
+        RETURN;
+    END IF;
+    v_due := least(coalesce(to_timestamp(p_run_at), v_now + p_delay * interval '1 second'),
+                   j.enqueued_at + p_due_max * interval '1 second');
+    IF j.state = 'queued' AND v_due <= v_now THEN
+        v_position := coalesce(j.position, nextval('outlast_position_seq'));
+    END IF;
+    UPDATE outlast_jobs h
+    SET args = p_args, run_at = v_due, position = v_position,
+        aged = ((extract(epoch FROM v_due) - p_aged_by) * 1000)::bigint
+    WHERE h.id = j.id;
+    IF p_notify AND j.position IS NULL AND v_position IS NOT NULL THEN
+        PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(j.queue, 1000));
+    END IF;
+    RETURN QUERY SELECT j.id, true;
+END
+$$;

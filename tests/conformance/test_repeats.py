@@ -1,0 +1,133 @@
+"""Enqueues that replace the waiting job of their key, put it off, or follow one that has begun."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from outlast.errors import KeyInUse, UsageError
+from outlast.model.job import State
+from outlast.model.limits import needs_text, stream_id
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+from outlast.store.values import Enqueued, NewJob, OnKey, Upstream
+from tests.conformance.kit import TASK, Hands, ended
+
+REPLACE, START = OnKey(replaces=True), OnKey(until_start=True)
+DEBOUNCE = OnKey(replaces=True, until_start=True, due_max=600.0)
+
+
+def keyed(args: str, on_key: OnKey | None, key: str = "k", delay: float = 0.0) -> NewJob:
+    return NewJob(task=TASK, args=args, key=key, on_key=on_key, delay=delay)
+
+
+async def put(store: Store, job: NewJob) -> Enqueued:
+    (one,) = await store.enqueue([job])
+    return one
+
+
+async def row(store: Store, job_id: int) -> StoredJob:
+    found = await store.inspector.job(job_id)
+    assert found is not None
+    return found
+
+
+async def test_a_waiting_job_gets_the_newest_arguments_and_keeps_its_place(
+    store: Store, hands: Hands
+) -> None:
+    first = await put(store, keyed('{"n":1}', REPLACE))
+    (other,) = await store.enqueue([NewJob(task=TASK)])
+    again = await put(store, keyed('{"n":2}', REPLACE))
+    assert (first.created, again.created, again.job_id) == (True, False, first.job_id)
+    claimed = await hands.claim(2)
+    assert [(each.job_id, each.args) for each in claimed] == [
+        (first.job_id, '{"n":2}'),
+        (other.job_id, "{}"),
+    ]
+
+
+async def test_a_job_that_has_begun_is_left_as_it_is(store: Store, hands: Hands) -> None:
+    first = await put(store, keyed('{"n":1}', REPLACE))
+    running = await hands.claim_one()
+    again = await put(store, keyed('{"n":2}', REPLACE))
+    assert (again.created, again.job_id, again.same_args) == (False, first.job_id, False)
+    await hands.hand_in(ended(running))
+    assert (await row(store, first.job_id)).args == '{"n":1}'
+
+
+async def test_until_start_one_waits_beside_one_that_runs(store: Store, hands: Hands) -> None:
+    first = await put(store, keyed('{"n":1}', START))
+    assert not (await put(store, keyed('{"n":2}', START))).created
+    running = await hands.claim_one()
+    second = await put(store, keyed('{"n":3}', START))
+    third = await put(store, keyed('{"n":4}', START))
+    assert (second.created, third.created, third.job_id) == (True, False, second.job_id)
+    await hands.hand_in(ended(running))
+    assert (await row(store, first.job_id)).state is State.COMPLETED
+    assert [each.args for each in await hands.claim(9)] == ['{"n":3}']
+
+
+async def test_a_debounced_job_is_put_off_up_to_its_bound(store: Store, hands: Hands) -> None:
+    first = await put(store, keyed('{"n":1}', DEBOUNCE, delay=300.0))
+    before = await row(store, first.job_id)
+    again = await put(store, keyed('{"n":2}', DEBOUNCE, delay=500.0))
+    middle = await row(store, first.job_id)
+    await put(store, keyed('{"n":3}', DEBOUNCE, delay=900.0))
+    after = await row(store, first.job_id)
+    assert again.job_id == first.job_id
+    assert middle.run_at - before.run_at > 199.0
+    assert after.run_at - after.enqueued_at == pytest.approx(600.0, abs=0.01)
+    assert after.args == '{"n":3}'
+    assert await hands.claim(9) == []
+    await put(store, keyed('{"n":4}', DEBOUNCE))  # due at once
+    assert [each.args for each in await hands.claim(9)] == ['{"n":4}']
+
+
+async def test_of_fifty_enqueuers_one_job_is_left_with_arguments_of_the_last(
+    store: Store, hands: Hands
+) -> None:
+    jobs = [keyed(f'{{"n":{n}}}', DEBOUNCE, delay=60.0) for n in range(50)]
+    stored = await asyncio.gather(*(put(store, job) for job in jobs))
+    assert len({each.job_id for each in stored}) == 1
+    assert sum(each.created for each in stored) == 1
+    await put(store, keyed('{"n":"last"}', DEBOUNCE))
+    assert [each.args for each in await hands.claim(99)] == ['{"n":"last"}']
+
+
+async def test_a_job_under_a_limit_is_replaced_and_runs(store: Store, hands: Hands) -> None:
+    stream = stream_id(TASK, "default", 0, [], "acme")
+
+    def fair(args: str, delay: float) -> NewJob:
+        return NewJob(
+            task=TASK, args=args, key="k", on_key=DEBOUNCE, delay=delay, tenant="acme",
+            stream=stream, needs=needs_text([]), fair="acme",
+        )  # fmt: skip
+
+    await put(store, fair("{}", 0.0))
+    await put(store, fair("{}", 60.0))
+    assert await hands.claim(9) == []
+    await put(store, fair('{"n":2}', 0.0))
+    assert [each.args for each in await hands.claim(9)] == ['{"n":2}']
+
+
+async def test_several_in_one_call_and_jobs_of_other_tasks(store: Store, hands: Hands) -> None:
+    await put(store, keyed('{"n":1}', REPLACE, "b"))
+    stored = await store.enqueue(
+        [NewJob(task=TASK), keyed('{"n":2}', REPLACE, "b"), keyed('{"n":3}', REPLACE, "a")]
+    )
+    assert [each.created for each in stored] == [True, False, True]
+    with pytest.raises(KeyInUse):
+        await store.enqueue([NewJob(task="other", key="b", on_key=DEBOUNCE)])
+    with pytest.raises(UsageError, match="wait for others"):
+        await store.enqueue([keyed("{}", REPLACE), NewJob(task=TASK, after=(Upstream(-1),))])
+    assert len(await hands.claim(9)) == 3
+
+
+async def test_an_expired_job_is_not_replaced_but_followed(store: Store, hands: Hands) -> None:
+    old = NewJob(task=TASK, key="k", expires_at=1.0, on_key=REPLACE)
+    first = await put(store, old)
+    again = await put(store, keyed('{"n":2}', REPLACE))
+    assert again.created
+    assert (await row(store, first.job_id)).state is State.CANCELLED
+    assert [each.args for each in await hands.claim(9)] == ['{"n":2}']

@@ -1,0 +1,50 @@
+"""Replacements of a waiting job, overlapped with its claim, its end and other enqueues."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from outlast.store.postgres.store import enqueue_on
+from outlast.store.protocol import Store
+from outlast.store.values import NewJob, OnKey
+from tests.conformance.kit import Hands, ended, enqueued, job, row_of
+from tests.postgres.kit import blocked
+
+BEGIN = """UPDATE outlast_jobs SET state = 'running', token = nextval('outlast_token_seq'),
+           attempt_count = 1, worker_id = $2, started_at = now(), position = NULL WHERE id = $1"""
+
+
+def keyed(args: str) -> NewJob:
+    return job(args=args, key="k", on_key=OnKey(replaces=True, until_start=True))
+
+
+async def test_a_replacement_waits_for_a_claim_that_is_not_committed_yet(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """Else it would change the arguments under the attempt, and no attempt would run them."""
+    (first,) = await enqueued(store, keyed('{"n":1}'))
+    async with session.transaction():
+        await session.execute(BEGIN, first, hands.me.worker_id)
+        late = asyncio.create_task(store.enqueue([keyed('{"n":2}')]))
+        await blocked(session)
+    (second,) = await late
+    assert second.created
+    assert (await row_of(store, first)).args == '{"n":1}'
+    assert [each.args for each in await hands.claim(9)] == ['{"n":2}']
+
+
+async def test_the_end_of_a_job_that_lets_go_of_its_key_comes_after_the_commit(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    (first,) = await enqueued(store, keyed('{"n":1}'))
+    mine = await hands.claim_one()
+    async with session.transaction():
+        (second,) = await enqueue_on(session, [keyed('{"n":2}')])
+        assert second.created
+        (busy,) = await hands.hand_in(ended(mine))
+        assert busy.value == "busy"
+    (answer,) = await hands.hand_in(ended(mine))
+    assert answer.value == "accepted"
+    assert (await hands.claim_one()).job_id == second.job_id
+    assert first != second.job_id
