@@ -94,6 +94,7 @@ async def filled(url: str, *codecs: Encryption) -> World:
         await app.close()
 
 
+@pytest.mark.slow
 async def test_the_commands_show_all_that_is_planted(
     sqlite_url: str, read_everything: Callable[..., Told]
 ) -> None:
@@ -104,6 +105,7 @@ async def test_the_commands_show_all_that_is_planted(
     assert set(world.secrets.by_place) - shown == set()
 
 
+@pytest.mark.slow
 async def test_no_command_shows_a_payload_that_is_encrypted(
     pg_url: str, read_everything: Callable[..., Told]
 ) -> None:

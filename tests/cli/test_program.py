@@ -41,6 +41,7 @@ def test_all_commands_are_there() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
     for path in COMMANDS:
         assert main([*path, "--help"]) == 0

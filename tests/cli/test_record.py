@@ -153,6 +153,7 @@ def test_a_replay_enqueues_nothing_in_the_store_of_the_application(
     assert [(one["id"], one["state"]) for one in listed["jobs"]] == [(1, "queued")]
 
 
+@pytest.mark.slow_on("postgres")
 def test_a_job_of_each_kind_is_shown_as_its_store_shows_it(
     filled: Filled, outlast: Outlast, folder: Path
 ) -> None:

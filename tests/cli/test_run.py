@@ -176,6 +176,7 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
 
 
+@pytest.mark.slow_on("postgres")
 def test_commands_share_a_limit(outlast: Outlast, folder: Path, store_url: str) -> None:
     at = {"OUTLAST_URL": store_url}
     declare(store_url, NewLimit("host", LimitSpec(spacing=1.0, burst=5.0, per=Per.LIMIT_KEY)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from outlast import App
 from tests.cli.conftest import Outlast
 from tests.cli.test_worker import SECONDS, worker
@@ -39,6 +41,7 @@ def run_until_empty(folder: Path, url: str, *options: str) -> str:
         return running.log.read_text()
 
 
+@pytest.mark.slow_on("postgres")
 def test_a_worker_runs_what_there_is_and_exits(
     outlast: Outlast, folder: Path, store_url: str
 ) -> None:

@@ -50,6 +50,7 @@ async def answer_of(verb: Verb, hands: Hands, held: Claimed) -> str:
     return "an answer"
 
 
+@pytest.mark.slow
 async def test_a_call_on_an_ended_session_is_unavailable_and_the_next_succeeds(
     pg_url: str, session: Any
 ) -> None:

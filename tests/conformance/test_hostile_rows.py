@@ -117,6 +117,7 @@ OF_JOBS = [("jobs", "id", column) for column in JOBS]
 OF_ATTEMPTS = [("attempts", "job_id", column) for column in ATTEMPTS]
 
 
+@pytest.mark.slow_on("postgres")
 @pytest.mark.parametrize(("table", "job", "column"), [*OF_JOBS, *OF_ATTEMPTS])
 async def test_no_value_in_the_row_of_a_job_or_attempt_stops_workers_or_documents(
     store_url: str, store: Store, table: str, job: str, column: str
@@ -158,6 +159,7 @@ async def test_no_time_to_keep_a_job_stops_its_end_or_that_of_others(
     await shows(store, [*running, *cancelled, *expired])
 
 
+@pytest.mark.slow_on("postgres")
 @pytest.mark.parametrize("column", WORKERS)
 async def test_no_value_in_a_workers_row_stops_others_or_documents(
     store_url: str, store: Store, column: str
@@ -257,6 +259,7 @@ async def test_no_value_in_a_labels_row_stops_workers_or_lists(
     await shows(store, ids)
 
 
+@pytest.mark.slow_on("postgres")
 @pytest.mark.parametrize(
     ("table", "column"),
     [

@@ -247,6 +247,7 @@ def test_sqlite_keeps_the_laws(tmp_path: Path) -> None:
     run_machine(history, settings=settings(BOUNDED, max_examples=25))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_postgresql_keeps_the_laws(
     pg_server: PostgresServer, databases: Databases, request: pytest.FixtureRequest
 ) -> None:

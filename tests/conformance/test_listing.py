@@ -56,6 +56,7 @@ def passes(row: StoredJob, which: JobFilter) -> bool:
     )
 
 
+@pytest.mark.slow_on("postgres")
 async def test_every_filter_finds_what_passes_it_page_after_page(
     store: Store, hands: Hands, small_looks: None
 ) -> None:

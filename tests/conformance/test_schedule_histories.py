@@ -88,6 +88,7 @@ class History:
             self.since[row.name] = row.revision, row.since
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_no_tick_has_two_jobs_and_both_stores_answer_alike(
     sqlite_url: str, pg_url: str, seed: int

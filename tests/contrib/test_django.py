@@ -37,6 +37,7 @@ def test_the_project_s_tests_pass_on_a_file(sqlite_url: str, tmp_path: Path) -> 
     assert "OK" in done.stderr, done.stderr
 
 
+@pytest.mark.slow
 def test_the_project_s_tests_pass_on_postgresql(bare_pg_url: str) -> None:
     done = manage(bare_pg_url, "test", *CHECKS, "--noinput", "--buffer")
     assert "OK" in done.stderr, done.stderr

@@ -113,7 +113,6 @@ async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
         assert (await pg_stage.job(job)).result == '"attempt 2"'
 
 
-@pytest.mark.short
 async def test_a_database_outage_charges_and_loses_no_job(tmp_path: Path) -> None:
     with PostgresServer() as server:
         url = server.create_database("outage")

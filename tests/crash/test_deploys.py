@@ -93,7 +93,6 @@ async def test_a_task_that_a_deploy_stops_midway_does_not_complete(stage: Scene,
     assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, str(LONG), 2)
 
 
-@pytest.mark.short
 async def test_a_signal_to_the_whole_group_is_a_drain_of_the_worker(stage: Scene) -> None:
     """As systemd sends it: to the worker, the tether, each runner and what they have started."""
     worker = await stage.worker("--runners", "2", "--drain-timeout", "3")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import signal
 
-import pytest
-
 import outlast
 from harness.proxy import proxied
 from harness.scene import Scene
@@ -46,7 +44,6 @@ async def test_jobs_released_by_a_drain_during_an_outage_are_not_charged(
     assert (await pg_stage.job(job)).losses == 0
 
 
-@pytest.mark.short
 async def test_jobs_that_a_killed_worker_had_not_begun_are_released_uncharged(
     stage: Scene,
 ) -> None:

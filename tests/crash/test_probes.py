@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import psutil
-import pytest
 
 import outlast.runner.tether
 from harness.proxy import proxied
@@ -53,7 +52,6 @@ async def probed(stage: Scene, *options: str) -> Probed:
     return Probed(worker, told["port"])
 
 
-@pytest.mark.short
 async def test_while_the_database_is_away_a_worker_lives_and_is_not_ready(
     pg_stage: Scene,
 ) -> None:

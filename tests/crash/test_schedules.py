@@ -129,7 +129,6 @@ async def test_during_a_rolling_deploy_only_the_newest_declaration_fires(pg_stag
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.short
 async def test_a_worker_of_the_command_line_fires_what_its_code_declares(
     sqlite_stage: Scene,
 ) -> None:

@@ -25,6 +25,7 @@ def test_no_step_breaks_a_law(name: str) -> None:
     assert found.states >= STATES
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_with_one_job_every_state_is_explored_and_leads_to_an_end() -> None:
     found = explore(alone(SCENES["transactions"]))
@@ -49,6 +50,7 @@ def test_no_state_of_a_schedule_breaks_a_law(name: str) -> None:
     assert states >= SCHEDULE_STATES
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", TWINS)
 def test_a_broken_variant_is_caught(name: str) -> None:

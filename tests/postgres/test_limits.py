@@ -48,6 +48,7 @@ async def _declare(store: PostgresStore) -> None:
     await declare(store, "rate", spacing=0.005, burst=5.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("trouble", ["none", "changes", "kills"])
 async def test_the_laws_hold_while_sessions_race(

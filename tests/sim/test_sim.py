@@ -111,6 +111,7 @@ def test_a_kind_of_world_without_a_guard_is_noticed(world: str, twin: str) -> No
     assert f": {law}" in done.stdout, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_some_twins_are_caught() -> None:
     assert "NOT CAUGHT" not in sound("tests.sim.caught", *SURE)
