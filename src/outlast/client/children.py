@@ -45,6 +45,10 @@ class Children:
         plan, last = plan_of([part])
         if any(each.job == attempt.job_id for job in plan.jobs for each in job.after):
             raise UsageError(f"a child of job {attempt.job_id} cannot wait for it to end")
+        if any(job.on_key is not None for job in plan.jobs):
+            raise UsageError(
+                "a child is made once: debounce, until and on_conflict do not go with it"
+            )
         attempt._check_spawns()  # noqa: SLF001
         first = attempt._spawned  # noqa: SLF001
         name = f"spawn {first}"
