@@ -244,7 +244,9 @@ TWINS: Twins = {
         3,
     ),
     "what has begun expires all the same": (
-        lambda: [without(sqlite_exchange._SQL, "end", "n.state = 'queued' AND :began", "0")],
+        lambda: [
+            without(sqlite_exchange._SQL, "end", "IN ('queued', 'blocked') AND :began", "IS NULL")
+        ],
         1,
     ),
     "code that has waited begins all the same": (

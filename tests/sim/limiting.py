@@ -117,7 +117,7 @@ class LimitingWorld(World):
         if wrong := witness._rows.execute(_ABOVE).fetchall():
             witness.wrong("no more run than a limit allows", f"{wrong}")
         if wrong := witness._rows.execute(_PASSED).fetchall():
-            witness.wrong("ordered jobs take their turns", f"{wrong}")
+            witness.wrong("limits hold: ordered jobs take their turns", f"{wrong}")
         if wrong := witness._rows.execute(_SQL["forgotten"], values).fetchall():
             witness.wrong("limits hold: no stream is forgotten", f"{wrong}")
 
