@@ -219,7 +219,7 @@ class Throttled(Snooze):
     ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.
 
     ``limit`` is what ``app.limit`` returned, one of those of the task, or its name; of a limit per
-    tenant or key only the job's own is held."""
+    tenant or key only the job's own is held. One that the task is not under fails the attempt."""
 
     limit: str
 

@@ -14,6 +14,7 @@ from outlast.insight.verify import verify
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import Hold, NewLimit
 from outlast.store.protocol import Store
+from outlast.testing import inline
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
 
@@ -224,3 +225,29 @@ def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App
     step.using(priority=5).call()
     with pytest.raises(outlast.ConfigError, match="its jobs have its own priority, 5"):
         step.using(priority=6).call()
+
+
+async def test_a_throttle_names_a_limit_of_its_task(app: outlast.App) -> None:
+    """Else nothing would be held, and the job would snooze for ever, uncharged."""
+    other = app.limit("other", running=1)
+    mine = app.limit("mine", rate="600/min")
+
+    @app.task(limits=[mine], retries=0)
+    async def wrong() -> None:
+        raise outlast.Throttled(other, after=1)
+
+    job = await wrong.enqueue()
+    async with app.worker():
+        with pytest.raises(outlast.JobFailed, match="'other', which the task is not under"):
+            await job.result(30)
+
+
+async def test_a_call_without_a_worker_spends_nothing(app: outlast.App) -> None:
+    mine = app.limit("mine", rate="600/min")
+
+    @app.task(limits=[mine])
+    async def spends() -> int:
+        await mine.spend(5)
+        return 5
+
+    assert await inline(spends.call()) == 5

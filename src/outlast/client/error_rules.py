@@ -32,11 +32,12 @@ OPTIONS = ("retry_on", "dead_on", "backoff")
 
 class ErrorRules(NamedTuple):
     """The rules of a task. ``retry_on`` None means every error; ``pause`` None means the usual
-    delay."""
+    delay. ``limits``: the names of those that it is under; None: not known."""
 
     retry_on: tuple[type[BaseException], ...] | None = None
     dead_on: tuple[type[BaseException], ...] = ()
     pause: Pause | None = None
+    limits: frozenset[str] | None = None
 
     def refuse(self, error: BaseException) -> str | None:
         """Return why this error is not worth another attempt, or None. A group of errors is worth

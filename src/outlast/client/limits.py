@@ -94,7 +94,9 @@ class Limit:
 
     async def spend(self, cost: float) -> None:
         """Take more of this limit's rate, once the running attempt knows what it has used, such as
-        the tokens of an answer. Later starts wait until the rate has brought that much.
+        the tokens of an answer. Later starts wait until the rate has brought that much, which may
+        be more than the burst; nothing can be given back. Does nothing where a call is tried
+        without a worker (``inline``, ``outlast run-task``).
 
         Raises:
             NotInAttempt: no attempt runs here.
@@ -114,6 +116,8 @@ class Limit:
 async def _spend(limit: Limit, cost: float) -> None:
     if (attempt := running.get(None)) is None:
         raise NotInAttempt
+    if not attempt.token:  # tried without a store: inline, run-task
+        return
     answer = await limit.stores.ask(
         lambda store: store.spend(attempt.job_id, attempt.token, limit.name, cost)
     )

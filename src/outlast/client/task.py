@@ -221,10 +221,11 @@ class BoundTask(Generic[P, R]):
                 arguments; one that has begun is left alone, and a new job follows it.
             debounce_max: the most seconds that a job is put off, from its first enqueuing.
             until: ``"start"``: a job holds its key only until it begins, so that one waits beside
-                the one that runs (and may start before that one's retry).
+                the one that runs (and may start before that one has ended).
             on_conflict: ``"replace"``: a job with the key that has not begun gets the new arguments
                 and the new time; all else about it stays. ``job.created`` is false.
-            tenant: whose job it is, for your own code and for the screens.
+            tenant: whose job it is, for your own code, for the screens, for pauses, and for limits
+                and turns of each tenant.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
                 cancelled; 0: the commit that ends the job deletes the row, and ``job.result()``
                 raises JobNotFound.
@@ -359,7 +360,8 @@ class Task(BoundTask[P, R]):
         self.returns = self.signature.returns
         self.checkpoint = _check_checkpoint(self.name, options.get("checkpoint", Any))
         self.policy = make_policy(options)
-        self._error_rules: ErrorRules = make_error_rules(options)
+        own = frozenset(each.name for each in options.get("limits") or ())
+        self._error_rules: ErrorRules = make_error_rules(options)._replace(limits=own)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn

@@ -23,6 +23,7 @@ from outlast.errors import (
     Snooze,
     Stopped,
     Throttled,
+    UsageError,
     Verdict,
     describe,
     text_of,
@@ -93,7 +94,7 @@ def excuse(outcome: Outcome) -> Outcome:
 
 
 def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome:
-    error, hide = _decisive(error), attempt._hide  # noqa: SLF001
+    error, hide = _check_limit(_decisive(error), rules), attempt._hide  # noqa: SLF001
     known = attempt._obeys()  # noqa: SLF001  # before the exception is read below
     overruled = known in _INTERRUPTIONS and not isinstance(error, Snooze)
     if isinstance(error, Verdict) and not overruled:
@@ -139,6 +140,16 @@ def _decisive(error: BaseException) -> BaseException:
     if lost or all(isinstance(leaf, Verdict) for leaf in leaves):
         return (lost or leaves)[0]
     return error
+
+
+def _check_limit(error: BaseException, rules: ErrorRules) -> BaseException:
+    """Return the error, or that of a task that holds a limit which it is not under: nothing would
+    be held, and the job would snooze for ever."""
+    if not isinstance(error, Throttled) or rules.limits is None or error.limit in rules.limits:
+        return error
+    told = f"Throttled names the limit {error.limit!r}, which the task is not under"
+    own = f": give it limits=[…]; it has {', '.join(sorted(rules.limits)) or 'none'}"
+    return UsageError(told + own).with_traceback(error.__traceback__)
 
 
 def _verdict(error: Verdict, hide: Hide) -> Outcome:
