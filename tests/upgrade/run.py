@@ -230,6 +230,7 @@ class Upgrade(Chaos):
         enqueuers[number].terminate()
         if code := await asyncio.to_thread(enqueuers[number].wait, DRAIN_SECONDS):
             ground.supervisor.odd.append(f"an enqueuer ended with code {code}")
+        await self._resume(ground.scene.url)  # else the backlog of a task that it paused only grows
         self._clients_release = release
         enqueuers[number] = self._enqueuer(number)
         accepted = self._plan.folder / f"ledger-e{self._number}"
