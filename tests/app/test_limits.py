@@ -228,7 +228,7 @@ def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App
 
 
 async def test_a_throttle_names_a_limit_of_its_task(app: outlast.App) -> None:
-    """Else nothing would be held, and the job would snooze for ever, uncharged."""
+    """Else nothing would be held, and the job would snooze without end, uncharged."""
     other = app.limit("other", running=1)
     mine = app.limit("mine", rate="600/min")
 

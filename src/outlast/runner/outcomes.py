@@ -144,7 +144,7 @@ def _decisive(error: BaseException) -> BaseException:
 
 def _check_limit(error: BaseException, rules: ErrorRules) -> BaseException:
     """Return the error, or that of a task that holds a limit which it is not under: nothing would
-    be held, and the job would snooze for ever."""
+    be held, and the job would never stop snoozing."""
     if not isinstance(error, Throttled) or rules.limits is None or error.limit in rules.limits:
         return error
     told = f"Throttled names the limit {error.limit!r}, which the task is not under"
