@@ -51,6 +51,7 @@ def test_a_sleeping_worker_leaves_the_database_alone_and_runs_what_comes(
         running.until("worker_stopped", times=2)
         assert running.process.poll() is None
         assert running.end() == 0
+    assert "looks for jobs soon" not in outlast("doctor", "--url", pg_url).out
 
 
 class Watched:

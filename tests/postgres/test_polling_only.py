@@ -22,7 +22,7 @@ from outlast.store.postgres import schema
 from outlast.store.postgres.backend import POSTGRES
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Answer
+from outlast.store.values import Answer, OnKey
 from outlast.store.wakeup import POLLING_ONLY
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import declare, limited, need
@@ -88,6 +88,9 @@ async def test_what_the_server_refuses_is_not_asked_for_once_the_schema_is_there
 
     await eventually(is_told)
     await enqueued(store, job())
+    assert await hands.hand_in(ended(await hands.claim_one())) == [Answer.ACCEPTED]
+    for delay in (60.0, 0.0):  # the second one replaces the first, and is due
+        await enqueued(store, job(key="k", delay=delay, on_key=OnKey(replaces=True)))
     assert await hands.hand_in(ended(await hands.claim_one())) == [Answer.ACCEPTED]
     assert (await hands.seen()).presence is Presence.UNKNOWN
     said = server.log.read_text()[before:]

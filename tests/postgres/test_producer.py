@@ -153,7 +153,7 @@ async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
     await granted(pg_url, Purpose.VIEW)
     assert await own() == []
     await granted(pg_url, Purpose.ENQUEUE)
-    assert sorted(await own()) == ["outlast_free_keys_v1", "outlast_pass_key_v1"]
+    assert sorted(await own()) == ["outlast_free_keys_v1", "outlast_replace_v1"]
 
 
 async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> None:

@@ -360,7 +360,7 @@ class Task(BoundTask[P, R]):
         self.returns = self.signature.returns
         self.checkpoint = _check_checkpoint(self.name, options.get("checkpoint", Any))
         self.policy = make_policy(options)
-        own = frozenset(each.name for each in options.get("limits") or ())
+        own = frozenset(each.name for each in self.limits)
         self._error_rules: ErrorRules = make_error_rules(options)._replace(limits=own)
         self.__name__ = self.name
         self.__doc__ = fn.__doc__

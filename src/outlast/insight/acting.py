@@ -16,7 +16,7 @@ import msgspec
 from outlast.base.text import count_of
 from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.events import emit
-from outlast.insight.availability import holds
+from outlast.insight.availability import ASLEEP, holds
 from outlast.insight.queries import no_limit, no_schedule, read_schedule
 from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
@@ -229,6 +229,10 @@ def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
     if here:
         ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
         raise CannotDrain(f"{len(here)} workers are called {name}: give one of the ids {ids}")
+    if found and found[-1].cause == ASLEEP:
+        raise CannotDrain(
+            f"worker {name} is asleep (--idle-after) or has ended: end its process to keep it away"
+        )
     if found:
         raise CannotDrain(f"worker {name} is gone already: it is {found[-1].status.value}")
     raise CannotDrain(f"there is no worker {name}: see `outlast workers`")

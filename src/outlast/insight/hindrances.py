@@ -41,10 +41,11 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             if row.task == SHELL_TASK:
                 wanted = "with --shell, since it is a command"
             said = f"No worker is alive{_describe_gone(about.workers)}."
+            move, alike = f"Start a worker {wanted}.", place.due
             if asleep := [one for one in about.workers if sleeps(one, about.now)]:
                 wait = span(asleep[-1].lease_expires_at - about.now)
                 said = f"No worker is awake: {join_names(asleep[-1:])} is to be back within {wait}."
-            move, alike = f"Start a worker {wanted}.", place.due
+                move = "Nothing has to be done: it looks for jobs then. A restart wakes it."
         case "unservable" if row.task == SHELL_TASK:
             said = (
                 f"It is a command, and no live worker runs commands; there is {join_names(live)}."

@@ -8,7 +8,6 @@ reclaimed.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise, product
 from math import inf
@@ -177,19 +176,17 @@ class InOrder:
     times of two rows."""
 
     rule = "ordered_jobs_do_not_overlap"
-    kept = 16  # attempts of a stream: neighbours in a stream are neighbours by id
+    kept, streams_kept = 16, 10_000  # the last attempts of the last streams: neighbours by id
 
     def __init__(self) -> None:
-        self._last: defaultdict[int, deque[tuple[int, float, float]]] = defaultdict(
-            lambda: deque(maxlen=self.kept)
-        )
+        self._last: dict[int, list[tuple[int, float, float]]] = {}
 
     def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
         """Return what is wrong on the next page."""
         for job in page.jobs:
             if job.ordered is None:
                 continue
-            last = self._last[job.ordered]
+            last = self._last.pop(job.ordered, [])
             own = [(job.id, start, inf if end is None else end) for _, start, end in _spans(job)]
             for (_, start, end), (other, began, ended) in product(own, last):
                 if start < ended and began < end:
@@ -200,7 +197,9 @@ class InOrder:
                         " which is under the same ordered limit",
                         doubt=True,
                     )
-            last.extend(own)
+            self._last[job.ordered] = (last + own)[-self.kept :]
+            if len(self._last) > self.streams_kept:
+                del self._last[next(iter(self._last))]
 
 
 PAUSED = "nothing_of_a_pause_starts"  # the name of a rule

@@ -28,12 +28,13 @@ from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.presence import NoPresence, PresenceLock
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
-from outlast.store.values import NewWorker
+from outlast.store.rows import JobFilter, WorkerStatus
+from outlast.store.values import NewWorker, WorkerRef
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup import open_messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.lease.last_will import leave_will
+from outlast.worker.lease.registration import LEAVE_SECONDS
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes.server import open_probes
 from outlast.worker.runners.memory import find_cgroup
@@ -239,9 +240,11 @@ async def run_worker(
     errors when it cannot be opened.
     """
     signals = _Signals()
+    me: WorkerRef | None = None
     settings = msgspec.structs.replace(settings, name=settings.name or unique_name())
 
     async def live(*, was_asleep: bool = False) -> float | None:
+        nonlocal me
         sleeper = None
         async with contextlib.AsyncExitStack() as stack:
             parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
@@ -300,6 +303,7 @@ async def run_worker(
             signals.attach(worker)
             keep_what_is_loaded()
             await worker.run()
+            me = worker.registration.me
         return None if sleeper is None else sleeper.rest
 
     async with open_probes(settings, clock) as vitals:
@@ -313,6 +317,21 @@ async def run_worker(
                 except StoreUnavailable as error:  # it may have to wake first
                     emit("store_unavailable", duty="sleeper", error=text_of(error), count=1)
                     rest = RETRY_SECONDS
+        if rest is not None and me is not None:
+            await _note_end(url, me)
+
+
+async def _note_end(url: str, me: WorkerRef) -> None:
+    """Note that a worker that ends in its sleep is not to be back; this may wake the database."""
+    store = open_store(url)
+    try:
+        async with asyncio.timeout(LEAVE_SECONDS):
+            await store.open()
+            await store.set_status(me, WorkerStatus.STOPPED, asleep=0.0)
+    except (StoreError, TimeoutError) as error:
+        emit("store_unavailable", duty="status", error=text_of(error), count=1)
+    finally:
+        await store.close()
 
 
 def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notify: bool) -> Tether:

@@ -318,6 +318,10 @@ async def test_attempts_of_two_ordered_jobs_do_not_overlap_also_on_a_later_page(
     found = [each for each in (await verify(inspector)).findings if each.rule == InOrder.rule]
     assert [(each.job_id, each.doubt) for each in found] == [(5, True)]
     assert "as one of job 2" in found[0].sentence
+    rule = InOrder()
+    many = [ran(n, 1.0, 2.0, n) for n in range(InOrder.streams_kept + 5)]
+    assert not [*rule.check(HistoryPage(jobs=many, strays=[], token_last=1, next_after=None))]
+    assert len(rule._last) == InOrder.streams_kept
 
 
 async def test_an_earlier_tick_is_a_doubt_and_a_backfill_may_repeat_one() -> None:

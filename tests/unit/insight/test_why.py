@@ -314,7 +314,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "no_workers",
         asked(job(), ASLEEP_ONE),
-        ["No worker is awake: worker W-1 is to be back within 1 min 30 s."],
+        ["No worker is awake: worker W-1 is to be back within 1 min 30 s.", "Nothing has to be"],
         0,
     ),
     (

@@ -234,7 +234,7 @@ async def _enqueue_or_replace(
         notify,
     )
     for _ in range(KEYED_TRIES):
-        for row in await connection.fetch(_SQL["pass_key"], *values):
+        for row in await connection.fetch(_SQL["replace"], *values):
             if row["replaced"]:
                 return Enqueued(row["id"], created=False)
             found = await find_unfinished(connection, [job])  # ends it if it has expired

@@ -94,8 +94,8 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
 }
 
 _AS_OWNER = {
-    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_pass_key_v1"],
-    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_pass_key_v1"],
+    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_replace_v1"],
+    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_replace_v1"],
     Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }
 """The functions that each may call of those that run as their owner, which no one else may."""

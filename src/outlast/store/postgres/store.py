@@ -133,12 +133,12 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         dependent = has_dependencies(jobs)
-        replaces = any(job.on_key is not None for job in jobs)
-        if len(jobs) == 1 and jobs[0].key is not None and not dependent and not replaces:
+        with_keys = has_keys(jobs)
+        replaces = with_keys and any(job.on_key is not None for job in jobs)
+        if len(jobs) == 1 and with_keys and not dependent and not replaces:
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
-        with_keys = has_keys(jobs)
         return await self._notifying(
             lambda it, notify: enqueue(it, jobs, notify=notify),
             keeps_plans=not with_keys and not dependent,

@@ -154,12 +154,13 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
-    if any(job.on_key is not None for job in jobs):
+    with_keys = any(job.key is not None for job in jobs)
+    if with_keys and any(job.on_key is not None for job in jobs):
         check_batch(jobs)
         return [_enqueue_or_replace(cursor, now, job) for job in jobs]
     drawn = cursor.execute(_JOBS["draw_places"], (len(jobs),)).fetchall()
     position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
-    if len(jobs) == 1 or any(job.key is not None for job in jobs):
+    if len(jobs) == 1 or with_keys:
         check_batch(jobs)
         free_keys(cursor, now, [job.key for job in jobs])
         taken = [_holder(cursor, job) for job in jobs]  # all keys first: all or none is stored

@@ -150,8 +150,8 @@ ORDER BY n.ord
 -- name: free_keys
 SELECT outlast_free_keys_v1($1::text[])
 
--- name: pass_key
-SELECT id, replaced FROM outlast_pass_key_v1(
+-- name: replace
+SELECT id, replaced FROM outlast_replace_v1(
     $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean)
 
 -- name: key_holders

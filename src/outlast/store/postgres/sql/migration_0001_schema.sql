@@ -383,8 +383,8 @@ WHERE j.state = 'completed';
 \ir functions/outlast_expire_v1.sql
 \ir functions/outlast_free_keys_v1.sql
 REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
-\ir functions/outlast_pass_key_v1.sql
-REVOKE ALL ON FUNCTION outlast_pass_key_v1 FROM PUBLIC;
+\ir functions/outlast_replace_v1.sql
+REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
 -- Limits: the notices of ends and arrivals, their folding, and the claim of streams. A job without a stream gives no
 -- notice.

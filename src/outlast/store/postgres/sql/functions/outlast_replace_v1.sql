@@ -12,9 +12,9 @@
 --     wait for as long as the transaction of this enqueue is open.
 --   * another enqueue of the key: of two at once, the second waits here or at the unique index, and then sees what the
 --     first has committed; the second has the newest arguments.
---   * deadlock: a batch passes keys in their order, one after the other.
+--   * deadlock: a batch comes here with its keys in their order, one after the other.
 -- Roles that may only enqueue may not change jobs, so this runs as its owner, for roles to which it is granted.
-CREATE FUNCTION outlast_pass_key_v1(
+CREATE FUNCTION outlast_replace_v1(
     p_key text, p_tasks text[], p_args text, p_delay float8, p_run_at float8, p_due_max float8, p_aged_by float8,
     p_replaces boolean, p_until_start boolean, p_notify boolean
 ) RETURNS TABLE (id bigint, replaced boolean)
@@ -56,7 +56,7 @@ BEGIN
         aged = ((extract(epoch FROM v_due) - p_aged_by) * 1000)::bigint
     WHERE h.id = j.id;
     IF p_notify AND j.position IS NULL AND v_position IS NOT NULL THEN
-        PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(j.queue, 1000));
+        PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || left(j.queue, 1000));
     END IF;
     RETURN QUERY SELECT j.id, true;
 END
