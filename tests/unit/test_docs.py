@@ -38,7 +38,9 @@ OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
 OF_PLATFORMS = {  # docker, kubectl, systemctl, useradd and pip, in docs/deploy.md
     "--build-arg",
     "--env-file",
-    "--from-literal",
+    "--for",
+    "--from-env-file",
+    "--ignore-not-found",
     "--home-dir",
     "--init",
     "--no-healthcheck",

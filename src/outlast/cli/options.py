@@ -111,7 +111,7 @@ Since = Annotated[
 ]
 Limit = Annotated[int, option("--limit", "N", "Show at most N.", min=1, max=LIMIT_MAX)]
 Before = Annotated[
-    int | None, option("--before", "ID", "Only jobs with smaller numbers.", callback=_check)
+    int | None, option("--before", "ID", "Only ids below this one.", callback=_check)
 ]
 FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
 

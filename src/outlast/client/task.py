@@ -217,13 +217,14 @@ class BoundTask(Generic[P, R]):
             key: while a job of this task with this key is unfinished, enqueuing returns that job
                 (``job.created`` is false); while one of another task is, it raises KeyInUse.
             debounce: instead of ``delay``, with a key: seconds of quiet before the job runs. Each
-                further enqueue of the key puts off a job that has not begun, and gives it its own
-                arguments; one that has begun is left alone, and a new job follows it.
+                further enqueue of the key puts off a job that no worker has claimed, and gives it
+                its own arguments; one that was claimed is left alone, and a new job follows it.
             debounce_max: the most seconds that a job is put off, from its first enqueuing.
             until: ``"start"``: a job holds its key only until it begins, so that one waits beside
                 the one that runs (and may start before that one has ended).
-            on_conflict: ``"replace"``: a job with the key that has not begun gets the new arguments
-                and the new time; all else about it stays. ``job.created`` is false.
+            on_conflict: ``"replace"``: a job with the key that no worker has claimed gets the new
+                arguments and the new time; all else about it stays. ``job.created`` is false. One
+                that was claimed is returned as it is.
             tenant: whose job it is, for your own code, for the screens, for pauses, and for limits
                 and turns of each tenant.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
