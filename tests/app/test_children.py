@@ -142,6 +142,7 @@ async def test_misuse_says_what_to_do(app: outlast.App) -> None:
             (attempt.wait_for, run),
             (attempt.wait_for, before),
             (attempt.spawn, double.using(after=[attempt.job_id]).call(1)),
+            (attempt.spawn, double.using(key="k", debounce=5).call(1)),
             (attempt.spawn, double.using(after=[10**9]).call(1)),
             (attempt.spawn, double.call(1)),
         ]
@@ -157,6 +158,7 @@ async def test_misuse_says_what_to_do(app: outlast.App) -> None:
         "what this attempt has spawned",
         "what this attempt has spawned",
         "cannot wait for it",
+        "a child is made once",
     ]
     for needle, text in zip([*needles, "there is no job", "an earlier spawn"], raised, strict=True):
         assert needle in text
