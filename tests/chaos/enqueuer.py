@@ -21,7 +21,7 @@ import asyncpg
 
 import outlast
 from harness.journal import boot
-from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, TURN, any_call, app
+from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, TURN, any_call, any_flow, app
 from tests.crash.payments import transaction
 
 ANSWER_SECONDS = 5.0  # how long it waits for the store
@@ -46,11 +46,14 @@ class Enqueuer:
         self._rng = random.Random(f"{seed}-{name}")
         self._number = 0
         self._known: deque[int] = deque(maxlen=60)
+        self._flows: deque[outlast.FlowRun] = deque(maxlen=10)
 
     async def go_on(self) -> None:
         """Do one thing after the other until cancelled."""
         deeds = {
             self.one: 70,
+            self.flow: 8,
+            self.end_flow: 2,
             self.shared_key: 6,
             self.many: 6,
             self.in_transaction: 10,
@@ -92,6 +95,32 @@ class Enqueuer:
         except (*BROKEN, _RollBack):
             return  # whether it was committed is unknown, so it is not noted as accepted
         self._accepted([job], [call], asked_at)
+
+    async def flow(self) -> None:
+        """Enqueue a flow; one that got no answer is left alone, whether it is there or not."""
+        flow, number = any_flow(self._rng)
+        name = f"flow-of-{number}" if self._rng.random() < 0.5 else None
+        asked_at = boot()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                run = await app.enqueue(flow, name=name)
+        except UNANSWERED:
+            return
+        self._flows.append(run)
+        self._note([(job, None) for job in run.jobs], asked_at)
+
+    async def end_flow(self) -> None:
+        """Cancel a flow, or one of its jobs, or retry it; a job that a person requeues would not
+        wait for others."""
+        if not self._flows:
+            return
+        run = self._rng.choice(list(self._flows))
+        deeds = [run.cancel, run.retry, self._rng.choice(run.jobs).cancel]
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._rng.choices(deeds, [1, 3, 1])[0]()
+        except (*UNANSWERED, outlast.JobNotFound):  # the judge says whether it may be missing
+            return
 
     async def cancel(self) -> None:
         """Cancel some job."""
@@ -196,10 +225,13 @@ class Enqueuer:
 
     def _accepted(self, jobs: list[Any], calls: list[Any], asked_at: float) -> None:
         self._known.extend(job.id for job in jobs)
+        self._note([(job, call.job.key) for job, call in zip(jobs, calls, strict=True)], asked_at)
+
+    def _note(self, jobs: list[tuple[Any, str | None]], asked_at: float) -> None:
         times = {"asked_at": asked_at, "at": boot()}
         lines = [
-            json.dumps({"job": job.id, "key": call.job.key, "created": job.created, **times})
-            for job, call in zip(jobs, calls, strict=True)
+            json.dumps({"job": job.id, "key": key, "created": job.created, **times})
+            for job, key in jobs
         ]
         with (self._folder / f"ledger-{self._name}").open("a") as ledger:
             ledger.write("".join(f"{line}\n" for line in lines))

@@ -33,7 +33,8 @@ class Failover(msgspec.Struct, frozen=True, kw_only=True):
 
 class Run(msgspec.Struct, kw_only=True):
     """All that is known of a run. ``effects``: (job, token). ``closed``: why and when attempts
-    were closed, by token. ``ledger``: what told of accepted jobs. Times are on CLOCK_BOOTTIME."""
+    were closed, by token. ``ledger``: what told of accepted jobs. ``upstream``: the jobs that a job
+    waited for, in their order. Times are on CLOCK_BOOTTIME."""
 
     accepted: set[Name]
     journal: list[Entry]
@@ -43,6 +44,7 @@ class Run(msgspec.Struct, kw_only=True):
     closed: dict[int, tuple[str, float]]
     failovers: list[Failover] = []
     ledger: list[Entry] = []
+    upstream: dict[int, list[int]] = {}
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,8 @@ def violations(run: Run) -> Iterator[str]:
     yield from stale_saves(run)
     yield from checkpoints(run)
     yield from expired(run)
+    yield from children(run)
+    yield from given(run)
 
 
 def lost(run: Run) -> Iterator[str]:
@@ -166,6 +170,42 @@ def expired(run: Run) -> Iterator[str]:
                 yield f"EXPIRED job {job.id} ({job.task}) was ended before its time"
         elif job.attempt_count == 1 and (job.started_at or 0.0) > job.expires_at:
             yield f"EXPIRED job {job.id} ({job.task}) was claimed after its time"
+
+
+def children(run: Run) -> Iterator[str]:
+    """A job has each of its children once, whichever of its attempts has spawned them, and gets
+    the results of all."""
+    if run.failovers:  # ids that were lost are given again
+        return
+    spawned: dict[int, list[int]] = {}
+    for entry in _of(run, "spawned"):
+        before = spawned.setdefault(entry["job"], entry["children"])
+        if before != entry["children"]:
+            yield f"CHILDREN job {entry['job']} has {before}, and then {entry['children']}"
+    jobs: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for entry in _of(run, "start"):
+        if child := entry.get("child"):
+            jobs[child[0], child[1]].add(entry["job"])
+    for (parent, number), made in jobs.items():
+        if len(made) > 1:
+            yield f"CHILDREN job {parent} has its child {number} as jobs {sorted(made)}"
+    for entry in _of(run, "gathered"):
+        if entry["missing"]:
+            yield f"CHILDREN job {entry['job']} misses {entry['missing']} results"
+
+
+def given(run: Run) -> Iterator[str]:
+    """What a job in a flow gets are the results of all jobs upstream, in their order."""
+    if run.failovers:
+        return
+    jobs = {job.id: job for job in run.jobs}
+    for entry in _of(run, "given"):
+        upstream = [jobs.get(each) for each in run.upstream.get(entry["job"], [])]
+        if None in upstream:  # pruned since
+            continue
+        right = [job.token if job.state is State.COMPLETED else None for job in upstream if job]
+        if entry["tokens"] != right:
+            yield f"RESULTS job {entry['job']} was given {entry['tokens']}, not {right}"
 
 
 def _last_failover(run: Run, start: Entry) -> tuple[float, int]:

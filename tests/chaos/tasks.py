@@ -38,11 +38,11 @@ class Unlucky(Exception):
     """What ``fails`` raises."""
 
 
-def begin() -> tuple[outlast.Attempt, int]:
+def begin(**fields: object) -> tuple[outlast.Attempt, int]:
     """Journal the start; return the attempt, and how many steps are done."""
     attempt = outlast.current()
     step = (attempt.checkpoint or {"step": 0})["step"]
-    tell("start", attempt, pid=os.getpid(), step=step)
+    tell("start", attempt, pid=os.getpid(), step=step, **fields)
     return attempt, step
 
 
@@ -185,6 +185,74 @@ def forks(seconds: float, hangs: bool) -> dict[str, Any]:
     return done(attempt)
 
 
+@app.task(limits=[KEYED], **SOON)
+async def part(seconds: float, child: tuple[int, int] | None = None) -> dict[str, Any]:
+    """Begins a flow. ``child``: the job that has spawned it, and its number there."""
+    attempt, _ = begin(child=child)
+    await asyncio.sleep(seconds)
+    return done(attempt)
+
+
+@app.task(limits=[TURN], **SOON)
+async def link(given: dict[str, Any] | None) -> dict[str, Any]:
+    """Journals the result that it gets from the job before it."""
+    return await gather([given])
+
+
+@app.task(retries=4, **SOON)
+async def gather(given: list[dict[str, Any] | None]) -> dict[str, Any]:
+    """Journals the results that it gets from the jobs before it; fails now and then."""
+    attempt, _ = begin()
+    tell("given", attempt, tokens=[each and each["token"] for each in given])
+    await asyncio.sleep(0.05)
+    if random.random() < 0.1:
+        raise Unlucky
+    return done(attempt)
+
+
+@app.task(retries=6, **SOON)
+async def parent(children: int, seconds: float) -> dict[str, Any]:
+    """Spawns a group and a chain, and waits for both in turn; their rows are not kept."""
+    attempt, _ = begin()
+
+    def child(number: int) -> Any:
+        keys = {KEYED.name: str(number % KEYS)}
+        call = part.using(limit_keys=keys, keep=1)
+        return call.call(seconds, (attempt.job_id, number))
+
+    side_by_side = await attempt.spawn(outlast.group(child(n) for n in range(children)))
+    ordered = link.using(limit_keys={TURN.name: "children"})
+    in_turn = await attempt.spawn(outlast.chain(child(children), ordered.call(outlast.RESULT)))
+    spawned = [job.id for run in (side_by_side, in_turn) for job in run.jobs]
+    tell("spawned", attempt, children=spawned)
+    results = [*await attempt.wait_for(side_by_side), await attempt.wait_for(in_turn)]
+    tell("gathered", attempt, missing=children + 1 - sum(each is not None for each in results))
+    return done(attempt)
+
+
+def any_flow(rng: random.Random) -> tuple[outlast.Flow, int]:
+    """Return a flow, and how many jobs it has."""
+
+    def one() -> Any:
+        expires = rng.uniform(0.5, 8) if rng.random() < 0.1 else None
+        call = part.using(limit_keys={KEYED.name: str(rng.randrange(KEYS))}, expires=expires)
+        return call.call(rng.uniform(0.05, 0.5))
+
+    width, length = rng.randint(1, 4), rng.randint(1, 3)
+    ordered = link.using(limit_keys={TURN.name: "flows"})
+    rest = [ordered.call(outlast.RESULT) for _ in range(length)]
+    last = gather.call(outlast.RESULTS)
+    if rng.random() < 0.3:
+        on_dead = gather.using(on_dead=part.using(limit_keys={KEYED.name: "dead"}).call(0.05))
+        return outlast.group(one() for _ in range(width)).then(
+            on_dead.call(outlast.RESULTS)
+        ), width + 2
+    if rng.random() < 0.5:
+        return outlast.chain(one(), *rest), 1 + length
+    sides = [outlast.chain(one(), *rest) for _ in range(width)]
+    return outlast.group(sides).then(last), width * (1 + length) + 1
+
+
 def any_call(rng: random.Random) -> Any:
     """Return a call of some task."""
     which = rng.choices(list(_CALLS), [weight for weight, _ in _CALLS.values()])[0]
@@ -203,5 +271,6 @@ _CALLS = {
     crashes: (3, lambda rng: (0.3,)),
     brief: (5, lambda rng: (rng.uniform(0.1, 1),)),
     bulky: (4, lambda rng: ("x" * BULK, rng.uniform(0.05, 0.5))),
+    parent: (5, lambda rng: (rng.randint(1, 5), rng.uniform(0.05, 0.5))),
     forks: (4, lambda rng: (rng.uniform(0.05, 1), rng.random() < 0.2)),
 }  # task: (how often, its arguments)

@@ -59,6 +59,19 @@ def run(*journal: dict[str, Any], **changed: Any) -> Run:
     return Run(journal=list(journal), **{**facts, **changed})
 
 
+FAMILY = (
+    entry("spawned", 10.0, 5, children=[2, 3]),
+    entry("start", 10.1, 6, step=0, job=2, child=[1, 0]),
+    entry("start", 10.1, 8, step=0, job=3, child=[1, 1]),
+    entry("gathered", 12.0, 7, missing=0),
+)
+
+GIVEN = (entry("given", 11.0, 9, job=3, tokens=[7, 8]),)
+FLOW: dict[str, Any] = {
+    "jobs": [job(), job(2, 8), job(3, 9, state=State.DEAD)],
+    "upstream": {3: [1, 2]},
+}
+
 HEALTHY = (
     entry("start", 10.0, 5, step=0),
     entry("saved", 11.0, 5, step=1, asked_at=10.9),
@@ -73,6 +86,13 @@ def test_a_healthy_run_has_no_violation() -> None:
     healthy = run(*HEALTHY[:3], HEALTHY[4], jobs=[job(), paid], effects=[(2, 9)])
     assert list(judge.violations(healthy)) == []
     assert list(judge.stale_saves(run(*HEALTHY))) == []
+    assert list(judge.violations(run(*HEALTHY[:3], *FAMILY))) == []
+    assert list(judge.violations(run(*GIVEN, **FLOW))) == []
+    dead = [job(), job(2, 8, state=State.DEAD), job(3, 9)]  # waited for however they end
+    flow = {**FLOW, "jobs": dead}
+    assert (
+        list(judge.violations(run(entry("given", 11.0, 9, job=3, tokens=[7, None]), **flow))) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -89,6 +109,15 @@ def test_a_healthy_run_has_no_violation() -> None:
         (run(HEALTHY[0], HEALTHY[0]), "token 5 was begun 2 times"),
         (run(*HEALTHY, entry("saved", 22.0, 5, step=1, asked_at=21.0)), "STALE SAVE"),
         (run(*HEALTHY[:2], entry("start", 20.0, 7, step=0)), "FORGOTTEN"),
+        (run(*FAMILY, entry("spawned", 12.0, 7, children=[2, 4])), "CHILDREN job 1 has [2, 3]"),
+        (
+            run(*FAMILY, entry("start", 10.2, 9, step=0, job=4, child=[1, 1])),
+            "child 1 as jobs [3, 4]",
+        ),
+        (run(*FAMILY[:3], entry("gathered", 12.0, 7, missing=1)), "misses 1 results"),
+        (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[8, 7]), **FLOW), "RESULTS job 3"),
+        (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[7]), **FLOW), "RESULTS job 3"),
+        (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[None, 8]), **FLOW), "RESULTS job 3"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )

@@ -100,6 +100,7 @@ async def _run_of(ground: Ground) -> judge.Run:
         jobs=await _jobs(scene),
         effects=await _effects(scene.url),
         closed=await _closed(scene),
+        upstream=await _upstream(scene.url),
     )
 
 
@@ -136,6 +137,17 @@ async def _closed(scene: Scene) -> dict[int, tuple[str, float]]:
 async def _effects(url: str) -> list[tuple[int, int]]:
     async with raw(url) as file:
         return [(job, token) for job, token in await file.rows("SELECT job, token FROM effects")]
+
+
+async def _upstream(url: str) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    query = (
+        "SELECT job_id, upstream_id FROM outlast_dependencies WHERE place >= 0 ORDER BY 1, place"
+    )
+    async with raw(url) as file:
+        for job_id, upstream_id in await file.rows(query):
+            found.setdefault(job_id, []).append(upstream_id)
+    return found
 
 
 def _verify(url: str) -> tuple[int, str]:
