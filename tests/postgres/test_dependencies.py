@@ -8,9 +8,10 @@ import asyncpg
 import pytest
 
 from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import complete_on, enqueue_on
 from outlast.store.protocol import Store
-from outlast.store.values import NewJob, Upstream
+from outlast.store.values import NamedStep, NewJob, Spawn, Upstream
 from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 
 
@@ -88,3 +89,23 @@ async def test_an_upstream_job_that_is_gone_counts_as_ended_and_not_as_completed
         assert await store.prune(jobs_older_than=0.0, workers_older_than=1e6) == 1
     assert await hands.claim(1) == []
     assert await state_of(store, late.job_id) is State.CANCELLED
+
+
+@pytest.mark.parametrize("resolved", [True, False])
+async def test_an_end_that_was_resolved_before_its_parent_watched_is_not_missed(
+    store: Store, hands: Hands, session: Any, resolved: bool
+) -> None:
+    """An exchange resolves the notices of its own ends, before its commit: the parent, which begins
+    to wait meanwhile, sees neither the end nor a notice."""
+    await enqueued(store, job())
+    parent = await hands.claim_one()
+    await store.spawn([job()], Spawn(NamedStep(parent.job_id, parent.token, "spawn 0", "1"), 0))
+    child = await hands.claim_one()
+    async with session.transaction():
+        assert await complete_on(session, child.job_id, child.token, "7")
+        if resolved:
+            await session.fetch("SELECT * FROM outlast_resolve_v1(100)")
+        assert await store.watch_children(parent.job_id, parent.token, [child.job_id])
+    await hands.hand_in(ended(parent, OutcomeKind.SNOOZED, blocks=True))
+    again = await hands.claim_one()
+    assert (again.job_id, again.number) == (parent.job_id, 2)

@@ -200,11 +200,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
         )
 
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
-        """Two transactions: the second one sees each end whose notice comes before the first."""
-        if not await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)):
-            return False
-        await self._fetch(_DEPENDENCIES["settle"], job_id, token)
-        return True
+        return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Of several for one attempt in the batch, the last is noted."""

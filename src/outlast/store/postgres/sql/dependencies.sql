@@ -24,18 +24,24 @@ INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
 SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
 
 -- name: watch
--- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). A child whose
--- row is not awaited, since it was there before it was spawned, is looked for by a notice, as in `depend`.
+-- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child is
+-- locked before it is looked at. One that is not awaited, since it was there before it was spawned, is looked at later by a
+-- notice, as in `depend`; and so is one that another session holds: that may be its end, which is not committed yet, though
+-- an exchange has looked already at who waits for it (outlast_resolve_v1, in the transaction of the end). Any other end comes
+-- after this commit, and finds the child watched. Nothing waits for a child's row.
 WITH held AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
+), child AS MATERIALIZED (
+    SELECT j.id, j.awaited, j.ended_at IS NOT NULL AS has_ended FROM outlast_jobs j
+    WHERE j.id = ANY ($3::bigint[]) AND EXISTS (SELECT FROM held) FOR NO KEY UPDATE OF j SKIP LOCKED
 ), watched AS (
     UPDATE outlast_dependencies d SET state = c.state
     FROM held h
     CROSS JOIN LATERAL (
-        SELECT e.place, CASE WHEN u.id IS NULL THEN 2 WHEN NOT j.awaited THEN 0 ELSE 1 END AS state
+        SELECT e.place, CASE WHEN u.id IS NULL OR k.has_ended THEN 2 WHEN k.awaited THEN 1 ELSE 0 END AS state
         FROM outlast_dependencies e
         LEFT JOIN unnest($3::bigint[]) AS u (id) ON u.id = e.upstream_id
-        LEFT JOIN outlast_jobs j ON j.id = e.upstream_id
+        LEFT JOIN child k ON k.id = e.upstream_id
         WHERE e.job_id = h.id AND e.place < 0) c
     WHERE d.job_id = h.id AND d.place = c.place AND d.state <> c.state
     RETURNING d.upstream_id, d.state
@@ -43,15 +49,6 @@ WITH held AS MATERIALIZED (
     INSERT INTO outlast_upstream_notices (job_id, is_new)
     SELECT DISTINCT w.upstream_id, true FROM watched w WHERE w.state = 0)
 SELECT id FROM held
-
--- name: settle
--- Note which of the watched children have ended, in a transaction after that of `watch`. An end that this snapshot does
--- not show is committed after `watch`, and so is its notice: the session that resolves it finds the child watched. The job's row
--- is held first, as outlast_resolve_v1 does, so that the two never wait for each other.
-WITH held AS MATERIALIZED (SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 FOR NO KEY UPDATE)
-UPDATE outlast_dependencies d SET state = 2 FROM held h
-WHERE d.job_id = h.id AND d.place < 0 AND d.state = 1
-  AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.id = d.upstream_id AND j.ended_at IS NULL)
 
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to $2 bytes, and how
