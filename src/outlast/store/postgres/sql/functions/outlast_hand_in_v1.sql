@@ -16,7 +16,7 @@
 --
 -- Returns the answers other than `accepted`, how many of them are busy, the number of ends, and which jobs can run
 -- now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id
--- can serve this condition, in any plan (0095).
+-- can serve this condition, in any plan (decision 60).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
     OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[])
