@@ -1,8 +1,8 @@
 """Limits over the whole fleet: how many jobs run at once, and how many start in a span of time.
 
 A *limit* has a name, and a count of running jobs, a rate of starts, or both. A limit ``per`` tenant
-or limit key is one limit for each of these values. What is counted is a *permit*: a limit, or the
-part of it that one value has. A job that is under limits, or shares its task fairly with other
+or limit key is one limit for each of these values. Each of them, or a limit that has only one, is
+counted by a *permit*. A job that is under limits, or shares its task fairly with other
 tenants, does not wait in the common line. It waits in a *stream*, with all jobs of the same task,
 queue and priority that need the same permits at the same costs. Streams take turns; a stream of
 a tenant with a weight has that many turns in a row.
@@ -42,7 +42,7 @@ _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
 
 
 class Per(StrEnum):
-    """Of what a limit counts each value for itself."""
+    """The kind of value for each of which a limit counts apart."""
 
     TENANT = "tenant"
     LIMIT_KEY = "limit_key"
@@ -57,7 +57,7 @@ class LimitSpec(
         running: how many attempts may run at once; None: any number.
         spacing: seconds between two starts at the rate's full pace; None: no rate.
         burst: how many starts (or how much cost) may come at once under the rate.
-        per: the kind of value that each have a count and a rate of their own; None: one for all.
+        per: the kind of value; each value has a count and a rate of its own; None: one for all.
         ordered: the jobs of a task run one after the other, in the order of the line: the next one
             starts when the last one has ended for good.
     """
@@ -146,9 +146,9 @@ def room_of(
 
 
 def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
-    """Return by how much the time of the next start, written at ``touched_at``, is ahead of now. A
-    clock that was set back since would hold the rate up for as long: what is ahead counts from the
-    later of the two."""
+    """Return by how much the time of the next start, written at ``touched_at``, is ahead of now. If
+    the clock was set back since, it counts from ``touched_at``: otherwise nothing would start until
+    the clock is there again."""
     return max(0.0, tat - max(now, touched_at))
 
 
@@ -188,8 +188,8 @@ def share_of(places: int, turns: Sequence[int]) -> int:
 
 
 def turns_left(weight: int, served: int) -> int:
-    """Return how many turns a stream has before it goes to the end, ``served`` of its weight
-    being over; a weight may have been lowered since."""
+    """Return how many turns a stream has before it goes to the end: its weight less those that it
+    has had, and one at least, since its weight may have been lowered."""
     return max(1, weight - served)
 
 
@@ -197,8 +197,8 @@ def served_after(weight: int, served: int, share: int, offered: int, taken: int)
     """Return how many of its turns a stream has had once it has started ``taken`` of the jobs that
     it was offered; 0: it goes to the end, and has as many turns as its weight then.
 
-    What counts is turns and not jobs: where a permit has room for one job at a time, each of these
-    is a turn, as it is for the others. A stream that could not use its offer goes to the end.
+    It counts turns, not jobs: where a permit has room for one job at a time, each job is a turn,
+    for this stream as for the others. A stream that could not use its offer goes to the end.
     """
     had = served + -(-taken // share)
     return had if offered <= taken and had < weight else 0
@@ -214,8 +214,8 @@ def share_out(
     start, and, if none, the first of its permits that has no room.
 
     Each stream is offered a share for each of its turns; a later call shares out what is left.
-    Where a stream only has to wait for a permit's rate, no later one passes it: else jobs of a low
-    cost would hold up those of a high cost for good.
+    Where a stream only has to wait for a permit's rate, no later one passes it:
+    otherwise jobs of a low cost would hold up expensive ones for good.
     """
     left = {permit: msgspec.structs.replace(budget) for permit, budget in budgets.items()}
     share = share_of(places, turns)
@@ -264,7 +264,7 @@ def stream_id(
 
 
 def _hashed(*parts: str) -> int:
-    """Return 63 bits of a hash that PostgreSQL has, too (outlast_hash_v1)."""
+    """Return 63 bits of a hash that PostgreSQL can compute as well (outlast_hash_v1)."""
     text = "\0".join(parts).encode("utf-8", "surrogatepass")
     return int.from_bytes(sha256(text).digest()[:8], "big") >> 1
 
@@ -278,7 +278,7 @@ def needs_text(needs: Sequence[Need]) -> str:
 
 
 def needs_of(text: str | None) -> list[Need]:
-    """Return what a row says that its job needs; nothing where the row cannot be read."""
+    """Return the needs on a job's row; none if they cannot be read."""
     try:
         return _needs(text or "[]")
     except (msgspec.DecodeError, UnicodeError):
@@ -286,7 +286,7 @@ def needs_of(text: str | None) -> list[Need]:
 
 
 def limits_of(text: str | None) -> tuple[str, ...]:
-    """Return the names of the limits that a row says its job is under, sorted."""
+    """Return the sorted names of the limits on a job's row."""
     return () if text is None else tuple(sorted({need.name for need in needs_of(text)}))
 
 

@@ -83,8 +83,9 @@ async def _count_running(rows: Rows) -> tuple[Counter[str], bool]:
 async def _count_waiting(
     rows: Rows, most: int, wholes: dict[int, str]
 ) -> tuple[Counter[str], set[str | None]]:
-    """Return the due jobs that wait for each limit, and of which there may be more; None: of any
-    limit with keys. ``wholes``: permits of limits without keys, which no number of keys hides."""
+    """Return the number of due jobs that wait for each limit, and the limits for which there may be
+    more (None: any limit with keys). ``wholes``: permits of limits without keys, counted first so
+    that no number of keys hides them."""
     blocking, is_cut = await find_blocking(rows)
     if is_cut:
         blocking |= {name: [permit] for permit, name in wholes.items()}

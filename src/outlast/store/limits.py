@@ -57,9 +57,9 @@ class CodeLimits(msgspec.Struct, frozen=True):
 
 
 class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person sets of a limit until it is reset; None leaves a field as it is.
+    """The values that a person sets, which hold until a reset; None leaves a field as it is.
 
-    ``key``: of this tenant or limit key alone, for which only ``running`` can be set. ``reset``:
+    ``key``: set them for this tenant or limit key alone, which takes only ``running``. ``reset``:
     first drop all that was set before (of the key; of the limit and all its keys if there is none).
     """
 
@@ -72,7 +72,7 @@ class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
-    """Return what holds of a limit: what a person has set of it, else what the code says.
+    """Return the values in force: those that a person has set, else those of the code.
     ``per`` is always the code's."""
     spec = declared or LimitSpec(running=0)
     if own is None:
@@ -86,8 +86,8 @@ def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
 
 
 def with_own(declared: LimitSpec | None, own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
-    """Return what a person has set of a limit once ``new`` is set as well, beyond ``own``; None:
-    nothing."""
+    """Return all values that a person has set, ``own`` with ``new`` over it; None: there are
+    none."""
     if new.running is None and new.spacing is None and new.burst is None:
         return own
     before = own or LimitSpec(burst=1.0 if declared is None else declared.burst)
@@ -99,7 +99,7 @@ def with_own(declared: LimitSpec | None, own: LimitSpec | None, new: SetLimit) -
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Nothing under a permit starts for ``seconds`` from the store's now; 0 ends that. ``key`` "":
+    """Holds a permit: nothing under it starts for ``seconds``; 0 ends the hold. ``key`` "":
     the limit's one permit, or all permits of a limit that has many."""
 
     name: str
@@ -108,16 +108,16 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class Weight(msgspec.Struct, frozen=True):
-    """Of how many turns in a row a tenant's streams have, where tenants take turns; 1: as many as
-    a tenant without a weight."""
+    """The number of turns in a row that a tenant's streams have, where tenants take turns; 1: as a
+    tenant without a weight."""
 
     tenant: str
     weight: int
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit. ``declared``, ``own``: what the code and a person say; the other fields are what
-    holds. ``permits``: how many keys have a permit; ``used``: running attempts under it;
+    """A limit. ``declared``, ``own``: the values of the code and of a person; the other fields are
+    in force. ``permits``: how many keys have a permit; ``used``: running attempts under it;
     ``waiting``: due jobs that wait for it. ``at_least`` names those of the three that stopped
     counting at their bound: there may be more. Times in seconds since 1970."""
 
@@ -169,7 +169,8 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Miscounted(msgspec.Struct, frozen=True, kw_only=True):
-    """A permit that counts other than the attempts that run under it; without a row, no name."""
+    """A permit with a wrong count of the attempts that run under it; without a row it has no
+    name."""
 
     name: str | None
     key: str | None
@@ -178,8 +179,8 @@ class Miscounted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream with due jobs that no worker would look at; ``name``: of the limit that blocks it,
-    though it has room."""
+    """A stream with due jobs that no worker would look at. ``name``: the limit that blocks it
+    although it has room."""
 
     task: str
     queue: str

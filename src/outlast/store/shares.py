@@ -15,8 +15,7 @@ class Shares(Generic[K]):
 
     At first each of ``keys`` is counted up to ``rows``; keys that have reached it share ``most``
     once more (``go_on``) if that leads twice as far. So a few long ones are counted far, and all
-    together read no more than 2 x ``most`` rows, however many they are. Without ``keys`` nothing is
-    left to count.
+    counts together read no more than 2 x ``most`` rows, for any number of keys.
     """
 
     def __init__(self, most: int, keys: Iterable[K]) -> None:

@@ -32,9 +32,9 @@ class Turns:
         self._first[streams, tuple(request.tasks)] = queue + chr(1)
 
     def halve(self, places: int) -> int:
-        """Return half of the places, for the line: the streams take the other half. Of an odd
-        number the line and the streams get the larger half in turns: a worker with one free place
-        at a time serves both."""
+        """Return half of the places, for the line: the streams take the other half. If
+        their number is odd, the line and the streams get the larger half in turns, so that a worker
+        with one free place at a time serves both."""
         self._odd = 1 - self._odd if places % 2 else self._odd
         return (places + (self._odd if places % 2 else 0)) // 2
 

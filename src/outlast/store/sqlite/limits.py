@@ -35,8 +35,8 @@ _encode = msgspec.json.Encoder().encode
 def find_news(
     cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> tuple[list[NewLimit], list[DeclaredTask]]:
-    """Return the limits of which the store has no such declaration yet, or none that is young, and
-    the tasks of which it has another one, or none."""
+    """Return the limits whose declaration is missing, different or old in the store, and the tasks
+    whose declaration is missing or different there."""
     new_limits = [
         new
         for new in limits
@@ -56,7 +56,7 @@ def find_news(
 def declare_limits(
     cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> None:
-    """Store what the code says of limits and tasks."""
+    """Store the declarations of limits and tasks."""
     cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
     for new in limits:
         is_new = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone() is None
@@ -104,7 +104,7 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
 
 
 def set_weight(cursor: Cursor, _: float, new: Weight) -> None:
-    """Set the weight of a tenant; that of all others, 1, has no row."""
+    """Set the weight of a tenant. A weight of 1, which all others have, has no row."""
     values = {"tenant": new.tenant, "weight": new.weight}
     cursor.execute(_SQL["set_weight" if new.weight > 1 else "reset_weight"], values)
 
@@ -122,7 +122,7 @@ def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
 
 
 def find_wrong(cursor: Cursor, now: float, settled: float) -> list[Any]:
-    """Return permits that do not count what runs."""
+    """Return the permits whose count is wrong."""
     return cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall()
 
 
@@ -153,7 +153,7 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
 
 
 def _bring_into_force(cursor: Cursor, name: str) -> bool:
-    """Compute what holds from what the code and a person say; return whether that is new."""
+    """Write the values in force, by the code and a person; return whether they have changed."""
     declared, own, _ = cursor.execute(_SQL["limit"], {"name": name}).fetchone()
     values = msgspec.structs.asdict(in_force(spec_of(declared), spec_of(own))) | {"name": name}
     return cursor.execute(_SQL["bring_into_force"], values).rowcount == 1

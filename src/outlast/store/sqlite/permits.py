@@ -24,9 +24,9 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Known(msgspec.Struct, gc=False):
-    """A permit as its row and its limit's were read."""
+    """A permit, from its row and the row of its limit."""
 
-    need: Need  # its cost is of no meaning
+    need: Need  # its cost means nothing
     budget: Budget
     tat: float
     touched_at: float

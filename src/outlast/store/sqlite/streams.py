@@ -1,4 +1,4 @@
-"""Claims jobs from streams on SQLite: those under limits, and of tasks that tenants share fairly.
+"""Claims jobs from streams on SQLite: jobs under limits, and of tasks whose tenants take turns.
 
 Functions of a cursor, inside the exchange's own write transaction (sqlite/sql/limits.sql argues
 why that is right). An exchange makes one ``Streams``, and only if any stream is open or any permit
@@ -28,7 +28,7 @@ from outlast.store.values import ClaimRequest
 
 LOOK_MIN = 100  # streams that a round looks at, if that many are open
 OPEN_MIN = 10  # blocked streams of a permit that are read at once
-OF_HOLDER = -2  # what blocks an ordered stream whose first job has begun and not ended for good
+OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a job that has begun
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
 STREAM = 18  # where a row of first_of_streams has its stream
 
@@ -49,9 +49,10 @@ class Taker(Protocol):
 
 
 class _Head(msgspec.Struct, gc=False):
-    """A stream under a look: up to ``count`` jobs of it may start, ``share`` in each of its turns.
-    It has had ``served`` of the turns that its ``weight`` gives it. ``holder``: the job of an
-    ordered stream that has begun and not ended for good; ``waits``: that cannot start now."""
+    """A stream that a round looks at: up to ``count`` jobs of it may start, ``share`` in each of
+    its turns. It has had ``served`` of the turns that its ``weight`` gives it. ``holder``: the job
+    of an ordered stream that has begun and not ended for good; ``waits``: whether it cannot start
+    now."""
 
     stream: int
     turn: int
@@ -70,8 +71,8 @@ class _Head(msgspec.Struct, gc=False):
 
 
 class Streams:
-    """The look of one exchange at streams: ``seen`` are those that it has looked at. ``more``: it
-    could not look at all that may start."""
+    """The streams in one exchange. ``seen``: those that it has looked at. ``more``: there may be
+    others whose jobs may start."""
 
     def __init__(
         self, cursor: Cursor, now: float, requests: Sequence[ClaimRequest], permits: Permits
@@ -179,10 +180,10 @@ class Streams:
         return sorted(rows, key=lambda row: order[row[STREAM]])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
-        """Write what becomes of the streams: those that started something draw new turns, unless
-        their tenant's weight leaves them some; those without a job are idle, and those with a
-        permit that is full now are blocked by it. What came first in turn and could not start also
-        comes first for the time that it waits for."""
+        """Write the new state of the streams. One that started something draws a new turn, unless
+        its tenant's weight leaves it one; one without a job becomes idle; one with a full permit is
+        blocked by it. Streams that started nothing are checked first: they also come first when a
+        permit's rate allows a start."""
         waited = [look for look in looks if look.stream not in started]
         served = [look for look in looks if look.stream in started]
         blocked = {
@@ -221,9 +222,9 @@ class Streams:
         self.more = len(marked) >= FOLD_MAX
 
     def _open(self, permits: Iterable[int], places: int) -> bool:
-        """Open streams that these permits block, in their order, until there are as many of these
-        requests as may start; return whether there are any. Those of other tasks and queues that
-        come before are opened as well: they keep no permit from these."""
+        """Open streams that these permits block, in their order, until as many jobs of these
+        requests may start as there is room for; return whether any may. Streams of other tasks and
+        queues in between are opened, too, so that they keep no permit from these."""
         wanted = {each: self._permits.count_openings(each, places) for each in permits}
         roomy = [permit for permit, count in wanted.items() if count]
         if not roomy:

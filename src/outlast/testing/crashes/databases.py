@@ -32,7 +32,7 @@ class Statements:
     """What a connection has executed, so that its commits are points with the tables written."""
 
     recorder: Recorder
-    shown = ""  # how the report calls the database; "": its commits are no points
+    shown = ""  # the name of the database in the report; "": its commits are no points
     written: Mapping[str, str] = MappingProxyType({})  # tables of the transaction -> line
 
     def note(self, sql: str) -> bool:
@@ -57,8 +57,8 @@ class Statements:
 
 
 class Databases:
-    """The connections of one run. ``place`` returns where the copy of a file is, and makes it;
-    ``name_of``: how the report calls it. ``store``: the file of the store."""
+    """The connections of one run. ``place`` returns the path of a file's copy, and makes it;
+    ``name_of``: its name in the report. ``store``: the file of the store."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class Databases:
         address: Any = target if rest is None else f"file:{quote(str(target))}{rest}"
         connection: Any = REAL_CONNECT(address, *args, factory=recorded(given), **kwargs)
         connection.recorder, connection.shown = self.recorder, self._name_of(str(target))
-        REAL_EXECUTE(connection, "PRAGMA synchronous = OFF")  # no power is cut here
+        REAL_EXECUTE(connection, "PRAGMA synchronous = OFF")  # no run has to survive a power cut
         self._all.add(connection)
         if target == self._store:
             self._on_store.add(connection)

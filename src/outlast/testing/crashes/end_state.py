@@ -127,8 +127,8 @@ def find_mask(first: EndState, last: EndState) -> Mask:
 
 
 def compare(base: EndState, end: EndState, fate: Fate, mask: Mask) -> Iterator[Difference]:
-    """Yield how a run differs from the one without a crash. What a cancelled job has left out, or
-    half done, counts for nothing: only what it did too often."""
+    """Yield how a run differs from the one without a crash. Of a cancelled job only effects that
+    happened too often count: it may leave work out, or half done."""
     is_whole = fate is not Fate.CANCELLED
     if end.state != "completed" and (is_whole or end.state != "cancelled"):
         yield Difference("job", "the job", "", f"{end.state}: {end.error}", is_more=False)

@@ -20,8 +20,8 @@ REAL_OPEN: Open = builtins.open
 
 
 def make_open(recorder: Recorder, name_of: Callable[[str], str]) -> Open:
-    """Return the ``open`` of a run. ``name_of`` returns how the report calls a file, "" for one
-    that does not last."""
+    """Return the ``open`` of a run. ``name_of`` returns the name of a file in the report, "" for
+    one that does not last."""
 
     def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         is_written = isinstance(mode, str) and set(mode) & set("wax+")

@@ -1,8 +1,9 @@
 """Refuse the network, except hosts whose answers one run may record; answer the others from that.
 
 An allowed host gets an address that does not exist, and a connection to it ends at a server of this
-process. In the first run that server asks the host; later it answers by itself. TLS is left to it,
-so that it can read: in a run, contexts of ``ssl`` do not encrypt. It speaks HTTP/1.1 and SMTP.
+process. In the first run that server asks the host; later it answers by itself. So that it can
+read, only the server speaks TLS to the host: in a run, contexts of ``ssl`` do not encrypt. It
+speaks HTTP/1.1 and SMTP.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Target = tuple[str, int]
 
 
 class Heard(msgspec.Struct):
-    """What was said in the first run. ``tls``: where a client has begun TLS; ``last``: where a host
+    """The messages of the first run. ``tls``: where a client has begun TLS; ``last``: where a host
     was last connected to."""
 
     answers: dict[tuple[Target, str], list[bytes]] = {}
@@ -66,7 +67,7 @@ class Network:
 
     @contextmanager
     def answering(self, recorder: Recorder) -> Iterator[None]:
-        """Within the block, answer what is asked of the hosts."""
+        """Within the block, answer requests to the hosts."""
         self.recorder = recorder
         if not self._hosts:
             yield
@@ -95,7 +96,7 @@ class Network:
             yield
 
     def see(self, event: str, args: tuple[Any, ...], recorder: Recorder) -> None:
-        """Refuse connections, and questions for the address of a host."""
+        """Refuse connections, and look-ups of the address of a host."""
         if getattr(_thread, "is_host", False) or is_connecting():
             return
         if event in {"socket.connect", "socket.sendto", "socket.sendmsg"}:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def _answer_nothing(*_: Any, **__: Any) -> None:
-    """Answer what programs ask of TLS: there is none."""
+    """Answers the questions that programs ask about TLS: there is none."""
 
 
 class _Plain:

@@ -41,16 +41,16 @@ class Trace(msgspec.Struct):
         job_id: the job.
         points: those that its attempts have reached, until one met its fate.
         happened: whether the fate was met.
-        locked: whether it could not be, since the task's own transaction locked the store.
+        locked: whether it was not met because the task's own transaction locked the store.
         may_stop: whether the task can be asked to stop: a coroutine, or one that looks.
         went_on: whether an attempt wrote again after it had got LostLease.
-        hit_token: of the attempt that met it. ``hit_saves``: how often that one had saved.
+        hit_token: the token of the attempt that met it. ``hit_saves``: how often it had saved.
         failures: the crash reports of attempts that failed by themselves.
         ahead: by how many seconds the clock is.
         requests: with one key, many count as one.
         request_lines: where they were made.
-        unanswered: requests that no recording has.
-        refused: what would have left the sandbox.
+        unanswered: requests that are not in the recording.
+        refused: acts that would have left the sandbox.
     """
 
     job_id: int = 0
@@ -115,7 +115,7 @@ class Recorder:
             return self.trace.answered[key] - 1
 
     def refuse(self, text: str) -> NoReturn:
-        """Refuse what would leave the sandbox, and remember that, should the task go on."""
+        """Refuse an act that would leave the sandbox; remember it in case the task goes on."""
         line = find_line()
         text = f"{text}{f' ({line})' if line else ''}"
         with self._lock:
@@ -125,7 +125,7 @@ class Recorder:
 
 @cache
 def owner_of(path: str) -> str:
-    """Return whose a file of code is: ours, of a library, of the standard one, or the user's."""
+    """Return whose code a file holds: ours, a library's, the standard library's or the user's."""
     if path.startswith(OURS):
         return "ours"
     if any(each in path for each in _PACKAGES):
@@ -134,7 +134,7 @@ def owner_of(path: str) -> str:
 
 
 def is_ours() -> bool:
-    """Whether this is no doing of the task: Outlast itself has called the standard library, or a
+    """Whether the task has not caused this: Outlast itself has called the standard library, or a
     module is being imported."""
     frame, by_library = inspect.currentframe(), False
     while frame is not None:

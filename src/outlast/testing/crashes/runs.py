@@ -45,7 +45,7 @@ PROCESSES_MAX = 64
 RUN_SECONDS = 60.0  # that the attempts of one run may take
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 UNANSWERED_MAX = 5
-TIMES_MAX = 3  # of how often an effect happened, in one row
+TIMES_MAX = 3  # numbers of times that an effect happened, in one row
 SEED_MAX = 2**32 - 1
 _NO_STORE_ON_SERVER = (
     "here the store is a SQLite file: connect to app.url, which SQLAlchemy can; or let a test with"
@@ -91,10 +91,10 @@ def crash_test(
         copy: files and folders that the task finds there, copied from the current one.
         allow_network: hosts that one run may reach, which is recorded; the others are answered
             from that.
-        allow_command: programs that the task may start; nothing holds what they do.
+        allow_command: programs that the task may start; the sandbox does not hold them.
         point: only cases at this point.
         points_max: at how many points at most, at equal distances.
-        seed: of ``random`` in each run, and where the chosen points begin.
+        seed: the seed of ``random`` in each run, and of the choice of points.
         real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
             it goes on, and the next attempt is in another one. On Linux.
         processes: copies of this process, made by forks, in which the runs are; 1: all are in this
@@ -226,8 +226,8 @@ class _Runs:
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
         """Yield the cases. A plain function that never looks whether it should stop is not asked to
-        stop. Where nothing is left behind between two points, a crash at the second one is that at
-        the first, and is not tried."""
+        stop. If the code between two points leaves nothing behind, a crash at the second is the
+        same as at the first, and is not tried."""
         count = len(base.trace.points)
         step = -(-count // points_max) or 1
         numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]

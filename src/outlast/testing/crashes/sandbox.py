@@ -74,7 +74,7 @@ class Sandbox:
             return make()
 
     def fill(self, copies: Sequence[str]) -> None:
-        """Put the files into the template that each run finds: the store's, and those named."""
+        """Put the files that each run finds into the template: the store's, and the named ones."""
         self._copy_database(self._store, self.template / self._part_of(self._store))
         for name in copies:
             source = self._origin / name
@@ -110,16 +110,16 @@ class Sandbox:
             source, target = self._origin / path.relative_to(self.folder), path
         else:
             source, target = path, self.folder / self._part_of(path)
-        Context().run(self._copy_database, source, target)  # which is no work of the attempt
+        Context().run(self._copy_database, source, target)  # this is no work of the attempt
         return target
 
     def name_of(self, path: str) -> str:
-        """Return how the report calls a path."""
+        """Return the name of a path in the report."""
         real = Path(os.path.realpath(path))
         return str(real.relative_to(self.folder)) if real.is_relative_to(self.folder) else str(real)
 
     def lasting_name(self, path: str) -> str:
-        """Return how the report calls a file; "" if it is one of tempfile, or of a device."""
+        """Return the name of a file in the report; "" for a file of tempfile or a device."""
         name = self.name_of(path)
         return "" if name in _DEVICES or name.startswith(str(self.temporary)) else name
 

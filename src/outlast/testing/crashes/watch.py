@@ -184,7 +184,7 @@ class CrashAttempt(WatchedAttempt):
 
     Attributes:
         crash_watch: the watch of its run.
-        recorder: that of its run.
+        recorder: the recorder of its run.
     """
 
     def __init__(self, watch: CrashWatch, *args: Any, **kwargs: Any) -> None:
