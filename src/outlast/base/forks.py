@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 generation = 0
-"""How many forks are between the process that has imported this and this one. To ask for the
-process id is a system call; what belongs to one process compares this."""
+"""The number of forks between the process that imported this module and this one. Code whose data
+belongs to one process compares this number: asking for the process id is a system call."""
 
 importing = threading.RLock()
-"""Held where a call imports modules. No thread of a child would end the import: each call there
-would wait for it, or find half a module. It waits for nothing of the user's."""
+"""Held while a call imports modules. In a forked child no thread would finish the import, and each
+call would wait for it or find half a module. Its holder never waits for user code."""
 
 
 class _Hooks(NamedTuple):

@@ -249,7 +249,7 @@ class Inspector(ABC):
         return [struct_of(Child, row) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
-        """Return jobs whose state is not what they wait for: there are none."""
+        """Return jobs whose state contradicts their dependencies; a sound store has none."""
         rows = await self._rows("inspect", "unresolved", most=most)
         return [struct_of(Unresolved, row) for row in rows]
 
@@ -409,13 +409,12 @@ class Inspector(ABC):
         return await self._look(lambda rows: _stream_place(rows, job_id, most))
 
     async def miscounted(self, most: int = PERMITS_SHOWN) -> list[Miscounted]:
-        """Return permits whose count is not that of the running attempts under them: there are
-        none."""
+        """Return permits with a wrong count of running attempts; a sound store has none."""
         rows = await self._rows("limits", "miscounted", most=most)
         return [struct_of(Miscounted, row) for row in rows]
 
     async def forgotten(self, most: int = PERMITS_SHOWN) -> list[Forgotten]:
-        """Return streams with due jobs that no worker would look at: there are none."""
+        """Return streams with due jobs that no worker would look at; a sound store has none."""
         rows = await self._rows("limits", "forgotten", most=most)
         return [struct_of(Forgotten, row) for row in rows]
 

@@ -319,10 +319,10 @@ class Store(Protocol):
     async def declare_limits(
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
-        """Store what the code says of these limits, and then of tasks; what a person has set stays
-        in force. Waits for no limit that another transaction holds. False: some are not declared
-        for that reason, and no task is; call again. Streams that a changed limit leaves room for
-        are opened by later exchanges."""
+        """Store the declarations of these limits, and then of tasks; the values that a person has
+        set stay in force. Waits for no limit that another transaction holds. False: some are not
+        declared for that reason, and no task is; call again. Streams that a changed limit leaves
+        room for are opened by later exchanges."""
         ...
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
@@ -339,9 +339,9 @@ class Store(Protocol):
         ...
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
-        """Set right the permits that block streams and count other attempts than those that run,
-        if nothing has changed in ``settled`` seconds; return what they had counted. There are none,
-        unless rows were changed by other means."""
+        """Correct permits that block streams, have a wrong count of running attempts, and have not
+        changed for ``settled`` seconds; return their earlier counts. There are none, unless rows
+        were changed by other means."""
         ...
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:

@@ -396,7 +396,7 @@ class _Signals:
     def attach(self, worker: Worker) -> None:
         """Pass signals to this worker from now on, and one that came while it started."""
         self._worker = worker
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent ignores it, no death is told
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have ignored it
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stop)

@@ -88,7 +88,7 @@ class Nudges:
 
 
 class Throttle:
-    """Lets one report through in TELL_SECONDS, with the number of what it stands for."""
+    """Lets one report through in TELL_SECONDS, with the number of events that it covers."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -97,7 +97,7 @@ class Throttle:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a new one would do the same: it could be forgotten."""
+        """Whether a new throttle would act alike, so that this one may be dropped."""
         return not self._count and self._clock.boot() >= self._open_at
 
     def count(self, *, is_new: bool = False) -> int:
@@ -189,8 +189,8 @@ class Service:
             # otherwise run before everything that is ready by now: the duty itself awaits the store
 
     def _note_failure(self, error: Exception) -> float:
-        """Report a failure; return the pause. Of an outage, each error is reported when it is new,
-        and others once a minute, with the number of tries that have failed since."""
+        """Report a failure; return the pause. During an outage an error is reported when it is
+        new, else once a minute, with the number of tries that have failed since."""
         now, before = self._clock.boot(), self.find_failure()
         if before is None or type(before.error) is not type(error):
             self.failure = Failure(error, now if before is None else before.since)

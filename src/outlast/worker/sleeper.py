@@ -1,8 +1,8 @@
 """Lets a worker that is not needed leave for a while, so that its database can be suspended.
 
-It leaves as for good: it drains, marks its row and closes its connections, and its runners end. It
-is back after ``idle_after``, or sooner if a job is due within the next minute; each time it is an
-ordinary worker, which also does its share for the store.
+It leaves as any worker does: it drains, marks its row, closes its connections and ends its runners.
+It is back after ``idle_after``, or sooner if a job is due within the next minute; each time it is
+an ordinary worker, which also does its share for the store.
 """
 
 from __future__ import annotations

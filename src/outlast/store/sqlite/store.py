@@ -201,7 +201,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     async def declare_limits(
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
-        """Look first, without the write lock: workers say the same again and again, and a commit
+        """Look first, without the write lock: workers repeat their declarations, and each commit
         wakes all of them."""
         news = await self._connection.read(
             lambda cursor, now: sqlite_limits.find_news(cursor, now, limits, tasks)

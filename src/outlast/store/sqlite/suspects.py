@@ -53,8 +53,8 @@ def find_cohort(
 def find_next_due(
     cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int
 ) -> float | None:
-    """Return when the next suspect for these requests' tasks and queues falls due, also one that is
-    only asked for once it waits (``find_waiting``): no commit tells of it then."""
+    """Return when the next suspect for these requests' tasks and queues falls due. A suspect that
+    is requested only once it waits (``find_waiting``) counts, too: no commit would announce it."""
     looks = (
         cursor.execute(_SQL["next_suspect_due"], (solo, *lane, now)).fetchone()[0]
         for solo in range(1, most + 1)

@@ -4,7 +4,7 @@ databases that suspend while nothing asks them.
 A worker that has nothing in flight, and to which the store has offered nothing, drains and leaves.
 Jobs that are due later, such as a retry in its back-off, and jobs that are paused are left to other
 workers. A count of attempts, if there is one, bounds what it claims; then it also leaves. A worker
-that is to sleep leaves once that has been so for a while.
+that is to sleep leaves once the store has offered nothing for a while.
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ import msgspec
 from outlast.base.clock import SYSTEM, Clock
 from outlast.store.values import ClaimRequest, Exchanged
 
-SOON_SECONDS = 0.5  # what is due so soon is waited for
+SOON_SECONDS = 0.5  # a job that is due so soon is waited for
 
 
 class UntilEmpty:
     """Narrows the requests of an exchange, and asks for the stop.
 
     Args:
-        stop: called, perhaps several times, once there is nothing left; None: who made this asks.
+        stop: called, perhaps several times, once there is nothing left; None: the owner
+            asks ``is_over``.
         most: how many attempts may be claimed; None: any number.
-        seconds: for how long there has to be nothing. at_once: not before the first claim.
-        clock: what measures them.
+        seconds: for how long there has to be nothing; at_once: no time before the first claim.
+        clock: measures them.
 
-    ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None: it
-    is not known of any.
+    ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None:
+    none is known.
     """
 
     def __init__(

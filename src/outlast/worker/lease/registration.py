@@ -37,9 +37,9 @@ LOST = "the store says that it is lost"
 class Registration:
     """The row of one worker, and its right to run the jobs that it has claimed.
 
-    ``hold_until`` sets until when runners may live; ``wakeup`` is what wakes it, if
-    anything does; its health is read each time, since a shared session brings its own.
-    This class is also the duty that writes the known tasks and that health to the row.
+    ``hold_until`` sets until when runners may live; ``wakeup``: its wake-up, if any, whose health
+    is read each time, since a shared session brings its own. This class is also the duty that
+    writes the known tasks and that health to the row.
     """
 
     name = "registration"

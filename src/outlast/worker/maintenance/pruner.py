@@ -16,9 +16,7 @@ PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune at full rate; if a kind has more, that many do, by lot
 PRUNE_FIRST = 100  # rows of the first batch
 BATCH_SECONDS = 0.25  # for one batch: the reaper waits for it
-HELPS = (
-    0.75  # a batch of half the rows that takes more of the time: the rows are not what takes long
-)
+HELPS = 0.75  # of the time of a batch twice as large; above that, fewer rows would not help
 FULL_LOOK_SECONDS = 600.0  # between two scans from the oldest job; others continue the last one
 
 

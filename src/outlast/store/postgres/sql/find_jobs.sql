@@ -74,8 +74,8 @@ WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task 
 ORDER BY id DESC LIMIT :limit
 
 -- name: lined
--- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at most: for each
--- task, one probe goes to where the queue stands or would stand in it, and one to the next task.
+-- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at
+-- most: for each task, one probe goes to where the queue stands or would stand in it, and one to the next task.
 WITH RECURSIVE t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)

@@ -14,8 +14,8 @@ FROM outlast_limits WHERE name = ANY ($1::text[])
 SELECT name, limits, fair, aging, priority FROM outlast_tasks WHERE name = ANY ($1::text[])
 
 -- name: declare_tasks
--- Note how jobs of tasks wait, as the code says. In the order of their names, so that of two workers with the same
--- tasks the second waits for the first. An enqueue reads a row without a lock, as it is committed.
+-- Note how jobs of tasks wait, as the code says. Rows are locked in the order of their names: if two workers have the
+-- same tasks, the second waits for the first. An enqueue reads a row without a lock, as it is committed.
 INSERT INTO outlast_tasks (name, limits, fair, aging, priority)
 SELECT u.* FROM unnest($1::text[], $2::text[], $3::boolean[], $4::float8[], $5::smallint[])
     AS u (name, limits, fair, aging, priority)
@@ -49,7 +49,7 @@ INSERT INTO outlast_weights (tenant, weight) VALUES ($1, $2)
 ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
 
 -- name: reset_weight
--- Give a tenant the weight of all that have no row, 1. As set_weight.
+-- Give a tenant the weight of tenants without a row, 1. It is right for the same reasons as set_weight.
 DELETE FROM outlast_weights WHERE tenant = $1
 
 -- name: spend
@@ -74,7 +74,7 @@ SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[
 
 -- name: limits
 -- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
--- (an ORDER BY would lead through all permits by id). Reads only.
+-- (with an ORDER BY the plan would walk over all permits by id). Reads only.
 SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
        (SELECT count(*) FROM (SELECT FROM outlast_permits p WHERE p.name = l.name LIMIT :keys) c) AS permits
 FROM outlast_limits l WHERE :name::text IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
@@ -224,8 +224,8 @@ LEFT JOIN outlast_workers w ON w.id = j.worker_id
 ORDER BY j.started_at, j.id LIMIT :most
 
 -- name: miscounted
--- Permits whose count is not that of the running attempts under them, in one snapshot: used, without the ends that are
--- noted. Reads all running jobs and all notices, for `outlast verify`.
+-- Permits whose count differs from the number of running attempts under them, in one snapshot: used, less the ends
+-- that are noted. Reads all running jobs and all notices, for `outlast verify`.
 WITH held AS MATERIALIZED (
     SELECT n.permit, count(*) AS holders
     FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
@@ -240,9 +240,9 @@ WHERE coalesce(p.used, 0) - coalesce(n.ended, 0) <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 
 -- name: forgotten
--- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a permit
--- that has room, without a notice, an instant at which it opens, or an open stream that needs it. In one snapshot, for
--- `outlast verify`.
+-- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a
+-- permit that has room, without a notice, an instant at which it opens, or an open stream that needs it. In one
+-- snapshot, for `outlast verify`.
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE EXISTS (SELECT FROM outlast_jobs j

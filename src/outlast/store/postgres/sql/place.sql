@@ -1,8 +1,9 @@
 -- name: place
--- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Each count uses one index and stops at :most. That also holds for the
--- count of its queue's line: the tasks with jobs in it are found by a probe or two for each task that waits (1,000
--- probes at most), and counted one by one until there are :most jobs. The ORDER BY inside a count is that of the
--- index, which makes any other plan more expensive. Reads only; one snapshot.
+-- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Each count
+-- uses one index and stops at :most. That also holds for the count of its queue's line: the tasks with jobs in it are
+-- found by a probe or two for each task that waits (1,000 probes at most), and counted one by one until there are
+-- :most jobs. The ORDER BY inside a count is that of the index, which makes any other plan more expensive. Reads only;
+-- one snapshot.
 WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = :id),
 t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL

@@ -30,8 +30,8 @@ SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT c
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
--- Count the jobs in the line, and in streams, of each of these pairs of queue and task (at the same index of two lists), by index, up
--- to :most in each. Reads only.
+-- Count the jobs in the line, and in streams, of each of these pairs of queue and task (at the same index of two
+-- lists), by index, up to :most in each. Reads only.
 SELECT l.queue, l.task,
        (SELECT count(*) FROM (
             SELECT FROM (
@@ -104,9 +104,9 @@ FROM (SELECT queue FROM outlast_jobs WHERE state = 'dead' ORDER BY id DESC LIMIT
 GROUP BY queue
 
 -- name: ended
--- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end, and how many
--- of them ended within the last minute and hour. Of jobs with their own retention (keep), the :most that are kept
--- longest. Reads only.
+-- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end, and how many of
+-- them ended within the last minute and hour. Among jobs with their own retention (keep), the :most that are kept
+-- longest count. Reads only.
 SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 minute') AS minute,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour

@@ -103,9 +103,9 @@ FROM (
         ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
--- Write what became of the streams that were looked at, [id, turn, blocked, served, holder]. Those without a job that has a position
--- are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream open. Nothing is
--- written of a stream that stays as it is: a commit would wake all workers.
+-- Write the new state of the streams that were looked at, [id, turn, blocked, served, holder]. Those without a job
+-- that has a position are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream
+-- open. Nothing is written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'), touched_at = :now,
     holder = json_extract(e.value, '$[4]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
@@ -144,7 +144,7 @@ WHERE EXISTS (
     WHERE b.task IN (SELECT t.value FROM json_each(:tasks) AS t))
 
 -- name: wrong
--- Permits that block streams and count other attempts than those that run under them, written :settled seconds ago.
+-- Permits that block streams and have a wrong count of the attempts that run under them, written :settled seconds ago.
 SELECT p.id, p.name, p.key, p.used, coalesce(h.holders, 0)
 FROM outlast_permits AS p LEFT JOIN (
     SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders
@@ -157,8 +157,9 @@ LIMIT 1000
 -- Set the count right under the write lock, and have the streams that the permit blocks looked at.
 UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
 -- name: is_declared
--- Declare, set and hold limits, and take what is spent: these run under the write lock, so no exchange looks at a permit between the change and its mark: the next exchange
--- opens the streams that a changed permit has room for. A mark where there is no room costs one look.
+-- Declare, set and hold limits, and take spent cost: these run under the write lock, so no exchange looks at a permit
+-- between the change and its mark: the next exchange opens the streams that a changed permit has room for. A mark
+-- where there is no room costs one look.
 SELECT 1 FROM outlast_limits WHERE name = :name AND declared = :declared AND declared_at BETWEEN :since AND :since + 3600
 -- name: is_known_task
 SELECT 1 FROM outlast_tasks WHERE name = ? AND limits = ? AND fair = ? AND aging IS ? AND priority = ?

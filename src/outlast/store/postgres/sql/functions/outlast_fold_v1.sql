@@ -1,12 +1,12 @@
--- Fold notices: do what they say to the streams and permits that can be locked, and delete them. Returns the permits
--- that are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
--- blocked and that are open now, whether anything stays that is held elsewhere, and whether there may
--- be more than p_most. (Arrivals are announced where they are put
--- into their streams.) p_tasks, p_queues (empty: all), p_not_queues: what the caller may claim. Runs inside outlast_claim_v1,
--- under the planner settings of outlast_exchange_v1.
+-- Fold notices: apply them to the streams and permits that can be locked, and delete them. Returns the permits that
+-- are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
+-- blocked and that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
+-- than p_most notices. (Arrivals are announced where they are put into their streams.) p_tasks, p_queues (empty: all),
+-- p_not_queues: the jobs that the caller may claim. Runs inside outlast_claim_v1, under the planner settings of
+-- outlast_exchange_v1.
 --
 -- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session
--- holds are passed over (SKIP LOCKED), and that session, or a later exchange, folds what is left. Why that is right:
+-- holds are passed over (SKIP LOCKED), and that session, or a later exchange, folds it. Why that is right:
 --   * Another exchange folds at the same time: it skips the notices that this one holds, so each is done once. If this
 --     transaction ends without a commit, its changes and the deletion are undone together.
 --   * A claim that marks a stream idle at this moment holds the stream's row, so this cannot lock it and keeps the
@@ -19,10 +19,10 @@
 --   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
 --
--- A permit with room opens as many of the streams that it blocks, by rank and turn. If the caller can claim none of them (no
--- live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the next 500.
--- If the fold meets as many notices as it takes at most, those that stay are appended again, one for each stream, so
--- that notices of rows that stay locked hide no others.
+-- A permit with room opens as many of the streams that it blocks, by rank and turn. If the caller can claim none of
+-- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the
+-- next 500. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
+-- stream, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
     OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
@@ -122,7 +122,7 @@ BEGIN
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
-        -- open streams that permits with room block: by rank and turn; and such as the caller can claim, if these are none
+        -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
         FOR v_own IN 0..1 LOOP
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
             FROM (SELECT t.id AS permit, b.id AS stream, b.own

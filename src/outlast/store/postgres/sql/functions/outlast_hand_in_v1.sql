@@ -10,9 +10,9 @@
 -- which the update in the same statement does not see yet; the next try sees it. A row that stays locked for longer,
 -- for example by a task's own transaction, is answered busy.
 --
--- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were handed in, these are deleted
--- instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this. Ends that were not accepted
--- are then looked at again and answered busy, already or refused (outlast_judge_v1).
+-- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were
+-- handed in, these are deleted instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this.
+-- Ends that were not accepted are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
 -- Returns the answers other than `accepted`, how many of them are busy, the number of ends, and which jobs can run
 -- now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id

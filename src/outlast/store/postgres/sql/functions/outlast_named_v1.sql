@@ -1,6 +1,7 @@
 -- Lock those of the named jobs that wait in the line and that this request can take. Answers as outlast_lock_lanes_v1
--- does, except for the positions. Jobs in streams are passed over. A job is passed over while its queue's line holds a job of higher priority and of
--- these tasks: a message cannot jump that. (coalesce leaves the primary key as the only way to an id.)
+-- does, except for the positions. Jobs in streams are passed over. A job is passed over while its queue's line holds a
+-- job of higher priority and of these tasks: a message cannot jump that. (coalesce leaves the primary key as the only
+-- way to an id.)
 --
 -- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1. The named jobs are looked up
 -- without locks. The lock then skips rows that other sessions hold (SKIP LOCKED); a row that was claimed since the

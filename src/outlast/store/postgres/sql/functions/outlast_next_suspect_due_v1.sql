@@ -1,5 +1,5 @@
--- Return when the next suspect of this kind falls due: in a second, if some lane has due ones (the first 100
--- are looked at) and all wait for permits. Reads without locks; the worker looks again at that time.
+-- Return when the next suspect of this kind falls due. If some lane has due ones (the first 100 are looked at) and all
+-- wait for permits, that is in a second. Reads without locks; the worker looks again at that time.
 CREATE FUNCTION outlast_next_suspect_due_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS timestamptz

@@ -1,13 +1,15 @@
--- Set right the count of permits that block streams and were last written p_settled seconds ago, where it is not that
--- of the attempts that run under them. Returns those that were wrong: there are none, as long as no row was changed by
--- other means (a restore of some tables, a hand). Looks at up to 1,000 permits, from a random one on.
+-- Correct the counts of permits that block streams and were last written p_settled seconds ago, if they differ from
+-- the number of attempts that run under them. Returns the corrected ones: there are none, as long as no row was
+-- changed by other means (a restore of some tables, a statement by hand). Looks at up to 1,000 permits, from a random
+-- one on.
 --
 -- Two looks. The first takes no lock: a permit's count, the notices of ends and the running attempts change in one
 -- commit each, and one statement reads one snapshot, so what differs there is wrong. Then the permit is locked, and a
 -- later statement counts again:
 --   * A claim raises the count under that lock, so none does meanwhile, and all that did have committed before the
 --     statement. A permit that is locked is left to the next look.
---   * An end, a reap, a late worker: what runs less is noted in the same commit; the statement sees both or neither.
+--   * An end, a reap, a late worker: an attempt that runs no longer is noted in the same commit; the statement sees
+--     both or neither.
 --   * A fold takes the notice away under that lock.
 -- The new count may leave room, so a notice is left for the streams that the permit blocks.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)

@@ -1,8 +1,8 @@
--- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry is dropped, since a person asked
--- for this run, and so is what they wait for. The unique index on the keys of unfinished jobs decides a race with an enqueue of the same key; the
--- loser's row is left as it was. Tokens and the count of attempts go on rising, the budgets start again, suspicion
--- ends. What was cancelled because it waited for one of these jobs waits again (outlast_resolve_v1); what is left of that
--- when rows are locked, the next exchange does.
+-- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry and their dependencies are
+-- dropped, since a person asked for this run. The unique index on the keys of unfinished jobs decides a race with an
+-- enqueue of the same key; the loser's row is left as it was. Tokens and the count of attempts go on rising, the
+-- budgets start again, suspicion ends. Jobs that were cancelled because they waited for one of these wait again
+-- (outlast_resolve_v1); if their rows are locked, the next exchange does that.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql

@@ -1,6 +1,6 @@
--- Change a limit: what the code declares (p_declared), or what a person has set (p_own). running to per is what holds
--- from then on. False: the limit was held by others for p_wait seconds (NULL: as long as a statement may wait), and
--- nothing was done.
+-- Change a limit: the declaration of the code (p_declared), or the values of a person (p_own). running to per: the
+-- values in force from then on. False: the limit was held by others for p_wait seconds (NULL: as long as a statement
+-- may wait), and nothing was done.
 --
 -- Right against an exchange that reads the limit, and blocks streams by its permits as it was: the lock of the limit
 -- (outlast_limit_lock_v1) is taken first, alone, so that exchange has committed. The next statement sees what it has

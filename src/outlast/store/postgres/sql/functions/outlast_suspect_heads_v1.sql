@@ -1,7 +1,7 @@
 -- Find the lanes (queue, task) that have suspects of this kind, among these tasks and queues (no queues given: all),
--- and the next suspect of each: by priority, then by how long it has been due. id is NULL if no suspect of the lane
--- is due and has the permits that it needs. This takes a probe or two for each lane, however many suspects wait. Reads without locks: the caller that
--- takes a suspect locks and re-checks it.
+-- and the next suspect of each: by priority, then by how long it has been due. id is NULL if no suspect of the lane is
+-- due and has the permits that it needs. This takes a probe or two for each lane, however many suspects wait. Reads
+-- without locks: the caller that takes a suspect locks and re-checks it.
 CREATE FUNCTION outlast_suspect_heads_v1(
     p_solo integer, p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_now timestamptz)
 RETURNS TABLE (queue text, task text, id bigint, priority smallint, run_at timestamptz)

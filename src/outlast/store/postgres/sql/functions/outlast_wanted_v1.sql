@@ -3,11 +3,11 @@
 -- for. Any program may call it. It reads only; each count uses one index and stops at its bound, so that a call reads
 -- a few ten thousand entries at most, however many jobs wait.
 --
--- Of jobs under limits, those in open streams are counted: of a limit that is full, no further worker would start one.
--- Jobs of a paused queue or task are left out. So are jobs that no worker could take, however many workers there
--- were: if workers serve the queue, and no live worker of the queue and none among the last thousand rows of workers
--- has announced the job's task. (If no worker serves the queue, all jobs are counted: a fleet that was scaled to zero
--- has to come back.) Names are found in the workers' JSON as text, so that an unreadable row stops nothing.
+-- Jobs under limits count if their stream is open: no further worker would start a job whose limit is full. Jobs of a
+-- paused queue or task are left out. So are jobs that no worker could take, however many there were: workers serve the
+-- queue, but no live worker of it, and none among the last thousand rows of workers, has announced the job's task. (If
+-- no worker serves the queue, all jobs are counted: a fleet that was scaled to zero has to come back.) Names are found
+-- in the workers' JSON as text, so that an unreadable row stops nothing.
 CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off

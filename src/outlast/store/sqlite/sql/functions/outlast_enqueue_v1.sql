@@ -1,9 +1,10 @@
 -- Enqueue from other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses what the
 -- Python enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so nothing races
--- with the look for a key. Jobs of a task with limits wait in streams, whose ids are hashes. SQLite has no hash, so such
--- tasks are refused, and so are those of which no worker has said whether they have limits. A task's budgets are those of a task without options, or those given. SQLite detects no
--- lone surrogates, but turns each into a byte ED followed by one of A0 to BF. Dots and brackets in a key of an object
--- count towards the depth, which is stricter than necessary.
+-- with the look for a key. Jobs of a task with limits wait in streams, whose ids are hashes. SQLite has no hash, so
+-- such tasks are refused, and so are tasks that no worker has announced, since they may have limits. Budgets are those
+-- of a task without options, or those given. SQLite detects no lone surrogates, but turns each into a byte ED followed
+-- by one of A0 to BF. Dots and brackets in a key of an object count towards the depth, which is stricter than
+-- necessary.
 CREATE VIEW outlast_enqueue_v1 AS
 SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
        0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout
