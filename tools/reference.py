@@ -31,7 +31,7 @@ INTRO = """\
 # Reference
 
 The public API, whole: what is not on this page may change without notice. The commands and their
-flags are in [Operating](operating.md), the events in [Events](events.md).
+flags are in [Operating](operating.md); [Events](events.md) says where events go.
 
 `make reference` writes this page from the docstrings of the code.
 
@@ -158,7 +158,20 @@ def page() -> str:
     for heading, (module, names) in OTHERS.items():
         shown = (entry(name, getattr(module, name), f"{module.__name__}.") for name in names)
         parts += [f"## {heading}\n", *shown]
+        if module is outlast.events:
+            parts.append(_catalogue())
     return "\n".join(parts)
+
+
+def _catalogue() -> str:
+    """Return the table of all events."""
+    rows = [
+        f"| `{name}` | {event.level} | {event.sentence} |"
+        f" {', '.join(f'`{field}`' for field in event.fields)} |\n"
+        for name, event in outlast.events.CATALOGUE.items()
+    ]
+    head = "| event | level | what has happened | fields |\n|---|---|---|---|\n"
+    return "### All events\n\n" + head + "".join(rows)
 
 
 def _contents() -> str:

@@ -367,7 +367,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
 }
-"""Name of the event -> what it says. ``docs/events.md`` is this table for people."""
+"""Name of the event -> what it says. ``make reference`` shows this table to people."""
 
 _FIELDS = {name: frozenset(event.fields) for name, event in CATALOGUE.items()}
 

@@ -273,7 +273,7 @@ def test_the_flags_of_the_worker_are_the_names_of_its_settings() -> None:
 def test_the_catalogue_of_events_is_the_one_of_the_code() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (\w+) \| (.+) \| (.*) \|$",
-        (ROOT / "docs" / "events.md").read_text(),
+        reference.PAGE.read_text(),
         re.MULTILINE,
     )
     told = {
