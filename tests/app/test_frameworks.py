@@ -18,7 +18,7 @@ import pytest
 import outlast
 from outlast.base.sync import drive
 from outlast.store.rows import JobFilter
-from tests.app.pages_kit import DOCS, blocks_of, run_pytest, said, write_files
+from tests.app.pages_kit import DOCS, run_pytest, write_files
 from tests.conformance.connections_kit import of_library
 
 DEADLINE = 90.0
