@@ -1,4 +1,4 @@
-"""A release that would not do alike what waits in a store: each change is found, on both stores."""
+"""A release that would treat waiting jobs differently: each change is found, on both stores."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ NAME_MAX = 80
 
 HELP = """List what people did: who, when, to what, why, and with which result.
 
-Recorded are cancel, requeue, discard, drain, pause, resume, what was done to schedules, and who has
-asked where a job is (stack): by these commands (as USER@HOST), on the page, and over its API. What
-your programs do themselves is not. The newest 10,000 are kept, for 90 days.
+Acts by these commands (as USER@HOST), on the page and over its API are recorded: cancel, requeue,
+discard, drain, pause, resume, acts on schedules and limits, and requests for the stack of a job.
+Acts of your own programs are not. The newest 10,000 are kept, for 90 days.
 
 Examples:
     outlast actions
@@ -69,7 +69,7 @@ def stop(
 ) -> None:
     """Stop an action on many jobs after its current step.
 
-    What it has done stays done.
+    Its completed steps are not undone.
 
     Example:
         outlast actions stop 12

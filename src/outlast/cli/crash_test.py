@@ -31,7 +31,7 @@ def crash_test(
     point: Annotated[
         int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
     ] = None,
-    points_max: Annotated[int, option("--points-max", "N", "Try N of more points.", min=1)] = 100,
+    points_max: Annotated[int, option("--points-max", "N", "Try at most N points.", min=1)] = 100,
     seed: Annotated[
         int, option("--seed", "N", "Of random in each run, and of the choice of points.", min=0)
     ] = 0,
@@ -41,13 +41,13 @@ def crash_test(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Try what a crash does to a task: run one call, and run it again with a crash at each point.
+    """Find out what a crash does to a task: run a call, then again with a crash at each point.
 
     A point is where the task is about to do something that lasts: save, report, begin or keep a
-    step, commit, open or close a file that it writes, send a request, enqueue. Just
-    before each point its worker is killed, or loses its lease, or asks it to stop; and the call is
-    delivered twice. Each run ends by the job's end. What a run leaves behind is compared with the
-    run without a crash: rows, files, requests, jobs. The table names each difference, how often it
+    step, commit, open or close a file that it writes, send a request, enqueue. Just before each
+    point its worker is killed, or loses its lease, or asks it to stop; and the call is delivered
+    twice. Each run goes on to the job's end. What a run leaves behind is compared with the run
+    without a crash: rows, files, requests, jobs. The table names each difference, how often it
     happened, at which points, your line, and what mends it.
 
     With --real each run has a process of its own, and a kill is SIGKILL; otherwise an exception

@@ -25,7 +25,7 @@ Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key 
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
 A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it.
-What is set here wins over the code, on all workers, until it is reset.
+A value that is set here wins over the code, on all workers, until it is reset.
 
 Examples:
     outlast limits
@@ -126,9 +126,9 @@ def set_(
 
 
 def reset(name: Name, key: Key = None, url: Url = None) -> None:
-    """Go back to what the code says: of one key, or of the limit and all its keys.
+    """Go back to the values of the code, for one key, or for the limit and all its keys.
 
-    What the code of the newest worker declares is in force again, at once.
+    The declaration of the newest worker is in force again, at once.
 
     Examples:
         outlast limits reset openai
@@ -147,7 +147,7 @@ def hold(
 ) -> None:
     """Let nothing start under a limit for some seconds; 0 ends that.
 
-    What runs goes on.
+    Running jobs go on.
 
     Examples:
         outlast limits hold openai 300

@@ -66,7 +66,7 @@ def libraries() -> tuple[str, ...]:
 
 def find_folders(modules: Iterable[object], installed: tuple[str, ...]) -> list[str]:
     """Return the folders with code of these modules that is not ``installed``. None of them lies
-    inside another. Of a package it is its own folder, of a single module the folder that holds it.
+    inside another. A package gives its own folder, a single module the folder that holds it.
     """
     files = [getattr(module, "__file__", None) for module in list(modules)]
     folders = {Path(file).resolve().parent for file in files if isinstance(file, str)}

@@ -65,7 +65,7 @@ COMMANDS = {
 }
 """Command -> the module that defines it: a function of this name, or ``group``."""
 ALONE = {"worker", "checkpoint", "report", "web", "exporter"}
-"""Commands for which no other one is loaded."""
+"""Commands that are loaded alone, without the others."""
 _COMMAND = re.compile(r"(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?", re.MULTILINE)
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}

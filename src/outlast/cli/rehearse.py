@@ -38,7 +38,7 @@ def rehearse(
     url: AppUrl = None,
     json: Json = False,
 ) -> None:
-    """Read the queue with a new release, and say what it would not do as the last one did.
+    """Read the queue with a new release, and say what it would do differently.
 
     Run it where the new release is installed, before its workers start. It reads each queued and
     running job as a runner does, up to the call of its task: whether the release knows the task,

@@ -61,8 +61,8 @@ def replay(
     job is touched; all other effects of the task are real. Kept steps run again, since a record
     does not hold their values. It is one attempt: nothing is retried.
 
-    What the record hides is asked for: --arg NAME=JSON, --checkpoint JSON. The exit code is 0 if
-    the attempt completes, else 1, with its crash report.
+    Give the values that the record hides by --arg NAME=JSON and --checkpoint JSON. The exit code is
+    0 if the attempt completes, else 1, with its crash report.
 
     Examples:
         outlast replay job-17.json --app shop.jobs:app
@@ -120,8 +120,8 @@ def _refuse_hidden(record: FlightRecord, given: dict[str, object], saved: str | 
 
 
 def _make_job(app: App | None, row: StoredJob, given: dict[str, object]) -> NewJob:
-    """Return the job of one attempt: any bad end of it is the job's. Raises UnknownTask, and
-    BadArguments if the record's cannot be decoded here."""
+    """Return a job with a single attempt, whose bad end is the end of the job. Raises UnknownTask,
+    and BadArguments if the record's cannot be decoded here."""
     args = row.args
     if app is not None:
         task, payloads = app.find(row.task), app.stores.payloads
