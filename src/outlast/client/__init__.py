@@ -22,6 +22,6 @@ weights.py          weights of tenants that take turns
 back_pressure.py    the most jobs of a queue that may wait
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
-rehearsal.py        what another release would not do as a store has it
+rehearsal.py        how another release would treat the jobs of a store
 stores.py           the application's URL, and a store for each event loop
 """

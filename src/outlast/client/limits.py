@@ -122,7 +122,7 @@ async def _spend(limit: Limit, cost: float) -> None:
         lambda store: store.spend(attempt.job_id, attempt.token, limit.name, cost)
     )
     if answer is Answer.REFUSED:
-        raise attempt._lost("what it has spent was refused")  # noqa: SLF001
+        raise attempt._lost("its spending was refused")  # noqa: SLF001
 
 
 def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
@@ -185,7 +185,7 @@ def make_set_limit(
     rate: str | None = None,
     burst: float | None = None,
 ) -> SetLimit:
-    """Return what a person sets of a limit, checked. ConfigError names what cannot work."""
+    """Return the values that a person sets, checked. ConfigError names a wrong one."""
     if running is None and rate is None and burst is None:
         raise ConfigError("say what to set: running=40, rate='600/min' or burst=50")
     if key is not None and (rate is not None or burst is not None):
@@ -258,8 +258,8 @@ def make_limit_keys(keys: object) -> dict[str, str]:
 def _check_order(
     task: str, limit: Limit, limits: Sequence[Limit], costs: Mapping[str, float]
 ) -> None:
-    """Raise ConfigError for what would part the jobs of one key of an ordered limit into several
-    streams, which pass each other."""
+    """Raise ConfigError for options that would spread the jobs of one key of an ordered limit over
+    several streams: they would pass each other."""
     if costs:
         raise ConfigError(
             f"{task} is under the ordered limit {limit.name!r}: jobs of other costs would pass"
@@ -364,8 +364,9 @@ def in_stream(
 class Limits:
     """The limits of an application's store: ``app.limits``.
 
-    What is set here wins over the code, on all workers, until it is reset. Jobs that a change lets
-    start do so within about a second; running attempts go on when a limit is lowered below them.
+    A value that is set here wins over the code, on all workers, until it is reset. Jobs that a
+    change lets start do so within about a second; running attempts go on when a limit is lowered
+    below them.
 
     Attributes:
         declared: the limits of this application's code, by name.
@@ -381,7 +382,7 @@ class Limits:
         return f"<Limits: {len(self.declared)} of the code>"
 
     def _make(self, name: str, options: Mapping[str, object]) -> Limit:
-        """Return a limit, which is not yet declared. ConfigError names what cannot work."""
+        """Return a limit, which is not yet declared. ConfigError names a wrong option."""
         check_name("a limit's name", name)
         if name in self.declared:
             raise ConfigError(f"another limit is called {name!r} already")
@@ -423,7 +424,8 @@ class Limits:
     set_sync = blocking(set)  # noqa: A003
 
     async def reset(self, name: str, *, key: str | None = None) -> None:
-        """Drop what was set: of one key, or of the limit and all its keys. LimitNotFound."""
+        """Drop the values that were set: for one key, or for the limit and all its keys.
+        LimitNotFound."""
         await self._set(SetLimit(name=name, key=key, reset=True))
 
     reset_sync = blocking(reset)
@@ -439,13 +441,13 @@ class Limits:
     hold_sync = blocking(hold)
 
     async def list(self) -> Sequence[LimitRow]:
-        """Return all limits by name, with what is in use of them."""
+        """Return all limits by name, with their use."""
         return await self._stores.ask(lambda store: store.inspector.limits())
 
     list_sync = blocking(list)  # noqa: A003
 
     async def permits(self, name: str) -> Sequence[PermitRow]:
-        """Return what is in use of a limit, by key, the busiest 1,000."""
+        """Return the permits of a limit that are in use, for the 1,000 busiest keys."""
         return await self._stores.ask(lambda store: store.inspector.permits(name))
 
     permits_sync = blocking(permits)

@@ -1,4 +1,4 @@
-"""Read a store with the code of another release, and find what that release would not do alike.
+"""Read a store with the code of another release, and find what it would do differently.
 
 A job is read as a runner reads it, up to the call of its task: nothing is run, and nothing is
 written. Jobs are listed by id, page by page, and read evenly spaced if there are more than may be
@@ -82,7 +82,7 @@ class Mismatch(msgspec.Struct, kw_only=True):
 
 
 class Rehearsal(msgspec.Struct, kw_only=True):
-    """How much there was and was read, and the findings. ``unfinished``: queued and running jobs.
+    """The findings, and how much of the store was read. ``unfinished``: queued and running jobs.
     ``more``: findings beyond FINDINGS_MAX, each about one job, schedule or the like."""
 
     unfinished: int = 0
@@ -107,10 +107,10 @@ async def rehearse(
 
     Args:
         app: the new release.
-        inspector: of the store, or of a copy.
+        inspector: the inspector of the store, or of a copy.
         most: jobs that are read at most; None: all unfinished ones.
-        queues: those that the workers of the release will take; None: those that active workers of
-            the store take.
+        queues: the queues that the workers of the release will take; None: those of the active
+            workers.
         on_page: called with the progress.
 
     Raises the store's errors.
@@ -140,7 +140,7 @@ async def rehearse(
 
 
 class _Groups:
-    """Findings that are alike, counted."""
+    """Counts findings that are alike."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Area, str, str], Mismatch] = {}

@@ -279,8 +279,8 @@ def read_filter(text: str | bytes) -> BulkFilter:
 
 
 def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
-    """Return a bulk action's filter as one of the store's, texts and times aside. UsageError if the
-    state is none that the act is for."""
+    """Return a bulk action's filter as one of the store's, texts and times aside. UsageError if
+    the act is not for jobs in that state."""
     state = which.state or STATES[verb][0]
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])

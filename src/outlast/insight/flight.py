@@ -40,10 +40,10 @@ class FlightRecord(msgspec.Struct, frozen=True, kw_only=True):
         details: what ``outlast job`` shows, with the workers that ran the job, and their settings
             and releases; of a waiting job with all workers.
         logs: the kept lines of attempts. actions: what people did with the job.
-        limits: those that the job is under. schedule: that it comes from.
+        limits: the limits that the job is under. schedule: the schedule that it comes from.
         rules: what ``outlast verify`` has checked; ``findings``: what it found about this job.
-        hidden: names of the arguments of which something is hidden; ``hides_checkpoint``: whether
-            something of the checkpoint is.
+        hidden: the names of the arguments with hidden parts; ``hides_checkpoint``: whether the
+            checkpoint has hidden parts.
     """
 
     flight_record: int = FORMAT
@@ -66,7 +66,7 @@ async def read_flight_record(
     store: Store, job_id: int, now: float, hiding: Hiding, version: str
 ) -> FlightRecord | None:
     """Return the record of a job, with all matches hidden; None: there is no such job. ``version``:
-    of Outlast, here. Raises the store's errors."""
+    that of Outlast here. Raises the store's errors."""
     view = Covering(hiding, payload=True).view(store)
     plain = await store.inspector.job(job_id)
     details = await read_details(view, job_id, now)

@@ -51,8 +51,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
             it.
         stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
-        held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: that something
-            ends, or for its rate or a hold.
+        held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: room under its
+            count, its rate, or the end of a hold.
         limits: the names of the limits that it was enqueued under, sorted.
         malformed: columns that cannot be read, and are shown as empty.
     """

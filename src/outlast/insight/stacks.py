@@ -101,7 +101,7 @@ async def _find_worker(store: Store, row: StoredJob, token: int | None) -> Worke
     """Return the live worker that runs a job; Refused if no worker can answer."""
     if row.state is not State.RUNNING:
         raise Refused(
-            f"job {row.id} is {row.state}, not running: `outlast why {row.id}` says what it is at"
+            f"job {row.id} is {row.state}, not running: `outlast why {row.id}` says where it stands"
         )
     if token is not None and token != row.token:
         raise NewerAttempt(

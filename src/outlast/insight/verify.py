@@ -121,7 +121,7 @@ def _unresolved(each: Unresolved) -> str:
         return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
     if each.upstream_id is None:
         return "it is blocked, but waits for no job"
-    return f"it is blocked by job {each.upstream_id}, whose end nothing would tell it"
+    return f"it is blocked by job {each.upstream_id}, whose end it would not learn of"
 
 
 def _permit(name: str | None, key: str | None) -> str:

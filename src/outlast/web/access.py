@@ -78,4 +78,4 @@ class Access:
 
 
 Judge = Callable[[Request], Access | Awaitable[Access | None] | None]
-"""What ``dashboard(access=…)`` takes: who the request is of; None: it is refused."""
+"""The type of ``dashboard(access=…)``: returns the user of a request; None: it is refused."""

@@ -61,7 +61,7 @@ async def change(visit: Visit) -> Response:
 
 @ENDPOINTS.at("/limits/reset", Right.LIMIT, "POST")
 async def reset(visit: Visit) -> Response:
-    """Go back to what the code says."""
+    """Go back to the values of the code."""
     form = await visit.form()
     new = SetLimit(name=form.get("name", ""), key=form.get("key") or None, reset=True)
     await visit.act(lambda store: set_limit(store, new, By(visit.access.user)))
@@ -80,7 +80,7 @@ async def hold(visit: Visit) -> Response:
 
 @ENDPOINTS.at("/limits/weight", Right.LIMIT, "POST")
 async def weigh(visit: Visit) -> Response:
-    """Set the weight of a tenant; without one, it is that of all others."""
+    """Set the weight of a tenant; without a value, give it the weight of all others."""
     form = await visit.form()
     new = make_weight(form.get("tenant"), _number("weight", form.get("weight") or "1"))
     await visit.act(lambda store: set_weight(store, new, By(visit.access.user)))

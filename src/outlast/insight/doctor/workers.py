@@ -237,8 +237,8 @@ def malformed(facts: Facts) -> Iterator[Finding]:
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
-    """Group live workers by what they report about themselves. Of a store that is polling only
-    the store's own finding tells."""
+    """Group live workers by what they report about themselves. The
+    store's own finding covers workers that only poll because their store does."""
     said: dict[str, list[WorkerRow]] = {}
     for one in list_alive(facts.workers, facts.now):
         if (words := words_of(one)) and not words.endswith(POLLING_ONLY):

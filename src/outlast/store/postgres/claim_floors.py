@@ -243,9 +243,9 @@ class LaneSearch:
             self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
 
     def note_failure(self, request: ClaimRequest, seconds: float) -> None:
-        """Note that the exchange of a search was not answered, and how long it was waited for:
-        maybe the search took that long; what failed at once was no search. What was named to it is
-        named to the next one."""
+        """Note that the exchange of a search was not answered within this time: the search may have
+        taken that long, or it was not made at all. The next search looks in the same named
+        queues."""
         self._news |= dict.fromkeys(request.news)
         self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
 
