@@ -105,7 +105,7 @@ class Job(Generic[R]):
         """Read the job again; return its phase, in words for people: ``queued``, ``scheduled``,
         ``retrying``, ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows
         the task, has the tags that it requires and serves the queue), ``paused``, ``limited`` and
-        ``throttled`` (wait for a limit: room under its count, its rate, or the end of a hold),
+        ``throttled`` (wait for a limit: that something ends, or for its rate or a hold),
         ``blocked`` (waits for other jobs), ``running``, ``completed``, ``dead`` or
         ``cancelled``."""
 

@@ -38,8 +38,7 @@ def phase_of(
     ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task, has
     the tags that it requires and serves its queue (only if ``served`` is given), ``suspect`` waits
     to be run alone, ``paused`` is due and under one of the ``pauses``, ``limited`` and
-    ``throttled`` are due and wait for a limit: room under its count, its rate, or the end of a
-    hold.
+    ``throttled`` are due and wait for a limit: that something ends, or for its rate or a hold.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)

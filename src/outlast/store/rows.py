@@ -119,8 +119,8 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A job whose state contradicts its dependencies: ``is_open`` although some are unmet, or
-    blocked although none is, or although no one would notice the end of ``upstream_id``."""
+    """A job whose state is not what it waits for: ``is_open`` though something is left, or blocked
+    though nothing is, or though no one would notice the end of ``upstream_id``."""
 
     job_id: int
     upstream_id: int | None

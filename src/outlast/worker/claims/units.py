@@ -1,10 +1,10 @@
 """Counts what a worker has and its tasks use, such as GPUs: ``--has gpu=2``, ``uses={"gpu": 1}``.
 
-Units are counted on the worker alone, from the claim of an attempt to its end. Jobs that use units
-are requested separately, at most as many as the free units allow. Tasks with the same uses are a
-group, and so are tasks that use nothing. Groups take turns to come first, so that none starves the
-others; priorities do not count between groups. A group that had no job is left out for a moment,
-and the others may have its places.
+Units are counted on the worker alone, from the claim of an attempt to its end. Jobs that use some
+are requested apart from others, and no more of them than there are free units for. Tasks with the
+same uses are a group, and so are those that use nothing: the groups take turns to come first, so
+that none of them starves the others; their priorities do not count here. A group of which there
+was no job is left out for a moment, in which the others may have its places.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Units:
         self._first_at: dict[tuple[str, ...], int] = {}  # tasks -> the turn in which they did
 
     def hint(self) -> None:
-        """Note that there may be new jobs, of any group."""
+        """Note that there may be new jobs, also such as use units."""
         self._left_out.clear()
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:

@@ -108,9 +108,9 @@ SELECT coalesce(array_agg(DISTINCT task) FILTER (WHERE queue = :queue), '{}') AS
 FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes)) b
 
 -- name: queued
--- Queued jobs: jobs in the line or in streams, jobs that wait for their time, and suspects, each by the index that holds
--- only these (as in `running`). In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the whole line);
--- of the jobs that wait for their time, only :queue.
+-- Queued jobs: jobs in the line or in streams, jobs that wait for their time, and suspects, each by the index that
+-- holds only these (as in `running`). In the line and in streams only :tasks are read, and only :queue if it is given
+-- (tasks NULL: the whole line); of the jobs that wait for their time, only :queue.
 SELECT id FROM (
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')

@@ -1,4 +1,4 @@
--- Claim jobs from streams: those under limits, and those of tasks that tenants share fairly. All of it runs in the one
+-- Claim jobs from streams: jobs under limits, and jobs of tasks whose tenants take turns. All of it runs in the one
 -- BEGIN IMMEDIATE of an exchange (exchange.sql).
 --
 -- Why this is right against
@@ -29,7 +29,7 @@ UNION
 SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_ahead
                       WHERE opens_at IS NOT NULL AND touched_at > :now + 1 LIMIT :most)
 -- name: budgets
--- What each of these permits, [id, limit's name], allows. One that has no row yet has been used by no one.
+-- The room of each of these permits, [id, limit's name]. A permit without a row has not been used yet.
 SELECT json_extract(e.value, '$[0]'), l.name IS NOT NULL, coalesce(p.own_running, l.running), l.spacing,
        coalesce(l.burst, 1.0), coalesce(p.used, 0), coalesce(p.tat, 0.0), coalesce(p.touched_at, 0.0),
        coalesce(p.held_until, 0.0), coalesce(l.held_until, 0.0), coalesce(p.opens_at, 0.0)
@@ -134,7 +134,7 @@ SET used = excluded.used, tat = excluded.tat, touched_at = excluded.touched_at, 
     opens_at = excluded.opens_at, freed = excluded.freed
 -- name: next_opening
 -- When the first permit opens that blocks streams of these tasks. At most 100 permits are looked at, those that open
--- first, and of each the 100 streams that it opens first: what is beyond is left to other workers, or to a later look.
+-- first, and the 100 streams that each opens first; other workers, or a later look, see the rest.
 SELECT min(p.opens_at)
 FROM (SELECT id, opens_at FROM outlast_permits INDEXED BY outlast_permits_opens
       WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 100) AS p
@@ -175,7 +175,7 @@ ON CONFLICT (name) DO UPDATE SET declared = excluded.declared, declared_at = exc
 -- name: set
 UPDATE outlast_limits SET own = :own WHERE name = :name
 -- name: set_key
--- What is set of one key, which wins over the limit's own count.
+-- The count of one key, which wins over the limit's own count.
 UPDATE outlast_permits SET own_running = coalesce(:running, CASE WHEN NOT :reset THEN own_running END)
 WHERE id = :permit
 -- name: reset_keys
@@ -208,7 +208,7 @@ ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
 -- name: reset_weight
 DELETE FROM outlast_weights WHERE tenant = :tenant
 -- name: needs
--- What a running attempt needs. Guarded by (id, token, running): a late worker's finds no row.
+-- The needs of a running attempt. Guarded by (id, token, running): a late worker finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: needs_of_job
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id
@@ -320,7 +320,7 @@ WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
   AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
 ORDER BY j.started_at, j.token LIMIT :most
 -- name: miscounted
--- Permits whose count is not that of the running attempts under them, for `outlast verify`.
+-- Permits whose count differs from the number of running attempts under them, for `outlast verify`.
 SELECT p.name, p.key, p.used AS counted, coalesce(h.holders, 0) AS holders
 FROM outlast_permits AS p LEFT JOIN (
     SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders

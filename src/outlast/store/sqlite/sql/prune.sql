@@ -8,8 +8,8 @@
 -- is missing is a permit that has not been used. A later job makes both again. Streams of a permit in use stay.
 
 -- name: jobs
--- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL. A job stays, with its
--- result, while a job that waited for it has not ended.
+-- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL. A job
+-- stays, with its result, while a job that waited for it has not ended.
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before AND (NOT awaited OR NOT EXISTS (

@@ -9,8 +9,9 @@
 -- One unfinished job holds a key, by the unique index: a second insert waits for the first to commit. The holder is
 -- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
 -- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
--- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit
--- and without a lock. Nothing else races with a row that no other session can see yet; the commit sends the wake-up.
+-- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
+-- without a lock. Nothing else races with a row that no other session can see yet; the commit sends the
+-- wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,

@@ -4,10 +4,11 @@
 -- permits, so an enqueue looks nothing up. Their rows are made by the exchange that meets the first job
 -- (outlast_fold_v1). Instants are numbers, as clients compute with them.
 --
--- A limit holds what the code declares and what a person has set (own), and what holds (running to per). A permit is
--- a limit, or the part of it that one key has; own_running: its own cap. used counts the running attempts under it,
--- and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of the next
--- start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is missing.
+-- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values
+-- in force (running to per). Each key of a limit has a permit, and so has a limit without keys; own_running: the
+-- permit's own cap. used counts the running attempts under it, and changes only in the transaction that starts an
+-- attempt, and when a notice is folded. tat: the time of the next start at the full pace of the rate. opens_at: when a
+-- stream that it blocks may go on, if only time is missing.
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
 -- keeps jobs from being forgotten: a stream is marked blocked only under the lock of that permit, by an exchange at
@@ -24,11 +25,11 @@
 -- In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for good, and -2 in
 -- blocked says that the stream waits for it.
 --
--- A notice says what is to be done to a stream or a permit by an exchange that can lock it. It is appended, by any
+-- A notice says what an exchange that can lock a stream or a permit has to do to it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
 -- job: task, queue, rank; fair: the tenant whose turn it takes). permit: this cost was spent (spent), nothing starts
--- until then (held_until), or nothing more than that there is room.
+-- until then (held_until), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name        text COLLATE "C" PRIMARY KEY,
