@@ -23,6 +23,8 @@ import outlast.fences
 import outlast.testing
 import outlast.testing.crashes
 import outlast.web
+from outlast.store.postgres import privileges
+from outlast.store.values import Purpose
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
 WIDTH = 96  # characters of a signature on one line
@@ -160,7 +162,7 @@ def page() -> str:
         parts += [f"## {heading}\n", *shown]
         if module is outlast.events:
             parts.append(_catalogue())
-    return "\n".join(parts)
+    return "\n".join([*parts, _roles()])
 
 
 def _catalogue() -> str:
@@ -172,6 +174,32 @@ def _catalogue() -> str:
     ]
     head = "| event | level | what has happened | fields |\n|---|---|---|---|\n"
     return "### All events\n\n" + head + "".join(rows)
+
+
+def _roles() -> str:
+    """Return the table of the privileges that roles of PostgreSQL need."""
+    worker, enqueue = (privileges._NEEDED[each] for each in (Purpose.WORKER, Purpose.ENQUEUE))  # noqa: SLF001
+    if unknown := set(enqueue) - set(worker):
+        raise ValueError(f"a worker lacks {unknown}")
+    rows = [
+        f"| `{name}` | {_cell(said)} | {_cell(enqueue.get(name, ''))} |\n"
+        for name, said in worker.items()
+    ]
+    return (
+        "## Privileges\n\nWhat `outlast migrate --grant` grants"
+        " ([roles](operating.md#who-may-do-what)):\n\n"
+        "| object | a worker, and the command line |"
+        " `--only enqueue`: enqueue, read jobs and results |\n"
+        "|---|---|---|\n| the schema | USAGE | USAGE |\n"
+        + "".join(rows).replace("|  |", "| |")
+        + "| functions `outlast_…` | EXECUTE | EXECUTE |\n"
+    )
+
+
+def _cell(said: str) -> str:
+    return ", ".join(
+        each.replace("(", " of ").removesuffix(")").replace(",", ", ") for each in said.split()
+    )
 
 
 def _contents() -> str:

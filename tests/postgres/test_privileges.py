@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -405,25 +404,6 @@ async def test_grants_on_sqlite_are_refused(sqlite_url: str) -> None:
     with pytest.raises(ConfigError, match="no roles"):
         await store.grant("app", Purpose.WORKER)
     await store.close()
-
-
-def _cell(privileges: str) -> str:
-    return ", ".join(
-        each.replace("(", " of ").removesuffix(")").replace(",", ", ")
-        for each in privileges.split()
-    )
-
-
-def test_the_table_of_the_docs_is_that_of_the_code() -> None:
-    """A role that was granted what it says by hand is no worker's otherwise."""
-    worker, enqueue = privileges._NEEDED[Purpose.WORKER], privileges._NEEDED[Purpose.ENQUEUE]
-    rows = [
-        f"| `{name}` | {_cell(said)} | {_cell(enqueue.get(name, ''))} |".replace("|  |", "| |")
-        for name, said in worker.items()
-    ]
-    assert set(enqueue) <= set(worker)
-    docs = Path(__file__).parents[2] / "docs" / "operating.md"
-    assert "\n".join(rows) in docs.read_text("utf-8"), "\n".join(rows)
 
 
 async def test_every_table_and_sequence_is_granted_or_excluded(pg_url: str, session: Any) -> None:
