@@ -91,12 +91,11 @@ class Servers:
         self.run = "run"
         self.is_recorded = False
         self._prefix = prefix
-        self._names: dict[str, str] = {}  # the arguments of connect -> the database
+        self._names: dict[str, str] = {}  # what was given to connect -> the database
         self._placing = threading.Lock()
 
     def close(self) -> None:
-        """Drop the copies from which those of the runs are made, and the copies of broken-off
-        runs."""
+        """Drop the copies of which those of the runs are made, and those of broken-off runs."""
         with _libraries(lambda *_: None):
             for source in self.sources.values():
                 for (copy,) in source.ask("SELECT datname::text FROM pg_database"):
