@@ -15,7 +15,7 @@ from typing import Any
 from outlast.errors import ConfigError
 
 Context = AbstractAsyncContextManager[Any] | AbstractContextManager[Any]
-"""What a lifespan or an around becomes when it is called: entered with ``with`` or with
+"""The context manager that a call of a lifespan or an around returns, entered with ``with`` or with
 ``async with``, whichever it has."""
 
 

@@ -74,7 +74,7 @@ class _LoopPool:
 
 
 class _Checkout:
-    """A connection for the length of an ``async with``: see ``Connections.use``."""
+    """Lends a connection for the length of an ``async with``: see ``Connections.use``."""
 
     __slots__ = (
         "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
@@ -167,7 +167,7 @@ class _Checkout:
 
 
 class Connections:
-    """At most ``options.connections`` per event loop, opened when needed.
+    """Opens connections when they are needed, at most ``options.connections`` per event loop.
 
     Statements are planned again each time, since a plan made on an empty table must not outlive
     that. If there may be several connections, some keep plans, for statements whose plan never
@@ -240,7 +240,7 @@ class Connections:
         return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
-        """Close this loop's idle connections politely, those of other loops abruptly."""
+        """Close idle connections: politely those of this loop, abruptly those of other loops."""
         for connection in self.loop_pool().empty():
             await _close(connection)
         loop = asyncio.get_running_loop()

@@ -19,11 +19,11 @@ from outlast.store.statements import statements
 
 _SQL = statements("postgres", "session")
 
-# Plans by index, results that are NULL and not a text, and sessions that stay. An error if row
-# security would hide rows: a worker whose row is hidden would be taken for gone.
-# default_transaction_read_only is not set, and so obeyed: a server that runs out of disk protects
-# itself by it. search_path is obeyed to find our schema, and then set to that alone (use_one_schema
-# of session.sql).
+# With these, plans use indexes, a NULL in an array is no text, and idle sessions stay open. A
+# statement from which row security would hide rows fails: a worker whose row is hidden would be
+# taken for gone. default_transaction_read_only keeps the server's value: a server that runs out of
+# disk protects itself by it. search_path keeps it too until our schema is found, and is then that
+# schema alone (use_one_schema of session.sql).
 _PLAIN = {
     "jit": "off",
     "enable_indexscan": "on",
@@ -45,14 +45,14 @@ KEEPALIVE = {
     "tcp_keepalives_count": "6",
 }
 
-# Of a session that only reads: the server refuses writes. Never "off": that would overrule a server
-# that protects itself.
+# For a session that only reads: the server refuses its writes. It is never set to "off", which
+# would overrule a server that protects itself.
 READS_ONLY = {"default_transaction_read_only": "on"}
 
 
 class Transaction(StrEnum):
-    """What a transaction sees: each statement sees what is committed by then, or all see one
-    snapshot."""
+    """How a transaction reads: each statement sees all that is committed when it begins, or all
+    statements see one snapshot."""
 
     COMMITTED = "ISOLATION LEVEL READ COMMITTED"
     SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"

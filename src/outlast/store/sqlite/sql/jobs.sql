@@ -64,7 +64,7 @@ UPDATE outlast_dependencies SET state = 2 WHERE job_id = ? AND state <> 2
 -- name: drop_steps
 DELETE FROM outlast_steps WHERE job_id = ?
 -- name: drop_children
--- Those of a job that begins from scratch are jobs of their own from now on.
+-- Children of a job that begins from scratch are independent jobs from now on.
 DELETE FROM outlast_dependencies WHERE job_id = ? AND place < 0
 
 -- name: is_dead
