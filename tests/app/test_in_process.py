@@ -6,6 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from typing import Any
 from unittest.mock import AsyncMock
 
@@ -363,3 +364,33 @@ async def test_tasks_that_use_units_starve_no_others(app: outlast.App) -> None:
     async with app.worker(has={"gpu": 100}, concurrency=4):
         await job.result(timeout=DEADLINE)
     assert order.index("urgent") < 40
+
+
+async def test_a_job_of_many_units_starts_beside_a_flood_of_small_ones(app: outlast.App) -> None:
+    ends: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+
+    @app.task(uses={"gpu": 1})
+    async def small() -> None:
+        await small.enqueue()
+        end = asyncio.Event()
+        ends.put_nowait(end)
+        await end.wait()
+
+    @app.task(uses={"gpu": 2})
+    async def large() -> None:
+        pass
+
+    async def end_one_after_the_other(running: list[asyncio.Event]) -> None:
+        while True:
+            with suppress(TimeoutError):  # none begins while units are kept
+                running.append(await asyncio.wait_for(ends.get(), 1))
+            running.pop(0).set()
+            if not running:
+                running.append(await ends.get())
+
+    await app.enqueue_many([small.call() for _ in range(4)])
+    async with app.worker(has={"gpu": 2}, concurrency=4, drain_timeout=0.1):
+        ending = asyncio.create_task(end_one_after_the_other([await ends.get()]))
+        job = await large.enqueue()
+        await job.result(timeout=DEADLINE)
+        ending.cancel()

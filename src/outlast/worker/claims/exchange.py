@@ -18,12 +18,13 @@ from outlast.base.clock import Clock
 from outlast.errors import StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import ALONE_IN_RUNNER
+from outlast.model.job import ALONE_IN_RUNNER, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.bisect import exchange_bisecting
 from outlast.store.peeks import Peek
 from outlast.store.protocol import OUTCOMES_MAX, Store
+from outlast.store.rows import JobFilter, Part
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
@@ -142,6 +143,8 @@ class Exchange:
         if self._clock.boot() - self._looked_at >= self._look_every:
             self._looked_at = self._clock.boot()
             await self._stop_superseded()
+        if self._units is not None and (tasks := self._units.find_unfit()):
+            await self._keep_units(self._units, tasks)
         ended = [] if self._bytes.doubts else self._in_flight.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
@@ -176,6 +179,17 @@ class Exchange:
                 emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
                 self._control.stop(token, "lease_lost")
         self._superseded = set(lost)
+
+    async def _keep_units(self, units: Units, tasks: tuple[str, ...]) -> None:
+        """Keep the units that these tasks need at once, if a job of them may wait in the line or
+        for limits."""
+        look = self._store.inspector.jobs
+        for task in tasks:
+            for part in (Part.LINE, Part.STREAMS):
+                queued = JobFilter(state=State.QUEUED, task=task, part=part, limit=1)
+                if await self._guard(look(queued)):
+                    units.keep_for(tasks)
+                    return
 
     def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):

@@ -5,12 +5,17 @@ are requested apart from others, and no more of them than there are free units f
 same uses are a group, and so are those that use nothing: the groups take turns to come first, so
 that none of them starves the others; their priorities do not count here. A group of which there
 was no job is left out for a moment, in which the others may have its places.
+
+Jobs of few units would take each unit as it comes free, and one that needs more at once would never
+start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units are
+kept for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from math import inf
 
 import msgspec
 
@@ -19,6 +24,8 @@ from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.in_flight import InFlight
 
 LEFT_OUT_SECONDS = 0.25
+UNFIT_SECONDS = 1.0  # for which a group has not fit before its units are kept for it
+IN_VAIN_SECONDS = 60.0  # until they are kept again, if it was given no job
 
 Uses = Mapping[str, Mapping[str, int]]
 """Task -> unit -> how many of it an attempt uses."""
@@ -45,10 +52,27 @@ class Units:
         self._turn = 0
         self._first: tuple[str, ...] = ()  # the tasks that came first in the last requests
         self._first_at: dict[tuple[str, ...], int] = {}  # tasks -> the turn in which they did
+        self._unfit: dict[tuple[str, ...], float] = {}  # tasks -> since when they have not fit
+        self._kept: tuple[str, ...] = ()  # the tasks for which units are kept
 
     def hint(self) -> None:
         """Note that there may be new jobs, also such as use units."""
         self._left_out.clear()
+
+    def find_unfit(self) -> tuple[str, ...]:
+        """Return the tasks of a group that has not fit for a while; () if there is none. The caller
+        finds out whether a job of them waits, and then calls ``keep_for``."""
+        now = self._clock.boot()
+        tasks = next((each for each, at in self._unfit.items() if now - at >= UNFIT_SECONDS), ())
+        if self._kept or not tasks:
+            return ()
+        self._unfit[tasks] = now
+        return tasks
+
+    def keep_for(self, tasks: tuple[str, ...]) -> None:
+        """Let others have none of the units that a job of this group needs, until it was asked
+        for."""
+        self._kept = tasks
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than there are units for."""
@@ -59,6 +83,8 @@ class Units:
         free = Counter(self._has)
         for running in self._in_flight.running.values():
             free.subtract(uses.get(running.claimed.task, {}))
+        if self._kept and all(self._kept not in self._group(each, uses) for each in requests):
+            self._kept = ()  # it is paused, or its code is gone
         self._first = ()
         return [each for request in requests for each in self._split(request, uses, free)]
 
@@ -68,9 +94,13 @@ class Units:
         active = groups if request.solo else others or groups
         split, left = [], request.limit
         self._first = self._first or active[0]
+        busy = {running.claimed.task for running in self._in_flight.running.values()}
+        kept = Counter(uses.get(self._kept[0], {}) if self._kept in groups else {})
         for tasks in active:
             used = uses.get(tasks[0], {})
-            fits = min([request.limit, *(free[unit] // count for unit, count in used.items())])
+            own = free if tasks == self._kept or request.solo else free - kept
+            fits = min([request.limit, *(own[unit] // count for unit, count in used.items())])
+            self._note_fit(tasks, used, is_served=fits > 0 or not busy.isdisjoint(tasks), now=now)
             self._is_squeezed |= left < fits and len(others) > 1
             if (most := min(left, fits)) <= 0:
                 continue
@@ -80,6 +110,14 @@ class Units:
             if len(groups) > 1 and not request.solo:
                 self._asked.add(tasks)
         return split
+
+    def _note_fit(
+        self, tasks: tuple[str, ...], used: Mapping[str, int], *, is_served: bool, now: float
+    ) -> None:
+        if not is_served and all(self._has.get(unit, 0) >= used[unit] for unit in used):
+            self._unfit.setdefault(tasks, now)
+        elif self._unfit.get(tasks, inf) <= now:
+            del self._unfit[tasks]
 
     def _group(self, request: ClaimRequest, uses: Uses) -> list[tuple[str, ...]]:
         """Return the tasks of a request by what they use: first the group that has not come first
@@ -101,8 +139,12 @@ class Units:
         empty = [each for each in self._asked if not any(given[task] for task in each)]
         if reply.cut:
             empty = []
-        until = self._clock.boot() + LEFT_OUT_SECONDS
-        self._left_out.update(dict.fromkeys(empty, until))
+        now = self._clock.boot()
+        self._left_out.update(dict.fromkeys(empty, now + LEFT_OUT_SECONDS))
+        if self._kept in self._asked:
+            if self._kept in empty:
+                self._unfit[self._kept] = now + IN_VAIN_SECONDS
+            self._kept = ()
         is_useful = bool(empty) and self._is_squeezed
         self._asked, self._is_squeezed = set(), False
         return is_useful

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.values import ClaimRequest
-from outlast.worker.claims.units import LEFT_OUT_SECONDS, Units
+from outlast.worker.claims.units import IN_VAIN_SECONDS, LEFT_OUT_SECONDS, UNFIT_SECONDS, Units
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_in_flight
 
@@ -101,3 +101,44 @@ def test_a_hint_ends_what_is_left_out() -> None:
         asked.append(bench.asks("mail", "train", limit=1))
         bench.gives("mail")
     assert {"train": 1} in asked
+
+
+def test_a_job_of_many_units_gets_them_beside_a_flood_of_small_ones() -> None:
+    bench = Bench(gpu=2, disk=1)
+    bench.asks("train", "merge")
+    bench.gives("train", "train")
+    assert bench.asks("train", "merge") == {}
+    assert not bench.units.find_unfit(), "it has not been so for long"
+    bench.clock.advance(UNFIT_SECONDS)
+    tasks = bench.units.find_unfit()
+    assert tasks == ("merge",)
+    bench.in_flight.end(0, COMPLETED)
+    assert bench.asks("train", "merge") == {"train": 1}, "nothing is kept before a job was found"
+    bench.units.keep_for(tasks)
+    assert bench.asks("train", "merge") == {}
+    bench.in_flight.end(1, COMPLETED)
+    assert bench.asks("train", "merge") == {"merge": 1}
+    bench.gives("merge")
+    bench.in_flight.end(0, COMPLETED)
+    assert bench.asks("train", "merge")["train"] > 0, "nothing is kept any more"
+
+
+def test_units_that_were_kept_in_vain_are_not_kept_again_soon() -> None:
+    bench = Bench(gpu=1, disk=1, uses={"train": {"gpu": 1}, "merge": {"gpu": 1, "disk": 1}})
+    bench.units.keep_for(("merge",))
+    assert bench.asks("train", "merge") == {"merge": 1}
+    bench.gives()
+    bench.asks("train", "merge")
+    bench.gives("train")
+    bench.asks("train", "merge")
+    bench.clock.advance(UNFIT_SECONDS)
+    assert not bench.units.find_unfit()
+    bench.clock.advance(IN_VAIN_SECONDS)
+    assert bench.units.find_unfit() == ("merge",)
+
+
+def test_units_are_kept_for_no_task_that_is_not_asked_for_any_more() -> None:
+    bench = Bench(gpu=2, disk=1)
+    bench.units.keep_for(("merge",))
+    assert bench.asks("train") == {"train": 2}, "such as one that is paused"
+    assert bench.asks("train", "merge", limit=1) != {}
