@@ -219,14 +219,25 @@ class Throttled(Snooze):
     ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.
 
     ``limit`` is what ``app.limit`` returned, one of those of the task, or its name; of a limit per
-    tenant or key only the job's own is held. One that the task is not under fails the attempt."""
+    tenant or key only the job's own is held. One that the task is not under fails the attempt, and
+    so does an ``after`` that is not from 0 seconds to 31 days (UsageError): all workers would wait.
+    """
 
     limit: str
 
     def __init__(self, limit: object, *, after: float | timedelta) -> None:
         super().__init__(after)
+        if not 0 <= self.seconds <= _THROTTLE_MAX:
+            raise UsageError(
+                f"Throttled(after=…) takes seconds from 0 to {_THROTTLE_MAX:.0f}, not"
+                f" {self.seconds:g}; of a time, such as that of X-RateLimit-Reset, take the current"
+                " time away"
+            )
         self.limit = str(getattr(limit, "name", limit))
         self.args = (f"throttled by {self.limit} for {self.seconds:g} s",)
+
+
+_THROTTLE_MAX = 31 * 86_400.0
 
 
 class Retry(Verdict):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -251,3 +252,10 @@ async def test_a_call_without_a_worker_spends_nothing(app: outlast.App) -> None:
         return 5
 
     assert await inline(spends.call()) == 5
+
+
+@pytest.mark.parametrize("after", [-1, float("nan"), 1_764_000_000, timedelta(days=32)])
+def test_a_throttle_of_an_odd_length_is_refused_where_it_is_raised(after: Any) -> None:
+    """Such as the time in X-RateLimit-Reset: all workers would wait for decades."""
+    with pytest.raises(outlast.UsageError, match="take the current time away"):
+        raise outlast.Throttled("api", after=after)

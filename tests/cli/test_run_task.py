@@ -64,6 +64,15 @@ def unstorable() -> object:
     return object()
 
 
+ACCOUNT = app.limit("account", running=1, per="tenant")
+HOST = app.limit("host", running=1, per="limit_key")
+
+
+@app.task(limits=[ACCOUNT, HOST])
+async def sync() -> str | None:
+    return outlast.current().tenant
+
+
 @app.task
 async def completes() -> None:
     await outlast.current().complete_in(object())
@@ -121,6 +130,12 @@ def test_it_goes_on_from_a_checkpoint(outlast: Outlast) -> None:
     said = outlast("run-task", "jobs:app", "render", '"Emma"', "pages=5", "--checkpoint", " 3")
     assert said.out.splitlines()[-1] == "[3,4]"
     outlast("run-task", "jobs:app", "render", '"Emma"', "--checkpoint", "{").refused(2, "not JSON")
+
+
+def test_a_task_under_a_limit_for_each_tenant_and_key_runs_for_one(outlast: Outlast) -> None:
+    assert "tenant" in outlast("run-task", "jobs:app", "sync").err
+    said = outlast("run-task", "jobs:app", "sync", "--tenant", "acme", "--limit-key", "host=a.org")
+    assert said.out == '"acme"\n', said.err
 
 
 def test_what_a_task_enqueues_is_a_job(outlast: Outlast, store_url: str) -> None:

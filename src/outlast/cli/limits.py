@@ -14,7 +14,7 @@ from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.who import me
 from outlast.client.limits import make_set_limit
 from outlast.insight.acting import hold_limit, set_limit
-from outlast.insight.limits import counted, limit_document, limits_document, spec_text
+from outlast.insight.limits import counted, limit_document, limits_document, next_start, spec_text
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import WAITING_SHOWN, Hold, LimitRow, SetLimit
 
@@ -93,6 +93,7 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
             "RUNNING": str(permit.used - permit.noted),
             "OF": "" if permit.running is None else str(permit.running),
             "WAITING": at_least(permit.waiting, permit.waiting >= WAITING_SHOWN),
+            "NEXT START": next_start(permit, row, SYSTEM.wall()),
         }
         for permit in permits
     ]

@@ -17,7 +17,15 @@ from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.jobs import arguments_for
 from outlast.cli.loop import run_loop
-from outlast.cli.options import Application, AppUrl, flag, option
+from outlast.cli.options import (
+    Application,
+    AppUrl,
+    LimitKeys,
+    Owner,
+    flag,
+    option,
+    read_limit_flags,
+)
 from outlast.errors import BadArguments, UsageError, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_return
@@ -42,6 +50,8 @@ def run_task(
     checkpoint: Annotated[
         str | None, option("--checkpoint", "JSON", "Go on from this checkpoint.")
     ] = None,
+    tenant: Owner = None,
+    limit_key: LimitKeys = None,
     debug: Annotated[bool, flag("--pdb", "Debug what it raises.")] = False,
     url: AppUrl = None,
 ) -> None:
@@ -62,13 +72,15 @@ def run_task(
         outlast run-task shop.jobs:app mail '"ada@example.org"'
         outlast run-task shop.jobs:app render '"Emma"' pages=30 --checkpoint '{"page": 7}'
         outlast run-task shop.jobs:app render '["Emma", 30]' --pdb
+        outlast run-task shop.jobs:app sync --tenant acme
     """
     application = load(app)
     if url is not None:
         application.url = url
     found = application.find(task)
     positional, named = arguments_for(found, arguments or [])
-    call = found.call(*positional, **named)
+    keys = read_limit_flags(limit_key, None)
+    call = found.using(tenant=tenant, **keys).call(*positional, **named)
     saved = None if checkpoint is None else check_json("--checkpoint", checkpoint)
     run_call(application, call, saved, debug=debug)
 

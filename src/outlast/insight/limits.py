@@ -9,7 +9,7 @@ import msgspec
 from outlast.base.text import at_least, count_of, line, span
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
-from outlast.model.limits import LimitSpec
+from outlast.model.limits import LimitSpec, room_of
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace, Weight
 
 LIMITED, THROTTLED = "limited", "throttled"
@@ -34,6 +34,25 @@ def spec_text(spec: LimitSpec | LimitRow) -> str:
         told.append(f"{rate_text(spec.spacing)} (burst {spec.burst:g})")
     per = f", for each {str(spec.per).replace('_', ' ')}" if spec.per else ""
     return (" and ".join(told) or "nothing is limited") + per
+
+
+def next_start(permit: PermitRow, limit: LimitRow, now: float) -> str:
+    """Return when the next job under a permit may start: ``now``, ``in 14 s``, ``when one ends`` or
+    ``held for 3 min``. What was spent of a rate beyond it is part of that."""
+    held = max(permit.held_until or 0.0, limit.held_until or 0.0) - now
+    if held > 0:
+        return f"held for {span(held)}"
+    room = room_of(
+        running=permit.running,
+        spacing=limit.spacing,
+        burst=limit.burst,
+        used=permit.used - permit.noted,
+        ahead=max(0.0, permit.tat - now),
+        held_for=0.0,
+    )
+    if room.opens_in is not None:
+        return f"in {span(room.opens_in)}"
+    return "now" if room.starts else "when one ends"
 
 
 def counted(row: LimitRow, name: str) -> str:

@@ -8,7 +8,7 @@ from outlast.client.limits import make_set_limit
 from outlast.client.weights import make_weight
 from outlast.errors import ConfigError
 from outlast.insight.acting import By, hold_limit, set_limit, set_weight
-from outlast.insight.limits import counted, spec_text
+from outlast.insight.limits import counted, next_start, spec_text
 from outlast.insight.queries import read_one_limit
 from outlast.store.limits import WAITING_SHOWN, Hold, SetLimit
 from outlast.web.access import Right
@@ -39,6 +39,7 @@ async def show_limit(visit: Visit) -> Response:
         row=row,
         permits=permits,
         spec_text=spec_text,
+        next_start=next_start,
         counted=counted,
         waiting_max=WAITING_SHOWN,
     )

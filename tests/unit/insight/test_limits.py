@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from outlast.insight.limits import explain, rate_text, spec_text
+from outlast.insight.limits import explain, next_start, rate_text, spec_text
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 
@@ -59,3 +61,22 @@ def test_a_rate_is_told_in_the_unit_that_makes_it_whole(spacing: float, text: st
 def test_a_spec_is_told_in_words() -> None:
     spec = LimitSpec(running=2, spacing=0.2, burst=5.0, per=Per.LIMIT_KEY)
     assert spec_text(spec) == "2 at once and 5/s (burst 5), for each limit key"
+
+
+@pytest.mark.parametrize(
+    ("permit", "limit", "text"),
+    [
+        ({"running": 2, "used": 3, "noted": 2}, {"running": 2}, "now"),
+        ({"running": 2, "used": 2}, {"running": 2}, "when one ends"),
+        ({"tat": NOW + 23}, {"spacing": 1.0, "burst": 10.0}, "in 14 s"),
+        ({"tat": NOW + 9}, {"spacing": 1.0, "burst": 10.0}, "now"),
+        ({"held_until": NOW + 60}, {"spacing": 1.0}, "held for 1 min"),
+        ({"tat": NOW + 23}, {"spacing": 1.0, "held_until": NOW + 180}, "held for 3 min"),
+    ],
+)
+def test_the_next_start_counts_what_runs_and_what_was_spent(
+    permit: dict[str, float], limit: dict[str, float], text: str
+) -> None:
+    fields: dict[str, Any] = {"running": None, "used": 0} | permit
+    row = PermitRow(id=1, name="openai", key="", **fields)
+    assert next_start(row, LimitRow(name="openai", **limit), NOW) == text  # type: ignore[arg-type]

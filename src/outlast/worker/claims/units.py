@@ -7,8 +7,8 @@ that none of them starves the others; their priorities do not count here. A grou
 was no job is left out for a moment, in which the others may have its places.
 
 Jobs of few units would take each unit as it comes free, and one that needs more at once would never
-start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units are
-kept for it.
+start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units
+are kept for it.
 """
 
 from __future__ import annotations

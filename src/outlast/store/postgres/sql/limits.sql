@@ -159,7 +159,7 @@ WITH looked AS MATERIALIZED (
     SELECT u FROM unnest(:blocking::bigint[]) AS u
 ), noted AS MATERIALIZED (
     SELECT n.permit, sum(e.ended)::bigint AS ended
-    FROM outlast_notices e
+    FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) e
     CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = e.stream LIMIT 1) s
     CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
     WHERE e.ended <> 0 GROUP BY n.permit
@@ -188,7 +188,8 @@ ORDER BY p.used DESC, p.id
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
        coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
                  ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
-       coalesce((SELECT sum(n.ended)::bigint FROM outlast_notices n JOIN outlast_streams s ON s.id = n.stream
+       coalesce((SELECT sum(n.ended)::bigint FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
+                 JOIN outlast_streams s ON s.id = n.stream
                  WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted
 FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
