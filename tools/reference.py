@@ -48,8 +48,17 @@ function.
 """
 
 GROUPS = {
-    "The application": ["App", "TaskDecorator", "Paused"],
-    "Tasks": ["TaskOptions", "Task", "AsyncTask", "PlainTask", "BoundTask", "Call"],
+    "The application": ["App", "TaskDecorator", "BatchDecorator", "Paused"],
+    "Tasks": [
+        "TaskOptions",
+        "BatchOptions",
+        "Task",
+        "AsyncTask",
+        "PlainTask",
+        "BatchTask",
+        "BoundTask",
+        "Call",
+    ],
     "Jobs": ["Job", "JobRow", "State", "Policy", "Progress", "Cancelled", "Requeued"],
     "Flows": [
         "chain",
@@ -74,11 +83,12 @@ GROUPS = {
         "Weights",
         "Weight",
     ],
-    "Attempts": ["current", "Attempt", "StopReason", "add_job_fields"],
+    "Attempts": ["current", "current_batch", "Attempt", "StopReason", "add_job_fields"],
     "What a task raises": [
         "Verdict",
         "Snooze",
         "Throttled",
+        "ItemErrors",
         "Retry",
         "Cancel",
         "Dead",

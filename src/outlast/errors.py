@@ -28,6 +28,7 @@ OutlastError
 Verdict (BaseException)    raised by a task to decide about itself
 ├── Snooze
 │   └── Throttled          and nothing under that limit starts for a while
+├── ItemErrors             some items of a batch have failed
 ├── Retry  ├── Cancel  └── Dead
 Stopped (BaseException)    raised by attempt.check() where the attempt is asked to stop
 """
@@ -35,7 +36,7 @@ Stopped (BaseException)    raised by attempt.check() where the attempt is asked 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -75,9 +76,10 @@ class UnknownTask(UsageError):
 class NotInAttempt(UsageError):
     """``outlast.current()`` was called outside a running attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, message: str | None = None) -> None:
         super().__init__(
-            "outlast.current() works only while a worker runs your task, and in the task's own"
+            message
+            or "outlast.current() works only while a worker runs your task, and in the task's own"
             " coroutine or thread: call it there, and pass the attempt on to your other threads;"
             " without a worker: outlast.testing.inline_sync(task.call(…)), or `outlast run-task`"
         )
@@ -253,6 +255,37 @@ class Retry(Verdict):
 
 def _seconds(span: float | timedelta) -> float:
     return span.total_seconds() if isinstance(span, timedelta) else float(span)
+
+
+class ItemErrors(Verdict):
+    """Some items of a batch have failed; the others have completed.
+
+    Each exception ends the job of its item as if that job had raised it alone: the rules of the
+    task for retries apply, and ``Retry``, ``Snooze``, ``Cancel`` and ``Dead`` mean what they do
+    elsewhere.
+
+    Attributes:
+        errors: the exceptions, by the places of their items in the list, from 0.
+        results: a list as long as that of the items, with the results of the others; None: their
+            result is None.
+
+    Raises UsageError for anything but exceptions by their places.
+    """
+
+    errors: dict[int, BaseException]
+    results: Sequence[Any] | None
+
+    def __init__(
+        self, errors: Mapping[int, BaseException], results: Sequence[Any] | None = None
+    ) -> None:
+        for place, error in errors.items():
+            if type(place) is not int or place < 0 or not isinstance(error, BaseException):
+                raise UsageError(
+                    "ItemErrors takes the exception of each item that failed, by its place, such as"
+                    " {3: ValueError('no such page')}"
+                )
+        self.errors, self.results = dict(errors), results
+        super().__init__(f"{len(self.errors)} items of a batch have failed")
 
 
 class Cancel(Verdict):

@@ -24,6 +24,7 @@ MADE_HERE = {
     outlast.Limits,  # a program gets these from a call, and constructs none
     outlast.AsyncTask,
     outlast.Attempt,
+    outlast.BatchTask,
     outlast.BoundTask,
     outlast.Call,
     outlast.AnyEnd,

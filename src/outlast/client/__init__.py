@@ -4,6 +4,7 @@ public.py           all names that ``import outlast`` gives
 app.py              App: the tasks of an application and the store of its jobs
 task.py             functions as tasks: call them, enqueue them, set options
 task_options.py     the options of tasks and of their next jobs, and their checks
+batches.py          tasks whose function takes the items of many jobs in one call
 error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
 hooks.py            lifespan and around: generator functions as context managers
 flow_parts.py       calls as parts of flows: what each waits for, RESULT

@@ -12,6 +12,7 @@ from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
 from outlast.client.attempt import Attempt
+from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import FlowPart, check_part, plan_of
 from outlast.client.flows import FlowRun, add_label
 from outlast.client.hooks import Context, is_taking, make_context
@@ -30,7 +31,7 @@ from outlast.client.task import (
     is_defined_again,
     submit,
 )
-from outlast.client.task_options import TaskOptions, check_known, refuse_unknown
+from outlast.client.task_options import BatchOptions, TaskOptions, check_known, refuse_unknown
 from outlast.client.weights import Weights
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses
@@ -44,6 +45,7 @@ from outlast.wakeup.address import parse
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between worker and runner
@@ -58,6 +60,26 @@ class TaskDecorator(Protocol):
     ) -> AsyncTask[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
+    def __call__(self, fn: Callable[..., Any], /) -> Any:
+        """Return the task of this function."""
+        ...
+
+
+class BatchDecorator(Protocol):
+    """The type of ``@app.task(batch=…)``: a decorator that makes a task of a function of a list."""
+
+    @overload
+    def __call__(
+        self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R]]], /
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(
+        self, fn: Callable[[list[T]], Coroutine[Any, Any, None]], /
+    ) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], list[R]], /) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(self, fn: Callable[[list[T]], None], /) -> BatchTask[T, None]: ...
     def __call__(self, fn: Callable[..., Any], /) -> Any:
         """Return the task of this function."""
         ...
@@ -154,12 +176,15 @@ class App:
     def task(self, fn: Callable[P, R], /) -> PlainTask[P, R]: ...
     @overload
     def task(self, **options: Unpack[TaskOptions]) -> TaskDecorator: ...
-    def task(self, *fn: Callable[..., Any], **options: Unpack[TaskOptions]) -> Any:
+    @overload
+    def task(self, **options: Unpack[BatchOptions]) -> BatchDecorator: ...
+    def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
         """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
 
         Args:
             fn: a ``def`` or ``async def`` of your own.
-            **options: the fields of ``TaskOptions``: its name and queue, its limits, where it runs.
+            **options: the fields of ``TaskOptions``: its name and queue, its limits, where it runs;
+                for a function that takes the items of many jobs those of ``BatchOptions``.
 
         Raises:
             ConfigError: an option cannot work, or another task has that name. In a notebook, and
@@ -174,12 +199,16 @@ class App:
             return lambda function: self._register(function, options)
         return self._register(fn[0], options)
 
-    def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
+    def _register(self, fn: Callable[..., Any], options: Any) -> Task[..., Any]:
         if isinstance(fn, Task):
             raise ConfigError(
                 f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
             )
-        kind = AsyncTask if is_async(fn) else PlainTask
+        kind: Any = AsyncTask if is_async(fn) else PlainTask
+        if options.get("batch") is not None:
+            kind = BatchTask
+        elif "batch_wait" in options:
+            raise ConfigError("batch_wait goes with batch: @app.task(batch=500, batch_wait=2)")
         task: Task[..., Any] = kind(fn, self.stores, self.max_payload, options)
         for name in (task.name, *task.aliases):
             old = self.tasks.get(name) or self._aliases.get(name)

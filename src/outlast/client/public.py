@@ -1,9 +1,10 @@
 """All names that ``outlast`` gives its users; the package loads them when one is first used."""
 
 from outlast.base.config import WorkerOptions, WorkerSettings
-from outlast.client.app import App, TaskDecorator
+from outlast.client.app import App, BatchDecorator, TaskDecorator
 from outlast.client.attempt import Attempt, StopReason
-from outlast.client.attempt_context import current
+from outlast.client.attempt_context import current, current_batch
+from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
 from outlast.client.flows import Flow, FlowRun, chain, group
 from outlast.client.job import Job
@@ -12,7 +13,7 @@ from outlast.client.log_fields import add_job_fields
 from outlast.client.pauses import Paused
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.task import AsyncTask, BoundTask, Call, PlainTask, Task
-from outlast.client.task_options import TaskOptions
+from outlast.client.task_options import BatchOptions, TaskOptions
 from outlast.client.weights import Weights
 from outlast.errors import (
     ApplicationError,
@@ -22,6 +23,7 @@ from outlast.errors import (
     ConfigError,
     ConnectionMismatch,
     Dead,
+    ItemErrors,
     JobCancelled,
     JobFailed,
     JobNotFound,
@@ -66,6 +68,9 @@ __all__ = [
     "Attempt",
     "BadArguments",
     "BadData",
+    "BatchDecorator",
+    "BatchOptions",
+    "BatchTask",
     "BoundTask",
     "Call",
     "Cancel",
@@ -80,6 +85,7 @@ __all__ = [
     "Flow",
     "FlowPart",
     "FlowRun",
+    "ItemErrors",
     "Job",
     "JobCancelled",
     "JobFailed",
@@ -136,6 +142,7 @@ __all__ = [
     "add_job_fields",
     "chain",
     "current",
+    "current_batch",
     "ended",
     "group",
 ]

@@ -317,6 +317,7 @@ class Task(BoundTask[P, R]):
         returns: the return annotation, or Any.
         checkpoint: the type of what it saves, or Any.
         policy: the limits that are copied to each job.
+        batch: the most jobs of one call of the function (``BatchTask``); 0: each job is a call.
     """
 
     name: str
@@ -332,6 +333,7 @@ class Task(BoundTask[P, R]):
     returns: Any
     checkpoint: Any
     policy: Policy
+    batch: int = 0
 
     def __init__(
         self, fn: Callable[P, Any], stores: StoreProvider, max_payload: int, options: TaskOptions
@@ -357,7 +359,7 @@ class Task(BoundTask[P, R]):
             raise ConfigError(
                 "fair lets tenants pass others: the ordered limit must be per='tenant'"
             )
-        self.signature = Signature(fn, self.name, max_payload, stores.payloads)
+        self.signature = Signature(self._of_one(fn), self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
         self.checkpoint = _check_checkpoint(self.name, options.get("checkpoint", Any))
         self.policy = make_policy(options)
@@ -367,6 +369,10 @@ class Task(BoundTask[P, R]):
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
         super().__init__(self, make_placement(options))
+
+    def _of_one(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function whose parameters are those of one job."""
+        return fn
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without any queue."""

@@ -10,7 +10,7 @@ import functools
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal, ParamSpec, TypedDict, TypeVar
+from typing import Any, Literal, ParamSpec, Required, TypedDict, TypeVar
 
 import msgspec
 
@@ -151,9 +151,22 @@ class TaskOptions(TypedDict, total=False):
     aging: Seconds | None
 
 
+class BatchOptions(TaskOptions, total=False):
+    """The options of a task whose function takes a list: the items of many jobs in one call.
+
+    Attributes:
+        batch: the most items of one call, up to 1,000.
+        batch_wait: the seconds that a call with fewer waits for more, from its first; default 1.
+            Its jobs are running meanwhile. At most 60; 3 with a ``timeout``.
+    """
+
+    batch: Required[int]
+    batch_wait: Seconds
+
+
 def check_known(options: Mapping[str, object]) -> None:
-    """Raise ConfigError for an option that ``TaskOptions`` does not have."""
-    known = TaskOptions.__annotations__
+    """Raise ConfigError for an option that no task has."""
+    known = BatchOptions.__annotations__
     unknown = sorted(options.keys() - known.keys())
     if unknown:
         described = describe_task_options(unknown, known)

@@ -6,6 +6,7 @@ protocol.py          the frames between worker and runner: msgpack, length-prefi
 settings.py          the settings that a runner receives at its start
 application.py       finds the application that MODULE:APP names
 execute.py           one attempt from its arguments to its end, in a runner or in process
+batches.py           one call for many attempts: gathers them, gives each its own end
 here.py              one call of a task without a worker, for its author and a debugger
 outcomes.py          turns a task's exception into the outcome of its attempt, with a crash report
 task_reuse.py        asyncio tasks that run small attempts one after the other

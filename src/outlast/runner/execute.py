@@ -27,7 +27,8 @@ from outlast.base.config import resolve_task_reuse
 from outlast.base.credentials import hide_logins
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, Link
-from outlast.client.attempt_context import set_current
+from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.batches import BatchLink, BatchTask
 from outlast.client.children import Children
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
@@ -37,6 +38,7 @@ from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
+from outlast.runner.batches import BatchCall, Gathering
 from outlast.runner.coroutine_stacks import stack_of
 from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
 from outlast.runner.protocol import Began, End, FunctionsEnded, StackAtLimit
@@ -124,6 +126,10 @@ class Executor:
         self._signalled: set[int] = set()  # attempts that ran when a signal from outside came
         self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
         self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
+        tasks = [task for task in app.tasks.values() if isinstance(task, BatchTask)]
+        self._batches = {name: task for task in tasks for name in (task.name, *task.aliases)}
+        self._gathering: dict[str, Gathering] = {}  # by the name of their jobs' task
+        self._calls: dict[int, BatchCall] = {}  # by the token of each of their attempts
 
     def expect(self, tokens: Iterable[int]) -> None:
         """Note, in any thread, attempts that will be started: they can be recalled already."""
@@ -139,13 +145,104 @@ class Executor:
 
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order, as slots come free; their ends go to the link. An attempt
-        that is here already is skipped: it would run twice at once, and have two ends."""
+        that is here already is skipped: it would run twice at once, and have two ends. Those of
+        batch tasks need no slot: they gather for one call."""
+        if self._batches:
+            attempts = self._gather(attempts)
         for claimed in attempts:
             if claimed.token not in self._tasks:
                 self._tasks[claimed.token] = None
                 self._expected.add(claimed.token)
                 self._line.append(claimed)
         self._fill_slots()
+
+    def _gather(self, attempts: Sequence[Claimed]) -> Sequence[Claimed]:
+        """Let attempts of batch tasks gather, and begin calls that are full. Return the others."""
+        others = []
+        for claimed in attempts:
+            if (task := self._batches.get(claimed.task)) is None:
+                others.append(claimed)
+            elif claimed.token not in self._tasks:
+                self._tasks[claimed.token] = None
+                self._expected.add(claimed.token)
+                if (gathering := self._gathering.get(claimed.task)) is None:
+                    begin = functools.partial(self._begin_batch, claimed.task)
+                    gathering = Gathering(task, task.batch_wait, begin, self._clock)
+                    self._gathering[claimed.task] = gathering
+                gathering.add(claimed)
+                if gathering.is_full():
+                    self._begin_batch(claimed.task)
+        for name in [name for name, each in self._gathering.items() if each.hurries]:
+            self._begin_batch(name)
+        return others
+
+    def count_gathered(self) -> dict[str, int]:
+        """Return how many attempts of each batch task wait for their call."""
+        return {name: len(each.waiting) for name, each in self._gathering.items()}
+
+    def count_calls(self) -> int:
+        """Return the number of calls of batch tasks, including those that gather."""
+        return len(self._gathering) + len({id(call) for call in self._calls.values()})
+
+    def begin_gathered(self) -> None:
+        """Begin the calls that gather, as if their time were over."""
+        for name in list(self._gathering):
+            self._begin_batch(name)
+
+    def end_recalled(self) -> None:
+        """End the recalled ones of the attempts that gather, whose call may be far off."""
+        for name, gathering in list(self._gathering.items()):
+            for token in gathering.waiting.keys() & self._recalled:
+                self._end_refused(gathering.waiting.pop(token), self._take_back(token), frees=False)
+            if not gathering.waiting:
+                self._gathering.pop(name).close()
+
+    def _take_back(self, token: int) -> Outcome:
+        self._expected.discard(token)
+        self._recalled.discard(token)
+        return RECALLED
+
+    def _begin_batch(self, name: str) -> None:
+        """Begin the call that gathers for this task. The worker is told before the call can end
+        this process."""
+        gathering = self._gathering.pop(name)
+        gathering.close()
+        if not self._link.send_ends():
+            return
+        attempts, items = [], []
+        for claimed in gathering.waiting.values():
+            prepared = self._prepare_or_refuse(claimed)
+            if isinstance(prepared, Outcome):
+                self._end_refused(claimed, prepared, frees=False)
+            else:
+                attempts.append(prepared[1])
+                items.append(prepared[2][0])
+        if not attempts:
+            return
+        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
+        call = BatchCall(gathering.task, attempts)
+        self._calls.update(dict.fromkeys([attempt.token for attempt in attempts], call))
+        self._context.copy().run(self._loop.create_task, self._run_batch(call, items))
+
+    async def _run_batch(self, call: BatchCall, items: list[Any]) -> None:
+        first, asyncio_task = call.attempts[0], asyncio.current_task()
+        assert asyncio_task is not None
+        asyncio_task.set_name(f"batch of {len(items)} jobs")
+        self._in_loop = True
+        for attempt in call.attempts:
+            self._tasks[attempt.token] = asyncio_task
+        set_batch(call.attempts)
+        value, error = None, None
+        try:
+            value = await run_marked(call.mark, self._call, (call.task, first, (items,), {}))
+        except BaseException as raised:
+            error = raised
+        self._leave_if_forked(error)
+        outcomes = call.judge(value, error, self._complete)
+        for attempt, outcome in zip(call.attempts, outcomes, strict=True):
+            del self._calls[attempt.token]
+            self._end(attempt, outcome, frees=False)
+        error = None  # break the cycle: its traceback refers to this frame
 
     def _fill_slots(self) -> None:
         """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
@@ -208,7 +305,10 @@ class Executor:
         attempt, task = self._attempts.get(token), self._tasks.get(token)
         if token in self._over or attempt is None or task is None:
             return
-        if self._app.find(attempt.task).is_async:
+        if (call := self._calls.get(token)) is not None:
+            if call.attempts[0].token not in self._over:
+                call.stop(task)
+        elif self._app.find(attempt.task).is_async:
             attempt._noticed = True  # noqa: SLF001  # its code is interrupted wherever it waits
             task.cancel()
 
@@ -258,6 +358,8 @@ class Executor:
 
     def close(self) -> None:
         """Let go of the threads. Attempts must have ended, or their ends no longer matter."""
+        for gathering in self._gathering.values():
+            gathering.close()
         self._threads.close()
 
     def _leave_if_forked(self, error: BaseException | None) -> None:
@@ -299,7 +401,8 @@ class Executor:
         self._end(attempt, outcome)
         return is_as(before)
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+    def _end(self, attempt: Attempt, outcome: Outcome, *, frees: bool = True) -> None:
+        """Report an end. ``frees``: the attempt had a slot."""
         del self._tasks[attempt.token], self._attempts[attempt.token]
         if attempt.token in self._signalled:  # here, since the loop's thread runs handlers first
             self._signalled.discard(attempt.token)
@@ -315,7 +418,8 @@ class Executor:
             self._ran, self._in_loop = 0, False
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
-        self._free_slot()
+        if frees:
+            self._free_slot()
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Call the functions that trace attempts, before the end is reported."""
@@ -331,8 +435,7 @@ class Executor:
         claim."""
         self._expected.discard(claimed.token)
         if self._recalled and claimed.token in self._recalled:
-            self._recalled.discard(claimed.token)
-            return RECALLED
+            return self._take_back(claimed.token)
         if claimed.begin_by is not None and self._clock.boot() >= claimed.begin_by:
             self._asked_early.pop(claimed.token, None)
             return _EXPIRED
@@ -352,7 +455,7 @@ class Executor:
                 self._loop.call_soon(self._cancel, token)
         return prepared
 
-    def _end_refused(self, claimed: Claimed, outcome: Outcome) -> None:
+    def _end_refused(self, claimed: Claimed, outcome: Outcome, *, frees: bool = True) -> None:
         """End an attempt that could not begin."""
         del self._tasks[claimed.token]
         self._asked_early.pop(claimed.token, None)
@@ -360,15 +463,20 @@ class Executor:
             without = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
             self._tell_end(self._make_attempt(self._link, without), outcome)
         self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
-        self._free_slot()
+        if frees:
+            self._free_slot()
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
         more = read_inputs(claimed, self._app.stores.payloads) if claimed.policy.inputs else None
         args, kwargs = task.signature.decode(claimed.args, more)
         timeout = claimed.policy.timeout
+        link: Any = self._link
+        family: Any = Children(self._app.stores)
+        if task.batch:
+            link = family = BatchLink(self._link)
         attempt = self._make_attempt(
-            self._link,
+            link,
             claimed,
             deadline=None if timeout is None else self._clock.wall() + timeout,
             resources=self._resources,
@@ -376,7 +484,7 @@ class Executor:
             saves=task.checkpoint,
             max_payload=self._app.max_payload,
             payloads=self._app.stores.payloads,
-            children=Children(self._app.stores),
+            children=family,
         )
         return task, attempt, args, kwargs
 
@@ -467,6 +575,7 @@ class Executor:
         """Call a plain function inside its hooks, as ``_call`` does, in a thread."""
         ended: asyncio.Future[_Returned] = self._loop.create_future()
         context = contextvars.copy_context()
+        mark = self._calls[token].mark if token in self._calls else token
 
         def call() -> Any:
             raised: BaseException | None = None
@@ -490,7 +599,7 @@ class Executor:
         def work() -> _Returned:
             # an exception is handed back as a value: a Verdict must not end the thread
             try:
-                value = context.run(call_marked, token, call)
+                value = context.run(call_marked, mark, call)
             except BaseException as error:
                 self._leave_if_forked(error)
                 return None, error

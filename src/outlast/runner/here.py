@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, NoReturn
 from outlast.base.clock import SYSTEM
 from outlast.client.app import App
 from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import set_current
+from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.batches import BatchLink, function_of_one
 from outlast.client.task import Call
 from outlast.errors import UsageError
 from outlast.model.crash import Progress
@@ -97,8 +98,9 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
         tenant=job.tenant,
         checkpoint=checkpoint,
     )
+    link = _Link(listener)
     return _Attempt(
-        _Link(listener),
+        BatchLink(link) if call.task.batch else link,
         claimed,
         deadline=None if timeout is None else SYSTEM.wall() + timeout,
         returns=call.task.returns,
@@ -111,7 +113,7 @@ def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> 
     """Call the task inside the application's hooks; return the value or exception of the task, or
     the exception of a hook. A hook that swallows the task's exception does not undo it.
     ``run_loop`` runs a coroutine if one is needed. KeyboardInterrupt is raised."""
-    task = call.task
+    task, fn = call.task, function_of_one(call.task)
     args, kwargs = task.signature.decode(call.job.args)
     lifespan = None if app.lifespan_fn is None else app.lifespan_fn(app)
     arounds = [around(attempt) for around in app.around_fns]
@@ -126,16 +128,16 @@ def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> 
         async with AsyncExitStack() as stack:
             if lifespan is not None:
                 attempt.resources = await entered(stack, lifespan)
-            set_current(attempt)
+            set_batch([attempt]) if task.batch else set_current(attempt)
             for around in arounds:
                 await entered(stack, around)
             try:
                 if task.is_async:
-                    value = await task.fn(*args, **kwargs)
+                    value = await fn(*args, **kwargs)
                 elif needs_loop:
-                    value = await asyncio.to_thread(task.fn, *args, **kwargs)
+                    value = await asyncio.to_thread(fn, *args, **kwargs)
                 else:
-                    value = task.fn(*args, **kwargs)
+                    value = fn(*args, **kwargs)
             except BaseException as error:
                 failed = error
                 raise

@@ -281,7 +281,7 @@ class Runner:
 def announcement(app: App) -> Hello:
     """Return the frame that announces the tasks, schedules and limits of this application."""
     infos = [
-        TaskInfo(name, task.own_runner, sorted(task.requires), task.uses)
+        TaskInfo(name, task.own_runner, sorted(task.requires), task.uses, task.batch)
         for task in app.tasks.values()
         for name in (task.name, *task.aliases)
     ]

@@ -37,12 +37,14 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
     """A task name under which a runner takes jobs, whether each of these has the runner to itself,
-    the tags that the worker must have, and the units of it that each of these uses."""
+    the tags that the worker must have, the units of it that each of these uses, and how many of
+    them one call takes (0: each is a call)."""
 
     name: str
     own_runner: bool
     requires: list[str] = []
     uses: dict[str, int] = {}
+    batch: int = 0
 
 
 class Configure(_Frame, frozen=True):

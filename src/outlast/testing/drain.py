@@ -13,7 +13,7 @@ from outlast.base.config import WorkerSettings, worker_settings
 from outlast.client.app import App
 from outlast.store.schedules import DUE_MAX, FIRST_PAGE
 from outlast.testing.faults import FaultWatch, WatchedAttempt
-from outlast.worker.in_process import LocalHooks, open_worker
+from outlast.worker.in_process import LocalHooks, LocalPool, open_worker
 from outlast.worker.maintenance.reaper import Reaper
 from outlast.worker.worker import Worker
 
@@ -102,6 +102,8 @@ class _Steps:
             pause = await worker.services["exchange"].duty.run_once() or 0.0
             if was_empty and in_flight.is_empty() and pause > 0:
                 return
+            if pause > 0 and isinstance(worker.pool, LocalPool):
+                worker.pool.begin_batches()  # nothing more is due: they would wait for nothing
             if not in_flight.is_empty():
                 await nudge.wait(pause)
             for end in in_flight.ended:

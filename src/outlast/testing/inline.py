@@ -12,7 +12,8 @@ from typing import Any, NoReturn, TypeVar
 
 from outlast.base.sync import loop_is_running
 from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import set_current
+from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.batches import BatchLink, function_of_one
 from outlast.client.task import Call
 from outlast.errors import SyncInLoop, UsageError
 from outlast.model.crash import Progress
@@ -51,13 +52,13 @@ def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None)
 
 def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     """Return a function that calls the task in a new context with the attempt as current."""
-    task = call.task
+    task, fn, link = call.task, function_of_one(call.task), _NoWorker()
     args, kwargs = task.signature.decode(call.job.args)
     payloads, saved = task.stores.payloads, None
     if checkpoint is not None:
         saved = payloads.encode("checkpoint", to_json("the checkpoint", checkpoint).decode())
     attempt = _InlineAttempt(
-        _NoWorker(),
+        BatchLink(link) if task.batch else link,
         _claim(call, saved),
         resources=resources,
         returns=task.returns,
@@ -65,13 +66,16 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
         payloads=payloads,
     )
 
+    def enter() -> None:
+        set_batch([attempt]) if task.batch else set_current(attempt)
+
     def in_thread() -> Any:
-        set_current(attempt)
-        return task.fn(*args, **kwargs)
+        enter()
+        return fn(*args, **kwargs)
 
     async def in_loop() -> Any:
-        set_current(attempt)
-        return await task.fn(*args, **kwargs)
+        enter()
+        return await fn(*args, **kwargs)
 
     return in_loop if task.is_async else in_thread
 

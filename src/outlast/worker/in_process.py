@@ -51,11 +51,13 @@ T = TypeVar("T")
 class LocalLink:
     """The link of attempts to their worker, by direct calls."""
 
-    def __init__(self, worker: Worker, note_freed: Callable[[int], None], store_id: str) -> None:
+    def __init__(
+        self, worker: Worker, note_ended: Callable[[list[Running]], None], store_id: str
+    ) -> None:
         self._worker = worker
         self._in_flight = worker.in_flight
         self._checkpoints = worker.checkpoints
-        self._note_freed = note_freed
+        self._note_ended = note_ended
         self._loop = asyncio.get_running_loop()
         self.store_id = store_id
         self.hide = worker.in_flight.hide
@@ -139,8 +141,7 @@ class LocalLink:
         """Pass the last reports, and then the ends."""
         self._take_reports()
         ends, self._ends = self._ends, {}
-        self._in_flight.end_all(ends.values())
-        self._note_freed(len(ends))
+        self._note_ended([running for running, _ in self._in_flight.end_all(ends.values())])
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         """Note what the executor says of running attempts."""
@@ -203,11 +204,12 @@ class LocalPool:
         self._freed = 0
         hello = announcement(app)
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags, settings.has)
+        self._batches = {info.name: info.batch for info in hello.tasks if info.batch}
         self._uses = {info.name: info.uses for info in hello.tasks if info.uses}
         self._schedules = hello.schedules
         self._limits = hello.limits
         self._tasks = sorted(serves)
-        self.link = LocalLink(worker, self.note_freed, store_id)
+        self.link = LocalLink(worker, self._note_ended, store_id)
         self.prefetch = Prefetch(worker.in_flight, clock, hooks.horizon)
         self._executor = Executor(
             app,
@@ -250,12 +252,18 @@ class LocalPool:
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return requests for the free slots. A slot given to an attempt that begins with the
         loop's next turn is not free: another worker could run a job at once that would wait here
-        for the slot."""
-        free = self._slots + self.prefetch.most() - len(self._in_flight.running) - unanswered
+        for the slot. A batch has one slot: its first job comes like any other, and more are
+        requested for it."""
+        gathered = self._executor.count_gathered() if self._batches else {}
+        batches = [
+            ClaimRequest([name], self._batches[name] - count, self._queues)
+            for name, count in gathered.items()
+        ]
+        free = self._slots + self.prefetch.most() - self._count_held() - unanswered
         if free <= 0 or not self._tasks:
-            return []
+            return batches
         limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
-        return [ClaimRequest(self._tasks, limit, self._queues)]
+        return [ClaimRequest(self._tasks, limit, self._queues), *batches]
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
         """Return the request for one suspect: here it runs only as the sole attempt."""
@@ -263,7 +271,11 @@ class LocalPool:
 
     def start(self, attempts: list[Running]) -> None:
         """Start claimed attempts, as far as slots are free, with the loop's next turn: by then the
-        next exchange is under way, and they run meanwhile."""
+        next exchange is under way, and they run meanwhile. Those of batches gather at once."""
+        if self._batches:
+            gather = [each for each in attempts if each.claimed.task in self._batches]
+            attempts = [each for each in attempts if each.claimed.task not in self._batches]
+            self._begin(gather)
         self.prefetch.line_up(attempts)
         self.note_freed(0)
 
@@ -284,6 +296,15 @@ class LocalPool:
         if self.prefetch:
             self.prefetch.give_back_late(free=self._count_free())
 
+    def begin_batches(self) -> None:
+        """Begin the batches that gather: no more jobs will come for them."""
+        self._executor.begin_gathered()
+
+    def _note_ended(self, ended: list[Running]) -> None:
+        if self._batches:  # their many ends at once say nothing of the rate of slots
+            ended = [running for running in ended if running.claimed.task not in self._batches]
+        self.note_freed(len(ended))
+
     def note_freed(self, slots: int) -> None:
         """Refill the slots of ended attempts, with the loop's next turn."""
         self._freed += slots
@@ -292,7 +313,14 @@ class LocalPool:
             self._loop.call_soon(self._fill)
 
     def _count_free(self) -> int:
-        return self._slots - len(self._in_flight.running) + len(self.prefetch)
+        return self._slots - self._count_held() + len(self.prefetch)
+
+    def _count_held(self) -> int:
+        running = self._in_flight.running
+        if not self._batches:
+            return len(running)
+        others = sum(each.claimed.task not in self._batches for each in running.values())
+        return others + self._executor.count_calls()
 
     def _fill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
@@ -304,12 +332,16 @@ class LocalPool:
         if not self._owner.may_begin():
             self.give_back("the worker takes no more")
             return
-        if begins := self.prefetch.take(max(0, self._count_free())):
-            self._owner.note_begin(max([running.token for running in begins]))
-            now = self._clock.boot()
-            for running in begins:
-                running.started_at = running.last_sign_at = now
-            self._executor.start([running.claimed for running in begins])
+        self._begin(self.prefetch.take(max(0, self._count_free())))
+
+    def _begin(self, attempts: list[Running]) -> None:
+        if not attempts:
+            return
+        self._owner.note_begin(max([running.token for running in attempts]))
+        now = self._clock.boot()
+        for running in attempts:
+            running.started_at = running.last_sign_at = now
+        self._executor.start([running.claimed for running in attempts])
 
     # -- stops ---------------------------------------------------------------------------------
 
@@ -326,6 +358,7 @@ class LocalPool:
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
             self._executor.recall([token])
+            self._executor.end_recalled()
             self._executor.stop(token, reason)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
@@ -334,6 +367,7 @@ class LocalPool:
         self.prefetch.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
+        self._executor.end_recalled()
         return True
 
     async def find_stack(self, token: int) -> str:

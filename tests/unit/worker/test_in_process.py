@@ -187,15 +187,15 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     in_flight = new_in_flight(clock)
     worker: Any = Owner(in_flight)
     worker.checkpoints = CheckpointWriter(mock.Mock(), in_flight, Nudge())
-    freed: list[int] = []
-    link = LocalLink(worker, freed.append, "store")
+    freed: list[Any] = []
+    link = LocalLink(worker, freed.extend, "store")
     first, second = in_flight.claim([claimed(1), claimed(2)])
     link.report_end(End(first.token, COMPLETED))
     link.report(second.token, Progress(1.0))
     link.report_end(End(second.token, COMPLETED))
     await asyncio.sleep(0)
     assert second.progress == Progress(1.0)
-    assert freed == [2]
+    assert freed == [first, second]
     assert len(in_flight.take(10)) == 2
 
 

@@ -1,0 +1,138 @@
+"""Gathers the attempts of a batch task for one call, and gives each of them its own end.
+
+A call begins when it has as many attempts as the task takes, or when the first has waited for
+``batch_wait``. Until then each can be recalled; a death of this process does not affect it, since
+the worker is told before the call begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from outlast.base.clock import Clock
+from outlast.client.attempt import Attempt, StopReason
+from outlast.client.batches import sort_out
+from outlast.client.task import Task
+from outlast.errors import ItemErrors, UsageError
+from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.outcomes import judge
+from outlast.store.values import Claimed
+
+_CANCELLED = Outcome(kind=OutcomeKind.CANCELLED, message="it was cancelled while its batch ran")
+
+
+class Gathering:
+    """The attempts that wait for the next call of a task. ``begin`` is called once their time is
+    over."""
+
+    def __init__(
+        self, task: Task[..., Any], wait: float, begin: Callable[[], None], clock: Clock
+    ) -> None:
+        self.task = task
+        self.waiting: dict[int, Claimed] = {}
+        self.hurries = False  # suspects run by themselves: no others will come
+        self._timer = asyncio.get_running_loop().create_task(_wait(wait, begin, clock))
+
+    def add(self, claimed: Claimed) -> None:
+        """Let an attempt wait behind the others."""
+        self.waiting[claimed.token] = claimed
+        self.hurries = self.hurries or bool(claimed.solo)
+
+    def is_full(self) -> bool:
+        """Whether its call takes no more."""
+        return len(self.waiting) >= self.task.batch
+
+    def close(self) -> None:
+        """Wait no longer."""
+        self._timer.cancel()
+
+
+async def _wait(seconds: float, begin: Callable[[], None], clock: Clock) -> None:
+    await clock.sleep(seconds)
+    begin()
+
+
+class BatchCall:
+    """One call for many attempts, in the order of their items."""
+
+    def __init__(self, task: Task[..., Any], attempts: list[Attempt]) -> None:
+        self.task = task
+        self.attempts = attempts
+        # a frame that names an attempt names its culprit: here it may be any of them
+        self.mark = attempts[0].token if len(attempts) == 1 else 0
+        self._rules = task._error_rules  # noqa: SLF001
+        self._is_asked = False
+
+    def stop(self, asyncio_task: asyncio.Task[None]) -> None:
+        """Cancel the call, once, if it has to stop. It goes on while only some of its jobs are
+        cancelled."""
+        reasons = [attempt._stop_reason for attempt in self.attempts]  # noqa: SLF001
+        if not self._is_asked and (_first(reasons) or all(reasons)):
+            self._is_asked = True
+            asyncio_task.cancel()
+
+    def judge(
+        self,
+        returned: Any,
+        error: BaseException | None,
+        complete: Callable[[Attempt, Any], Outcome],
+    ) -> list[Outcome]:
+        """Return the end of each attempt, from what the function returned or raised."""
+        if error is None or isinstance(error, ItemErrors):
+            try:
+                found = sort_out(len(self.attempts), returned, error)
+            except UsageError as misfit:
+                error = misfit
+            else:
+                return self._judge_items(found, complete)
+        reason = _first(attempt._stop_reason for attempt in self.attempts)  # noqa: SLF001
+        return [self._judge_failed(attempt, error, reason) for attempt in self.attempts]
+
+    def _judge_failed(
+        self, attempt: Attempt, error: BaseException, reason: StopReason | None
+    ) -> Outcome:
+        if reason is not None and attempt._stop_reason is None:  # noqa: SLF001
+            return _release(reason)
+        return judge(error, attempt, self._rules)
+
+    def _judge_items(
+        self,
+        found: list[tuple[Any, BaseException | None]],
+        complete: Callable[[Attempt, Any], Outcome],
+    ) -> list[Outcome]:
+        if self._is_asked:  # its code was interrupted wherever it waited
+            for attempt in self.attempts:
+                attempt._noticed = True  # noqa: SLF001
+        # once the call knows that it is to stop, no result is whole
+        known = _first(attempt._obeys() for attempt in self.attempts)  # noqa: SLF001
+        outcomes = []
+        for attempt, (result, error) in zip(self.attempts, found, strict=True):
+            if error is not None:
+                outcomes.append(judge(error, attempt, self._rules))
+            elif attempt._stop_reason is StopReason.CANCEL:  # noqa: SLF001
+                outcomes.append(_CANCELLED)
+            elif known and not attempt._finished and not attempt.stopping:  # noqa: SLF001
+                outcomes.append(_release(known))  # one that is asked itself has noticed by now
+            else:
+                outcomes.append(self._complete(attempt, result, complete))
+        return outcomes
+
+    def _complete(
+        self, attempt: Attempt, result: Any, complete: Callable[[Attempt, Any], Outcome]
+    ) -> Outcome:
+        try:
+            return complete(attempt, result)
+        except BaseException as error:
+            return judge(error, attempt, self._rules)
+
+
+def _first(reasons: Iterable[StopReason | None]) -> StopReason | None:
+    """Return the first reason for which a whole call stops: any but a cancel of one job."""
+    return next((reason for reason in reasons if reason not in {None, StopReason.CANCEL}), None)
+
+
+def _release(reason: StopReason) -> Outcome:
+    message = f"another job of its batch was asked to stop ({reason}), and so the call stopped"
+    return Outcome(kind=OutcomeKind.RELEASED, message=message)

@@ -1,0 +1,152 @@
+"""Batches on both stores, in process and in the test kit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+import pytest
+
+import outlast
+from outlast.store.rows import JobFilter
+from outlast.testing import isolate
+from tests.app import in_process_kit
+from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
+
+app = in_process_kit.app
+SIZE = 25
+
+
+async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(app: outlast.App) -> None:
+    calls = []
+
+    @app.task(batch=SIZE, batch_wait=5)
+    async def double(items: list[int]) -> list[int]:
+        calls.append(len(items))
+        return [2 * item for item in items]
+
+    @app.task
+    async def other() -> str:
+        return "beside them"
+
+    jobs = await app.enqueue_many([double.call(n) for n in range(100)])
+    async with app.worker(concurrency=2):
+        assert await (await other.enqueue()).result(timeout=DEADLINE) == "beside them"
+        results = [await job.result(timeout=DEADLINE) for job in jobs]
+    assert results == [2 * n for n in range(100)]
+    assert calls == [SIZE] * 4
+
+
+async def test_item_errors_are_retried_and_the_others_are_not(app: outlast.App) -> None:
+    seen: list[list[int]] = []
+
+    @app.task(batch=4, batch_wait=0.05, retries=1, backoff=0.0)
+    async def some(items: list[int]) -> list[int]:
+        seen.append(items)
+        odd = {place: ValueError(f"{n} is odd") for place, n in enumerate(items) if n % 2}
+        raise outlast.ItemErrors(odd, [10 * n for n in items])
+
+    jobs = await app.enqueue_many([some.call(n) for n in range(4)])
+    async with app.worker():
+        for n in (0, 2):
+            assert await jobs[n].result(timeout=DEADLINE) == 10 * n
+        for n in (1, 3):
+            with pytest.raises(outlast.JobFailed, match=f"{n} is odd"):
+                await jobs[n].result(timeout=DEADLINE)
+    assert sorted(n for items in seen for n in items) == [0, 1, 1, 2, 3, 3]
+    assert (await row_of(jobs[0])).failures == 0
+
+
+async def test_a_drain_gives_gathered_jobs_back_at_once(app: outlast.App) -> None:
+    @app.task(batch=SIZE, batch_wait=60)
+    async def never(items: list[int]) -> None:
+        raise AssertionError(items)
+
+    job = await never.enqueue(1)
+    async with asyncio.timeout(DEADLINE):  # less than batch_wait
+        async with app.worker(drain_timeout=DEADLINE):
+            await until(lambda: has_state(job, "running"))
+    row = await row_of(job)
+    assert (row.state, row.failures, row.losses) == ("queued", 0, 0)
+
+
+async def test_a_cancelled_job_leaves_its_gathering_batch(app: outlast.App) -> None:
+    @app.task(batch=2, batch_wait=60)
+    async def pair(items: list[int]) -> list[int]:
+        return items
+
+    async with app.worker():
+        first = await pair.enqueue(1)
+        await until(lambda: has_state(first, "running"))
+        await first.cancel()
+        await until(lambda: has_state(first, "cancelled"))
+        others = [await pair.enqueue(n) for n in (2, 3)]
+        assert [await job.result(timeout=DEADLINE) for job in others] == [2, 3]
+
+
+async def test_keys_limits_and_delays_are_those_of_each_job(app: outlast.App) -> None:
+    limit = app.limit("index", running=3)
+    sizes = []
+
+    @app.task(batch=SIZE, batch_wait=0.05, limits=[limit])
+    async def index(items: list[int]) -> list[int]:
+        sizes.append(len(items))
+        return items
+
+    async with app.worker():
+        first = await index.using(key="a", delay=0.2).enqueue(1)
+        again = await index.using(key="a").enqueue(2)
+        assert (again.id, again.created) == (first.id, False)
+        jobs = await app.enqueue_many([index.call(n) for n in range(9)])
+        assert [await job.result(timeout=DEADLINE) for job in jobs] == list(range(9))
+        assert await first.result(timeout=DEADLINE) == 1
+    assert max(sizes) <= 3, "each item holds its permit"
+
+
+def test_a_drained_batch_waits_for_nothing() -> None:
+    made = outlast.App("sqlite:///never-opened.db")
+    sizes = []
+
+    @made.task(batch=SIZE, batch_wait=60)
+    def index(items: list[int]) -> list[int]:
+        sizes.append(len(items))
+        return items
+
+    with isolate(made) as jobs:
+        stored = made.enqueue_many_sync([index.call(n) for n in range(30)])
+        jobs.drain_sync()
+        assert [job.result_sync(timeout=0) for job in stored] == list(range(30))
+    assert sizes == [SIZE, 5]
+
+
+async def test_a_batch_is_one_slot(app: outlast.App) -> None:
+    at_once = [0, 0]
+
+    @contextlib.contextmanager
+    def counted() -> Any:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        yield
+        at_once[0] -= 1
+
+    @app.task(batch=3, batch_wait=0.05)
+    async def batch(items: list[int]) -> None:
+        with counted():
+            await asyncio.sleep(0)
+
+    @app.task
+    async def single(n: int) -> None:
+        with counted():
+            await asyncio.sleep(0)
+
+    await app.enqueue_many([batch.call(n) for n in range(12)])
+    await app.enqueue_many([single.call(n) for n in range(12)])
+    async with app.worker(concurrency=2):
+
+        async def all_done() -> bool:
+            rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
+            return all(row.state == "completed" for row in rows)
+
+        await until(all_done)
+    assert at_once[1] <= 2
