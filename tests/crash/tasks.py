@@ -16,10 +16,10 @@ from pathlib import Path
 
 import outlast
 from harness.journal import begin, note
-from tests.crash import deadly, hungry
+from tests.crash import batches, deadly, hungry
 from tests.crash.application import ENOUGH, app
 
-__all__ = ["app", "deadly", "hungry"]
+__all__ = ["app", "batches", "deadly", "hungry"]
 
 
 @app.task

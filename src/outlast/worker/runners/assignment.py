@@ -7,6 +7,10 @@ other attempt until the cohort has ended, and at most one cohort runs at a time.
 at a time takes the spare in the same way if async tasks fill all runners: a stream of async tasks
 that end at different moments would never leave a runner idle.
 
+Attempts of a batch task gather in a runner that they have to themselves. The first of them comes
+and is placed like a plain function; then there are requests for as many as the call still takes,
+until it begins. In a runner of suspects a whole cohort is one call.
+
 If attempts end quickly, a full runner gets a *line* of further attempts: they begin as slots come
 free, without a round trip to the worker. They can be recalled, and a runner's death does not affect
 them.
@@ -96,11 +100,17 @@ class Assignment:
             for tasks, limit in (places if own else places[2:])
             if tasks and limit > unanswered
         ]
+        requests += [
+            ClaimRequest([runner.batch], min(more, CLAIMS_MAX), self._queues)
+            for runner in fit
+            if runner.batch is not None and (more := runner.places_to_gather(runner.batch))
+        ]
         if self.runner_of_suspects() is None:
-            known = next((runner.tasks for runner in spares if not runner.tokens), None)
-            if known:
-                most = min(self.concurrency, CLAIMS_MAX)
-                requests.append(ClaimRequest(sorted(known), most, self._queues, ALONE_IN_RUNNER))
+            free = next((runner for runner in spares if not runner.tokens), None)
+            if free is not None and free.tasks:
+                most = min(max([self.concurrency, *free.batches.values()]), CLAIMS_MAX)
+                tasks = sorted(free.tasks)
+                requests.append(ClaimRequest(tasks, most, self._queues, ALONE_IN_RUNNER))
         return requests
 
     def make_exclusive_request(self) -> ClaimRequest | None:
@@ -152,10 +162,12 @@ class Assignment:
         if own := _own(active):
             alone = [each for each in others if each.claimed.task in own]
             others = [each for each in others if each.claimed.task not in own]
+            gather = [each for each in fit if each.batches]  # mostly none
             for running in alone:
                 task = running.claimed.task
+                open_ = next((each for each in gather if each.places_to_gather(task)), None)
                 free = (each for each in idle if task in each.tasks and not each.tokens)
-                self._put(plan, next(free, None), running)
+                self._put(plan, open_ or next(free, None), running)
         rest = self._share_out(plan, active, others, self.concurrency, packed=bool(own))
         if rest and line.places:
             full = [each for each in active if len(each.tokens) >= self.concurrency]
@@ -227,6 +239,8 @@ class Assignment:
     def _put(plan: Plan, runner: RunnerProcess | None, running: Running) -> None:
         if runner is not None and (alone := runner.tasks.get(running.claimed.task)) is not None:
             runner.take([running.claimed.token])
+            if running.claimed.task in runner.batches:
+                runner.gather(running.claimed.token, running.claimed.task)
             runner.exclusive = runner.exclusive or alone
             plan.setdefault(runner, []).append(running)
 

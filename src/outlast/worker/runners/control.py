@@ -20,6 +20,7 @@ from outlast.worker.runners.starter import Prefetches
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.running import Running
 
+CANCEL = "cancel"
 SHOW_LOOK_SECONDS = 0.05  # between two checks while stacks come
 COMMAND = "The processes of its command:"
 SILENT = (
@@ -57,17 +58,30 @@ class RunnersControl:
 
     def stop(self, token: int, reason: str) -> None:
         """Take an attempt back if its code has not begun, else ask it to stop; the first reason
-        stays. At a limit, request its stack first."""
+        stays. At a limit, request its stack first. A cancelled job in a batch stops nothing while
+        the others go on."""
         for prefetch in self._prefetches:
             if token in prefetch:
                 prefetch.stop(token, reason)
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
-        if running is None or runner is None or running.stop_reason is not None:
+        if running is None or runner is None or running.stopped_at is not None:
             return
-        running.stop_reason, running.stopped_at = reason, self._clock.boot()
+        goes_on = reason == CANCEL and self._others_go_on(runner, token)
+        if goes_on and running.stop_reason is not None:
+            return
+        running.stop_reason = running.stop_reason or reason
+        if not goes_on:
+            running.stopped_at = self._clock.boot()
         if reason in LIMITS:
             runner.ask_stacks()
         runner.send(Stop(token, reason))
+
+    def _others_go_on(self, runner: RunnerProcess, token: int) -> bool:
+        """Whether the call with this attempt has others that are not to stop: it goes on with
+        them, and the runner is not killed."""
+        others = runner.tokens - {token} if runner.batch is not None else ()
+        attempts = (self._in_flight.running.get(other) for other in others)
+        return any(each is not None and each.stop_reason is None for each in attempts)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         """Take back attempts whose code has not begun: all, or those that ``which`` selects. Return

@@ -162,6 +162,10 @@ class RunnerPool:
             for token, ago in frame.attempts:
                 if token in runner.tokens:
                     self._in_flight.note_begun(token, ago)
+            if runner.gathering and (
+                late := runner.note_call([each for each, _ in frame.attempts])
+            ):
+                runner.recall(late)  # they were on their way when the call began
         elif isinstance(frame, FunctionsEnded):
             for token in runner.tokens.intersection(frame.tokens):
                 self._in_flight.note_returned(token)
@@ -207,7 +211,7 @@ class RunnerPool:
             self.starter.refill()
 
     def _end(self, runner: RunnerProcess, ends: list[End]) -> None:
-        prefetch = self._prefetches.of(runner)
+        prefetch = self._prefetches.of(runner) if runner.batch is None else None
         ended, began = [], 0
         for end in ends:
             ended.append(end.token)
@@ -219,7 +223,8 @@ class RunnerPool:
         left = self._in_flight.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
             self._supervisor.retire_worn()  # before another attempt begins there
-        prefetch.note_freed(began)
+        if prefetch is not None:  # the many ends of a batch say nothing of the rate of slots
+            prefetch.note_freed(began)
         self._recycling.dismiss(runner)
 
     def _excuse(self, end: End, others: AbstractSet[int]) -> End:
@@ -291,7 +296,8 @@ class RunnerPool:
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         in_flight = self._in_flight.running
         # after an unreadable frame no end is known: any attempt may have begun
-        waited = set() if death.complaint else set(runner.find_line(self._assignment.concurrency))
+        line = {*runner.find_line(self._assignment.concurrency), *runner.gathering}
+        waited = set() if death.complaint else line
         for token in waited & in_flight.keys():
             self._in_flight.end(token, _NOT_BEGUN)
         attempts = [in_flight[token] for token in sorted(runner.tokens & in_flight.keys() - waited)]

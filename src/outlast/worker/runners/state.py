@@ -37,6 +37,9 @@ class RunnerState:
         self.recalling: set[int] = set()
         self.begun: set[int] = set()  # tokens that have begun, of those that were asked
         self.exclusive = False  # whether its attempt shares it with no other
+        self.batches: dict[str, int] = {}  # name of a batch task -> the most attempts of a call
+        self.batch: str | None = None  # the task of the call that gathers or runs in it
+        self.gathering: set[int] = set()  # attempts whose call has not begun
         self.taken = 0
         self.rss = 0
         self.left_by: set[int] = set()
@@ -52,6 +55,7 @@ class RunnerState:
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags, has)
         self.uses = {info.name: info.uses for info in hello.tasks if info.uses}
+        self.batches = {info.name: info.batch for info in hello.tasks if info.batch}
         self.schedules = hello.schedules
         self.limits = hello.limits
         self.release, self.python = hello.release, hello.python
@@ -66,9 +70,27 @@ class RunnerState:
         self.tokens.update(tokens)
         self._unended.update(dict.fromkeys(tokens))
 
+    def gather(self, token: int, task: str) -> None:
+        """Note that this attempt gathers in it for a call of this batch task."""
+        self.batch = task
+        self.gathering.add(token)
+
+    def places_to_gather(self, task: str) -> int:
+        """Return how many more attempts the call that gathers here takes: 0 once it has begun."""
+        if self.batch != task or len(self.gathering) < len(self.tokens):
+            return 0
+        return max(0, self.batches.get(task, 0) - len(self.tokens))
+
+    def note_call(self, tokens: Collection[int]) -> list[int]:
+        """Note that a call has begun with these attempts; return those that came too late."""
+        self.gathering.difference_update(tokens)
+        return sorted(self.gathering)
+
     def find_line(self, slots: int) -> list[int]:
         """Return the attempts that wait in the runner because its ``slots`` are taken. None of
-        them has begun."""
+        them has begun. A batch takes no slots."""
+        if self.batch is not None:
+            return []
         return list(islice(self._unended, slots, None))
 
     def note_ended(self, tokens: Collection[int], now: float) -> None:
@@ -85,6 +107,9 @@ class RunnerState:
         self.recalling.difference_update(tokens)
         self.begun.difference_update(tokens)
         self.exclusive = self.exclusive and bool(self.tokens)
+        self.gathering.difference_update(tokens)
+        if not self.tokens:
+            self.batch = None
 
     def note_recalling(self, tokens: Collection[int]) -> list[int]:
         """Note that it is asked whether these attempts have begun; return those that it was not

@@ -1,0 +1,110 @@
+"""Batches in real runners: few calls, and deaths that charge the culprit alone."""
+
+from __future__ import annotations
+
+import signal
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from harness.scene import Scene
+from outlast.model.job import State
+from tests.crash.batches import tasks
+
+HUNDRED = 100
+POISON = -1  # the item that kills its process
+CHARGED = 2  # retries + 1
+DEATHS_MAX = 8  # until the culprit is certain
+
+
+async def enqueue(stage: Scene, name: str, items: list[int]) -> list[int]:
+    task: Any = tasks[name]
+    return [each.job_id for each in await stage.store.enqueue([task.call(i).job for i in items])]
+
+
+@pytest.mark.short
+async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(stage: Scene) -> None:
+    ids = await enqueue(stage, "indexes", list(range(HUNDRED)))
+    await stage.worker()
+    for item, job_id in enumerate(ids):
+        row = await stage.ended(job_id)
+        assert (row.state, row.result) == (State.COMPLETED, f'"item {item}"')
+    (call,) = stage.entries("batch")
+    assert call["items"] == list(range(HUNDRED))
+
+
+@pytest.mark.short
+@pytest.mark.parametrize("name", ["indexes", "indexes_in_a_thread"])
+async def test_a_poison_item_in_a_hundred_is_found_and_charged_alone(
+    stage: Scene, name: str
+) -> None:
+    items = list(range(HUNDRED))
+    items[37] = POISON
+    ids = await enqueue(stage, name, items)
+    worker = await stage.worker()
+    for item, job_id in zip(items, ids, strict=True):
+        row = await stage.ended(job_id)
+        if item == POISON:
+            assert (row.state, row.failures) == (State.DEAD, CHARGED), stage.logs()
+        else:
+            assert (row.state, row.failures) == (State.COMPLETED, 0), stage.logs()
+    deadly = [call["items"] for call in stage.entries("batch") if POISON in call["items"]]
+    assert deadly[0] == items, "the first call had all of them"
+    assert deadly.index([POISON]) + 1 <= DEATHS_MAX
+    ran = Counter(item for call in stage.entries("batch") for item in call["items"])
+    assert ran[POISON] == max(ran.values())
+    assert worker.process.poll() is None
+    await stage.verify()
+
+
+async def test_all_items_of_a_killed_worker_run_again_and_end_once(stage: Scene) -> None:
+    items = list(range(20))
+    ids = await enqueue(stage, "waits_in_a_batch", items)
+    worker = await stage.worker("--lease", "6", "--heartbeat", "0.5")
+    await stage.noted(1, "batch")
+    worker.kill_tree()
+    await stage.worker("--lease", "6", "--heartbeat", "0.5")
+    for item, job_id in zip(items, ids, strict=True):
+        row = await stage.ended(job_id)
+        assert (row.state, row.result, row.failures) == (State.COMPLETED, str(item), 0)
+        (lost,) = await stage.attempts(job_id)
+        assert lost.outcome == "lost_worker"
+    ran = Counter(item for call in stage.entries("batch") for item in call["items"])
+    assert set(ran.values()) == {2}
+    await stage.verify()
+
+
+async def test_a_drain_gives_gathering_items_back_at_once(stage: Scene) -> None:
+    ids = await enqueue(stage, "gathers", list(range(5)))
+    worker = await stage.worker()
+    for job_id in ids:
+        await stage.in_state(job_id, State.RUNNING)
+    await stage.told(worker, "attempt_started")
+    await stage.until(lambda: len(worker.told("attempt_started")) == len(ids), "all claimed")
+    worker.signal(signal.SIGTERM)
+    for job_id in ids:
+        row = await stage.in_state(job_id, State.QUEUED, 50.0)  # less than its batch_wait
+        assert (row.failures, row.losses, row.solo) == (0, 0, 0)
+    await worker.left()
+    assert stage.entries("batch") == []
+
+
+async def test_a_cancelled_item_ends_so_and_its_batch_goes_on(stage: Scene) -> None:
+    first, *others = await enqueue(stage, "goes_on_without_one", [1, 2, 3])
+    await stage.worker()
+    await stage.noted(1, "batch")
+    await stage.store.cancel([first])
+    assert (await stage.ended(first)).state is State.CANCELLED
+    for job_id in others:
+        assert (await stage.ended(job_id)).state is State.COMPLETED
+    assert len(stage.entries("batch")) == 1
+
+
+async def test_a_batch_whose_items_are_all_cancelled_stops(stage: Scene) -> None:
+    ids = await enqueue(stage, "waits_in_a_batch", [1, 2, 3])
+    await stage.worker()
+    await stage.noted(1, "batch")
+    await stage.store.cancel(ids)
+    for job_id in ids:
+        assert (await stage.ended(job_id)).state is State.CANCELLED
