@@ -36,6 +36,16 @@ def mail(to: str, *cc: str, urgent: bool = False) -> int:
     return attempt.finish(len(cc))
 
 
+@app.task(batch=500, batch_wait=timedelta(seconds=2), retries=5)
+async def index(items: list[str]) -> list[int]:
+    assert_type(outlast.current_batch(), list[outlast.Attempt])
+    raise outlast.ItemErrors({3: ValueError("no such page")}, results=[len(each) for each in items])
+
+
+@app.task(batch=500)
+def ping(hosts: list[str]) -> None: ...
+
+
 encoded = outlast.App(payloads=[outlast.Compression(), outlast.Encryption({"2026": "…"})])
 
 
@@ -109,6 +119,15 @@ async def place(connection: Any) -> None:
     assert_type(mail.using(delay=timedelta(days=1)).enqueue_sync("a"), outlast.Job[int])
     placed: outlast.BoundTask[[], None] = tick.using(priority=1)
     assert_type(placed.call(), outlast.Call[None])
+
+
+async def batches() -> None:
+    assert_type(index, outlast.BatchTask[str, int])
+    assert_type(await index.enqueue("a"), outlast.Job[int])
+    assert_type(ping.using(delay=1).enqueue_sync("a"), outlast.Job[None])
+    assert_type(await (await index.enqueue("a")).result(), int)
+    await app.enqueue_many([index.call("a"), index.call("b")])
+    await index(["a", "b"])
 
 
 async def many() -> None:

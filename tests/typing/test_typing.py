@@ -34,6 +34,10 @@ def mail(to: str) -> int:
 @app.task
 async def tick() -> None: ...
 
+@app.task(batch=5)
+async def index(items: list[str]) -> list[int]:
+    return []
+
 async def wrong(connection: Any) -> None:
 """
 
@@ -58,6 +62,12 @@ WRONG = [
     "await tick.enqueue(1)",
     "e: list[outlast.Job[str]] = await app.enqueue_many([mail.call('a')])",
     "await app.enqueue_many([mail])",
+    "await index.enqueue(['a'])",
+    "index.enqueue_sync()",
+    "p: outlast.Job[list[int]] = await index.enqueue('a')",
+    "app.task(batch='5')",
+    "app.task(batch_wait=5)",
+    "outlast.ItemErrors({3: 'gone'})",
     "app.cancel_sync('1')",
     "mail.enqueue('a').result_sync()",
     "f: str = mail('a')",

@@ -13,14 +13,14 @@ import pytest
 import outlast
 from outlast.client.schedules import ScheduleOptions
 from outlast.client.task import BoundTask
-from outlast.client.task_options import TaskOptions
+from outlast.client.task_options import BatchOptions
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.testing import isolate
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))
-OF_TASKS = set(TaskOptions.__annotations__)
+OF_TASKS = set(BatchOptions.__annotations__)
 OF_CALLS = set(inspect.signature(BoundTask.using).parameters)
 OF_APPS = set(inspect.signature(outlast.App).parameters)
 OF_SCHEDULES = set(ScheduleOptions.__annotations__)
