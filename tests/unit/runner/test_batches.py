@@ -239,6 +239,27 @@ async def test_a_limit_of_one_job_stops_the_call_and_charges_no_other(swallows: 
     assert task.cancels == 1
 
 
+async def test_a_further_stop_does_not_interrupt_the_clean_up() -> None:
+    cleaning, cleaned = asyncio.Event(), asyncio.Event()
+
+    async def tidies(items: list[int]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cleaning.set()
+            await asyncio.sleep(0.01)
+            cleaned.set()
+
+    batch = Batch(tidies)
+    batch.put("1", "2", "3")
+    await batch.clock.run_for(0)
+    batch.executor.stop(1, StopReason.DRAIN)
+    await cleaning.wait()
+    batch.executor.stop(2, StopReason.DRAIN)
+    await batch.ends(3)
+    assert cleaned.is_set()
+
+
 async def test_a_drain_stops_the_call_once_and_releases_all() -> None:
     batch, task = await held(swallows=True)
     for token in (1, 2, 3):

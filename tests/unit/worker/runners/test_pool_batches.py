@@ -147,6 +147,20 @@ async def test_a_cancelled_job_of_a_call_still_ends_with_it() -> None:
     assert bench.outcomes() == ["cancelled", CrashKind.TIMEOUT]
 
 
+async def test_a_limit_of_a_cancelled_job_still_ends_its_call() -> None:
+    bench = await ready()
+    bench.place(item(1), item(2))
+    runner = bench.runner(1)
+    runner.begins(1, 2)
+    bench.pool.control.stop(1, "cancel")
+    bench.pool.control.stop(1, "timeout")
+    bench.clock.advance(5.0)
+    await bench.pool.watchdog.run_once()
+    assert runner.kill_reason == "cancel"
+    runner.dies(signal="SIGKILL")
+    assert bench.outcomes() == ["cancelled", "released"]
+
+
 async def test_the_ends_of_a_batch_are_no_rate_of_plain_functions() -> None:
     bench = await ready(size=1)
     for start in range(0, 400, MOST):
