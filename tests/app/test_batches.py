@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Any
 
 import pytest
 
 import outlast
-from outlast.store.rows import JobFilter
+from outlast.store.values import ClaimRequest
 from outlast.testing import isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
@@ -104,7 +102,7 @@ async def test_keys_limits_and_delays_are_those_of_each_job(app: outlast.App) ->
     assert max(sizes) <= 3, "each item holds its permit"
 
 
-def test_a_drained_batch_waits_for_nothing() -> None:
+async def test_a_drained_batch_waits_for_nothing() -> None:
     made = outlast.App("sqlite:///never-opened.db")
     sizes = []
 
@@ -114,39 +112,30 @@ def test_a_drained_batch_waits_for_nothing() -> None:
         return items
 
     with isolate(made) as jobs:
-        stored = made.enqueue_many_sync([index.call(n) for n in range(30)])
-        jobs.drain_sync()
-        assert [job.result_sync(timeout=0) for job in stored] == list(range(30))
+        stored = await made.enqueue_many([index.call(n) for n in range(30)])
+        async with asyncio.timeout(40):  # less than batch_wait
+            await jobs.drain()
+        assert [await job.result(timeout=0) for job in stored] == list(range(30))
     assert sizes == [SIZE, 5]
 
 
-async def test_a_batch_is_one_slot(app: outlast.App) -> None:
-    at_once = [0, 0]
+async def test_a_batch_is_one_slot_and_asks_for_what_it_still_takes(app: outlast.App) -> None:
+    began, go_on = asyncio.Event(), asyncio.Event()
 
-    @contextlib.contextmanager
-    def counted() -> Any:
-        at_once[0] += 1
-        at_once[1] = max(at_once)
-        yield
-        at_once[0] -= 1
-
-    @app.task(batch=3, batch_wait=0.05)
+    @app.task(batch=3, batch_wait=60)
     async def batch(items: list[int]) -> None:
-        with counted():
-            await asyncio.sleep(0)
+        began.set()
+        await go_on.wait()
 
-    @app.task
-    async def single(n: int) -> None:
-        with counted():
-            await asyncio.sleep(0)
+    async with app.worker(concurrency=1) as worker:
 
-    await app.enqueue_many([batch.call(n) for n in range(12)])
-    await app.enqueue_many([single.call(n) for n in range(12)])
-    async with app.worker(concurrency=2):
+        async def asks_for_two_more() -> bool:
+            return bool(worker.pool.starter.make_requests(0) == [ClaimRequest(["batch"], 2)])
 
-        async def all_done() -> bool:
-            rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
-            return all(row.state == "completed" for row in rows)
-
-        await until(all_done)
-    assert at_once[1] <= 2
+        first = await batch.enqueue(1)
+        await until(asks_for_two_more)
+        await app.enqueue_many([batch.call(n) for n in (2, 3)])
+        await began.wait()
+        assert worker.pool.starter.make_requests(0) == []
+        go_on.set()
+        await first.result(timeout=DEADLINE)

@@ -357,8 +357,7 @@ class LocalPool:
         running = self._in_flight.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
-            self._executor.recall([token])
-            self._executor.end_recalled()
+            self._executor.recall([token])  # one that gathers ends with the watchdog's next check
             self._executor.stop(token, reason)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
