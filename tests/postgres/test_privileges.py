@@ -213,6 +213,9 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
     await inspector.steps(1)
     await inspector.dependencies(1)
     await inspector.unresolved()
+    await inspector.newest_flows(10)
+    await inspector.flow_links([1], 10)
+    await inspector.flow_members([1])
     await inspector.environment()
 
 

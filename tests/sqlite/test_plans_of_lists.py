@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
+from types import SimpleNamespace
+from typing import Any
 
+from outlast.insight.flows import FLOWS_MAX, read_flow
 from outlast.store.rows import JobFilter
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema
+from outlast.store.values import Upstream
 from tests.conformance.kit import job
 from tests.sqlite.inspector_kit import inspector_on
 
@@ -37,3 +41,31 @@ async def test_a_list_that_finds_enough_reads_only_that() -> None:
         assert found.ids == sorted(found.ids, reverse=True)
         assert await steps(cursor, JobFilter(limit=SHOWN)) < JOBS
         assert await steps(cursor, JobFilter(limit=SHOWN, tenant="none")) > JOBS
+
+
+async def test_a_flow_of_any_size_is_read_by_its_indexes() -> None:
+    """A walk takes as many steps of SQLite's machine in a flow ten times as large."""
+    taken = [await steps_of_flows(size) for size in (JOBS, 10 * JOBS)]
+    assert taken[1] < 1.2 * taken[0]
+
+
+async def steps_of_flows(size: int) -> int:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        schema.migrate(cursor, NOW)
+        fan = job(after=tuple(Upstream(-1 - place) for place in range(size)))
+        out = [job(after=(Upstream(-1 - size),))] * size
+        sqlite_jobs.enqueue(cursor, NOW, [*[job()] * size, fan, *out])
+        count = [0]
+
+        def counts() -> None:
+            count[0] += 1
+
+        reader: Any = SimpleNamespace(inspector=inspector_on(cursor, NOW))
+        connection.set_progress_handler(counts, 1)
+        for job_id in (1, size + 1, 2 * size):
+            flow = await read_flow(reader, job_id, 300)
+            assert flow is not None
+            assert (len(flow.jobs), flow.is_cut) == (300, True)
+        await reader.inspector.newest_flows(FLOWS_MAX)
+        return count[0]

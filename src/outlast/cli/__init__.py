@@ -23,6 +23,8 @@ wait.py         waits for a command's job, and exits as it did
 in_job.py       outlast checkpoint and report, from inside a job
 why.py          outlast why
 stack.py        outlast stack
+flows.py        outlast flows
+flow.py         outlast flow
 dead.py         outlast dead
 bulk.py         acts on all jobs that match a filter, in steps
 dead_groups.py  outlast dead groups

@@ -49,6 +49,8 @@ COMMANDS = {
     "pauses": "pauses",
     "limits": "limits",
     "weight": "weights",
+    "flows": "flows",
+    "flow": "flow",
     "actions": "actions",
     "migrate": "migrate",
     "stats": "stats",

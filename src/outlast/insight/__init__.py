@@ -20,6 +20,7 @@ hindrances.py    why no worker can take a job that is due, in words
 explanation.py   the facts about one job, and the answer of why: the values
 pauses.py        pauses, waits for workers to acknowledge it, and describes what is paused
 limits.py        what a job waits for under limits, in words; limits as documents
+flows.py         flows, walked from one of their jobs: layers, what failed, what a retry runs
 calls.py         arguments in lists, as a person would write them
 sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs of triggers and backfills

@@ -84,6 +84,8 @@ from outlast.store.rows import (
     AttemptRow,
     Child,
     DependencyRow,
+    FlowLink,
+    FlowMember,
     Held,
     JobFilter,
     JobIds,
@@ -247,6 +249,21 @@ class Inspector(ABC):
         its whole result."""
         rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
         return [struct_of(Child, row) for row in rows]
+
+    async def newest_flows(self, most: int) -> list[int]:
+        """Return jobs by which flows are found: the newest ``most`` that are blocked, then the
+        newest that have waited for others, or have children. A job may come twice."""
+        return [row["id"] for row in await self._bounded("flows", "newest", most=most)]
+
+    async def flow_links(self, ids: Sequence[int], most: int) -> list[FlowLink]:
+        """Return what these jobs wait for, and what waits for them, at most ``most`` rows."""
+        rows = await self._bounded("flows", "links", ids=list(ids), most=most)
+        return [FlowLink(**row | {"wants": Wants(row["wants"])}) for row in rows]
+
+    async def flow_members(self, ids: Sequence[int]) -> list[FlowMember]:
+        """Return those of these jobs that are there."""
+        rows = await self._bounded("flows", "members", ids=list(ids))
+        return [struct_of(FlowMember, finite(row), state=State(row["state"])) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
         """Return jobs whose state contradicts their dependencies; a sound store has none."""

@@ -118,6 +118,29 @@ class Child(msgspec.Struct, frozen=True):
     result: str | None
 
 
+class FlowLink(msgspec.Struct, frozen=True):
+    """A row of what a job waits for, as it is stored: ``state`` is one of those of a dependency
+    (``store.dependencies``); ``place`` below zero: the upstream job is a child of the job."""
+
+    job_id: int
+    upstream_id: int
+    wants: Wants
+    state: int
+    place: int
+
+
+class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, as far as a flow shows it. ``may_return``: it was cancelled because of what it waited
+    for, and waits again if that is requeued."""
+
+    id: int
+    task: str
+    state: State
+    tenant: str | None
+    enqueued_at: float
+    may_return: bool
+
+
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
     """A job whose state is not what it waits for: ``is_open`` though something is left, or blocked
     though nothing is, or though no one would notice the end of ``upstream_id``."""

@@ -1,0 +1,204 @@
+"""``outlast flow``: show a flow, cancel it, retry it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+from outlast.base.text import count_of, line
+from outlast.cli.bulk import TOLD, DryRun
+from outlast.cli.connect import describe_missing, on_store
+from outlast.cli.flows import describe_states
+from outlast.cli.options import JobId, Json, Url, make_group, option
+from outlast.cli.who import me
+from outlast.errors import JobNotFound
+from outlast.insight.flows import (
+    SHOWN,
+    WALK_MAX,
+    FlowJob,
+    FlowView,
+    cancel_flow,
+    flow_document,
+    read_flow,
+    retry_flow,
+)
+from outlast.insight.sentences import list_some
+from outlast.store.actions import CHANGES
+from outlast.store.protocol import Store
+from outlast.store.values import Cancelled, Requeued, Wants
+
+if TYPE_CHECKING:
+    import typer
+    from rich.table import Table
+
+AFTER_SHOWN = 5  # of what one job waits for, in the table
+_HOW = {Wants.COMPLETED: "", Wants.ENDED: " ended", Wants.DEAD: " dead"}
+Shown = Annotated[int, option("--limit", "N", "Show at most N of its jobs.", min=1, max=10_000)]
+
+HELP = """Look at a flow, cancel it, or retry what failed in it.
+
+A flow is all jobs that are linked: by then, chain, group and after, and as children of others. ID
+is the number of any of them.
+"""
+
+
+def group() -> typer.Typer:
+    """Return the group of commands."""
+    return make_group(HELP, show, cancel, retry)
+
+
+def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = False) -> None:
+    """Show who waits for whom, what failed, and what a retry would run again.
+
+    Layer 1 waits for nothing, layer 2 for jobs of layer 1, and so on; a child comes after its
+    parent. Of a large flow it counts the jobs of each layer and task, and shows some: dead ones
+    first. It walks 100,000 jobs at most.
+
+    Examples:
+        outlast flow show 17
+        outlast flow show 17 --json
+    """
+    flow = on_store(url, lambda store: _find(store, job_id))
+    from outlast.cli.show import console, print_json
+
+    if json:
+        print_json(flow_document(flow, limit))
+        return
+    out = console()
+    called = f"flow {flow.id}" + (f", {line(flow.name, 80)}" if flow.name else "")
+    more = " or more" if flow.is_cut else ""
+    jobs = count_of(len(flow.jobs), "job")
+    out.print(f"{called}: {jobs}{more}: {describe_states(flow)}", soft_wrap=True, end="\n\n")
+    some = flow.some(limit)
+    if len(some) < len(flow.jobs):
+        out.print(_layers(flow, out.width), end="\n\n")
+    out.print(_jobs(some, out.width))
+    if len(some) < len(flow.jobs):
+        rest = len(flow.jobs) - len(some)
+        out.print(f"and {count_of(rest, 'more job')}; --limit shows more", style="dim")
+    out.print(f"\n{describe_retry(flow)}", soft_wrap=True)
+
+
+def _layers(flow: FlowView, width: int) -> Table:
+    from outlast.cli.grid import table
+
+    rows = []
+    for (layer, task), jobs in flow.groups.items():
+        part = FlowView(id=flow.id, jobs=jobs, is_cut=False)
+        rows.append(
+            {
+                "LAYER": str(layer),
+                "TASK": line(task, 60) or "deleted",
+                "JOBS": f"{len(jobs):,}",
+                "STATES": describe_states(part),
+            }
+        )
+    return table(rows, width, {"LAYER", "STATES"})
+
+
+def _jobs(jobs: list[FlowJob], width: int) -> Table:
+    from outlast.cli.grid import table
+    from outlast.cli.show import word
+
+    rows: list[dict[str, Any]] = [
+        {
+            "LAYER": str(job.layer),
+            "ID": str(job.id),
+            "STATE": word(job.state.value if job.state else "deleted"),
+            "TASK": line(job.task, 60),
+            "AFTER": _after(job),
+            "RETRY": {"runs": "runs again", "waits": "waits again"}.get(job.retry or "", ""),
+        }
+        for job in jobs
+    ]
+    return table(rows, width, {"LAYER", "STATE", "RETRY"})
+
+
+def _after(job: FlowJob) -> str:
+    names = [f"{link.upstream_id}{_HOW[link.wants]}" for link in job.upstream]
+    told = [] if job.parent is None else [f"child of {job.parent}"]
+    return ", ".join([*told, *([list_some(names, AFTER_SHOWN)] if names else [])])
+
+
+def describe_retry(flow: FlowView) -> str:
+    """Return what a retry would do, in a sentence."""
+    runs, waits = flow.again("runs"), flow.again("waits")
+    if not runs:
+        return "Nothing in it is dead: a retry would change nothing."
+    again = f"A retry runs {count_of(len(runs), 'job')} again ({list_some(list(map(str, runs)))})"
+    if not waits:
+        return f"{again}."
+    verb = "waits" if len(waits) == 1 else "wait"
+    names = list_some(list(map(str, waits)))
+    return f"{again}; {len(waits):,} of the cancelled {verb} again ({names})."
+
+
+def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
+    """Cancel what has not ended of a flow.
+
+    Jobs that wait are cancelled at once. Those that run are asked to stop; one that completes first
+    stays completed. --dry-run only says how many these are.
+
+    Examples:
+        outlast flow cancel 17 --dry-run
+        outlast flow cancel 17
+    """
+
+    async def work(store: Store) -> None:
+        flow = await _find(store, job_id)
+        left = flow.unfinished()
+        if dry_run:
+            print(f"{count_of(len(left), 'job')} would be cancelled, or asked to stop")
+        elif not left:
+            print(f"flow {flow.id} has ended already: nothing is cancelled")
+        else:
+            await _tell(cancel_flow(store, flow, me()))
+        _tell_cut(flow)
+
+    on_store(url, work, reads=dry_run)
+
+
+def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
+    """Requeue the dead jobs of a flow.
+
+    They get fresh budgets and go on from their last checkpoint. What was cancelled because of them
+    waits again, down to the end of the flow; a job with a key does not, and a job that a person
+    cancelled stays so.
+
+    Examples:
+        outlast flow retry 17 --dry-run
+        outlast flow retry 17
+    """
+
+    async def work(store: Store) -> None:
+        flow = await _find(store, job_id)
+        if dry_run or not flow.again("runs"):
+            print(describe_retry(flow))
+        else:
+            await _tell(retry_flow(store, flow, me()))
+        _tell_cut(flow)
+
+    on_store(url, work, reads=dry_run)
+
+
+async def _tell(batches: AsyncIterator[Mapping[int, Cancelled | Requeued | None]]) -> None:
+    """Print how many jobs were changed, and how. A job that has ended meanwhile, or is deleted, is
+    left alone."""
+    counts: Counter[str] = Counter()
+    async for answers in batches:
+        counts.update(answer.value for answer in answers.values() if answer in CHANGES)
+    for what, number in counts.items():
+        print(f"{count_of(number, 'job')} {TOLD.get(what, what)}")
+
+
+def _tell_cut(flow: FlowView) -> None:
+    if flow.is_cut:
+        print(f"this is about the {len(flow.jobs):,} jobs next to it: the flow has more")
+
+
+async def _find(store: Store, job_id: int) -> FlowView:
+    flow = await read_flow(store, job_id, WALK_MAX)
+    if flow is None:
+        raise JobNotFound(describe_missing(job_id, store.url))
+    return flow

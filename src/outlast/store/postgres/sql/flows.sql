@@ -1,0 +1,38 @@
+-- Find flows, for people and screens: jobs that wait for each other, and children with their parents. There is no row of a
+-- flow: it is walked from one of its jobs, up and down, by the two indexes of outlast_dependencies. Reads only.
+
+-- name: links
+-- What these jobs wait for, and what waits for them, at most :most rows; a row between two of these jobs comes twice.
+SELECT f.job_id, f.upstream_id, f.wants, f.state, f.place
+FROM unnest(:ids::bigint[]) AS u (id)
+CROSS JOIN LATERAL (
+    (SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place FROM outlast_dependencies d
+     WHERE d.job_id = u.id ORDER BY d.job_id, d.place LIMIT :most)
+    UNION ALL
+    (SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place FROM outlast_dependencies d
+     WHERE d.upstream_id = u.id ORDER BY d.upstream_id, d.state LIMIT :most)) f
+LIMIT :most::integer
+
+-- name: members
+-- These jobs, as far as a flow shows them. may_return: it waits again, if what it waited for is requeued.
+SELECT j.id, j.task, j.state, j.tenant, extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at,
+       j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+           AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp()) AS may_return
+FROM unnest(:ids::bigint[]) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+
+-- name: newest
+-- Jobs by which the newest flows are found, newest first: :most that are blocked, and then :most that have waited for
+-- others or have children, each by one probe of the primary key, however many rows it has there.
+WITH RECURSIVE w (id, n) AS (
+    (SELECT d.job_id, 1 FROM outlast_dependencies d ORDER BY d.job_id DESC LIMIT 1)
+    UNION ALL
+    SELECT p.job_id, w.n + 1
+    FROM w CROSS JOIN LATERAL (
+        SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id < w.id ORDER BY d.job_id DESC LIMIT 1) p
+    WHERE w.n < :most)
+SELECT s.id FROM (
+    SELECT b.id, 0 AS part FROM (
+        SELECT j.id FROM outlast_jobs j WHERE j.state = 'blocked' ORDER BY j.id DESC LIMIT :most::integer) b
+    UNION ALL
+    SELECT w.id, 1 FROM w) s
+ORDER BY s.part, s.id DESC

@@ -1,0 +1,28 @@
+-- Find flows, for people and screens, as on PostgreSQL. Reads only.
+
+-- name: links
+SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place
+FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value
+UNION ALL
+SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place
+FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d INDEXED BY outlast_dependencies_upstream
+    ON d.upstream_id = e.value
+LIMIT :most
+-- name: members
+SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
+       j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+           AND (j.expires_at IS NULL OR j.expires_at > :now) AS may_return
+FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value
+-- name: newest
+WITH RECURSIVE w (id, n) AS (
+    SELECT (SELECT max(d.job_id) FROM outlast_dependencies AS d), 1
+    UNION ALL
+    SELECT (SELECT d.job_id FROM outlast_dependencies AS d WHERE d.job_id < w.id ORDER BY d.job_id DESC LIMIT 1), w.n + 1
+    FROM w WHERE w.id IS NOT NULL AND w.n < :most)
+SELECT s.id FROM (
+    SELECT b.id, 0 AS part FROM (
+        SELECT j.id FROM outlast_jobs AS j INDEXED BY outlast_jobs_blocked
+        WHERE j.state = 'blocked' ORDER BY j.id DESC LIMIT :most) AS b
+    UNION ALL
+    SELECT w.id, 1 FROM w WHERE w.id IS NOT NULL) AS s
+ORDER BY s.part, s.id DESC
