@@ -7,15 +7,8 @@ from typing import Any
 import pytest
 
 from outlast.insight import flows
-from outlast.insight.acting import By
-from outlast.insight.flows import (
-    FlowView,
-    cancel_flow,
-    flow_document,
-    list_flows,
-    read_flow,
-    retry_flow,
-)
+from outlast.insight.acting import By, Verb
+from outlast.insight.flows import FlowView, act_on_flow, flow_document, list_flows, read_flow
 from outlast.model.job import Policy
 from outlast.store.protocol import Store
 from outlast.store.values import NamedStep, Spawn, Wants
@@ -74,7 +67,7 @@ async def test_a_retry_does_what_was_foretold(store: Store, hands: Hands) -> Non
     waits = flow.again("waits")
     assert waits == [ids[3], ids[4], ids[6]]
     before = dict(zip(ids, await states(store, ids), strict=True))
-    assert [answer async for answer in retry_flow(store, flow, ME)] == [{dead: "requeued"}]
+    assert await act_on_flow(store, flow, Verb.REQUEUE, ME) == {"requeued": 1}
     while (await hands.exchange()).next_due == 0.0:
         pass
     now = dict(zip(ids, await states(store, ids), strict=True))
@@ -87,8 +80,9 @@ async def test_a_cancel_ends_what_is_left(store: Store, hands: Hands) -> None:
     ids = await enqueued(store, job(), job(), after(-1, -2), after(-3))
     mine = await hands.claim_one()
     flow = await found(store, ids[0])
-    answers = [answer async for answer in cancel_flow(store, flow, ME)]
-    assert list(answers[0]) == [ids[3], ids[2], ids[1], mine.job_id]
+    assert flow.unfinished() == [ids[3], ids[2], ids[1], mine.job_id]
+    done = await act_on_flow(store, flow, Verb.CANCEL, ME)
+    assert done == {"cancelled": 3, "requested": 1}
     assert await states(store, ids) == ["running", "cancelled", "cancelled", "cancelled"]
     assert (await found(store, ids[0])).unfinished() == [mine.job_id]
 

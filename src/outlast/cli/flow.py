@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.text import count_of, line
 from outlast.cli.bulk import TOLD, DryRun
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.flows import describe_states
 from outlast.cli.options import JobId, Json, Url, make_group, option
 from outlast.cli.who import me
 from outlast.errors import JobNotFound
+from outlast.insight.acting import Verb
 from outlast.insight.flows import (
     SHOWN,
     WALK_MAX,
     FlowJob,
     FlowView,
-    cancel_flow,
+    act_on_flow,
+    describe_retry,
+    describe_states,
     flow_document,
     read_flow,
-    retry_flow,
 )
 from outlast.insight.sentences import list_some
-from outlast.store.actions import CHANGES
 from outlast.store.protocol import Store
-from outlast.store.values import Cancelled, Requeued, Wants
+from outlast.store.values import Wants
 
 if TYPE_CHECKING:
     import typer
@@ -121,19 +120,6 @@ def _after(job: FlowJob) -> str:
     return ", ".join([*told, *([list_some(names, AFTER_SHOWN)] if names else [])])
 
 
-def describe_retry(flow: FlowView) -> str:
-    """Return what a retry would do, in a sentence."""
-    runs, waits = flow.again("runs"), flow.again("waits")
-    if not runs:
-        return "Nothing in it is dead: a retry would change nothing."
-    again = f"A retry runs {count_of(len(runs), 'job')} again ({list_some(list(map(str, runs)))})"
-    if not waits:
-        return f"{again}."
-    verb = "waits" if len(waits) == 1 else "wait"
-    names = list_some(list(map(str, waits)))
-    return f"{again}; {len(waits):,} of the cancelled {verb} again ({names})."
-
-
 def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
     """Cancel what has not ended of a flow.
 
@@ -153,7 +139,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
         elif not left:
             print(f"flow {flow.id} has ended already: nothing is cancelled")
         else:
-            await _tell(cancel_flow(store, flow, me()))
+            _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)
 
     on_store(url, work, reads=dry_run)
@@ -176,18 +162,13 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
         if dry_run or not flow.again("runs"):
             print(describe_retry(flow))
         else:
-            await _tell(retry_flow(store, flow, me()))
+            _tell(await act_on_flow(store, flow, Verb.REQUEUE, me()))
         _tell_cut(flow)
 
     on_store(url, work, reads=dry_run)
 
 
-async def _tell(batches: AsyncIterator[Mapping[int, Cancelled | Requeued | None]]) -> None:
-    """Print how many jobs were changed, and how. A job that has ended meanwhile, or is deleted, is
-    left alone."""
-    counts: Counter[str] = Counter()
-    async for answers in batches:
-        counts.update(answer.value for answer in answers.values() if answer in CHANGES)
+def _tell(counts: Mapping[str, int]) -> None:
     for what, number in counts.items():
         print(f"{count_of(number, 'job')} {TOLD.get(what, what)}")
 

@@ -6,7 +6,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, at_least, line
 from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Limit, Url
-from outlast.insight.flows import FlowView, flows_document, list_flows
+from outlast.insight.flows import describe_states, flows_document, list_flows
 
 NAME_MAX = 40
 
@@ -46,9 +46,3 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
     out.print(table(rows, out.width, {"ENQUEUED", "STATES"}) if rows else "no flows")
     if found.is_cut:
         out.print("there may be older ones; --limit shows more", style="dim")
-
-
-def describe_states(flow: FlowView) -> str:
-    """Return how many of its jobs are in each state, in words."""
-    told = [f"{number:,} {state}" for state, number in flow.states.items()]
-    return ", ".join(told) or "all deleted"

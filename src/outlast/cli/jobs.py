@@ -16,6 +16,8 @@ from outlast.cli.bulk import DryRun, act_on_all, tell_each
 from outlast.cli.connect import closing, describe_missing, exists, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
+    After,
+    AfterEnded,
     Application,
     AppUrl,
     Costs,
@@ -39,6 +41,7 @@ from outlast.cli.options import (
     flag,
     naming_flags,
     option,
+    read_after_flags,
     read_limit_flags,
 )
 from outlast.cli.who import me
@@ -80,6 +83,8 @@ def enqueue(
     ] = None,
     limit_key: LimitKeys = None,
     cost: Costs = None,
+    after: After = None,
+    after_ended: AfterEnded = None,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -94,6 +99,7 @@ def enqueue(
         outlast enqueue shop.jobs:app render '"Emma"' pages=30 --delay 15m
         outlast enqueue shop.jobs:app render '{"book": "Emma", "pages": 30}'
         outlast enqueue shop.jobs:app crawl '"https://example.org/"' --limit-key host=example.org
+        outlast enqueue shop.jobs:app print_book '"Emma"' --after 17,18
         outlast enqueue shop.jobs:app adjust -- -5
     """
     application = load(app)
@@ -111,6 +117,7 @@ def enqueue(
         "keep": keep,
         "labels": label or None,
         **read_limit_flags(limit_key, cost),
+        **read_after_flags(after, after_ended),
     }
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from outlast.base.config import parse_seconds
+from outlast.client.flow_parts import AnyEnd
 from outlast.errors import ConfigError, UsageError, text_of
 
 LIMIT_MAX = 10_000  # rows of a table
@@ -102,6 +103,14 @@ Costs = Annotated[
     list[str] | None,
     option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
 ]
+After = Annotated[
+    list[str] | None,
+    option("--after", "ID[,ID]", "Run it once these jobs have completed; may be repeated."),
+]
+AfterEnded = Annotated[
+    list[str] | None,
+    option("--after-ended", "ID[,ID]", "Run it once these jobs have ended, in whichever way."),
+]
 Error = Annotated[
     str | None,
     option("--error", "TEXT", "Only jobs with this text (no pattern) in what went wrong."),
@@ -114,6 +123,22 @@ Before = Annotated[
     int | None, option("--before", "ID", "Only ids below this one.", callback=_check)
 ]
 FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
+
+
+def read_after_flags(after: list[str] | None, ended: list[str] | None) -> dict[str, Any]:
+    """Return what ``--after`` and ``--after-ended`` say, as options of ``using``."""
+    completed, over = _read_ids("--after", after), _read_ids("--after-ended", ended)
+    if not completed and not over:
+        return {}
+    return {"after": [*completed, *([AnyEnd(over)] if over else [])]}
+
+
+def _read_ids(flag: str, given: list[str] | None) -> list[int]:
+    texts = [text.strip() for each in given or [] for text in each.split(",")]
+    wrong = [text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)]  # noqa: PLR2004
+    if wrong:
+        raise UsageError(f"{flag} takes numbers of jobs, as in {flag} 17,18, not {wrong[0]!r}")
+    return _check([int(text) for text in texts])
 
 
 def read_limit_flags(keys: list[str] | None, costs: list[str] | None) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from outlast.cli.errors import NotSoError, say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
+    After,
+    AfterEnded,
     Costs,
     Delay,
     Expires,
@@ -28,6 +30,7 @@ from outlast.cli.options import (
     flag,
     naming_flags,
     option,
+    read_after_flags,
     read_limit_flags,
     span,
 )
@@ -68,6 +71,8 @@ def run(
     ] = None,
     limit_key: LimitKeys = None,
     cost: Costs = None,
+    after: After = None,
+    after_ended: AfterEnded = None,
     cwd: Annotated[
         str | None, option("--cwd", "DIR", "The working directory. Default: the worker's.")
     ] = None,
@@ -91,10 +96,14 @@ def run(
     --limit NAME uses one that exists, declared here or by an application; such a limit may also
     have a rate, or a count for each tenant or key.
 
+    --after 17 lets it wait for job 17 to complete; if that dies or is cancelled, so is it.
+    --after-ended 17 runs it in any case.
+
     Examples:
         outlast run -- tar czf /backup/home.tgz /home
         outlast run --key nightly --timeout 1h --wait -- sh -c 'pg_dump shop | gzip > shop.gz'
         outlast run --limit encode=2 -- ffmpeg -i in.mov out.mp4
+        outlast run --after 17 -- rsync out.mp4 media:
     """
     if wait and json:
         raise UsageError("--wait shows progress to people; --json is for programs: choose one")
@@ -113,6 +122,7 @@ def run(
         "tenant": tenant,
         "keep": keep,
         **read_limit_flags(limit_key, cost),
+        **read_after_flags(after, after_ended),
     }
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
     given = {name: value for name, value in arguments.items() if value is not None}

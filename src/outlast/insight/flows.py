@@ -1,25 +1,28 @@
 """Find flows, and the jobs of one: who waits for whom, what failed, what a retry would run again.
 
 There is no row of a flow. It is all jobs that are reached from one of them, up and down, over what
-they wait for and over children; a walk by two indexes finds them, up to a number of jobs. Nothing
-here writes, except ``cancel_flow`` and ``retry_flow``, which act on the jobs that were found.
+they wait for and over children; a walk by two indexes finds them, up to a number of jobs.
+``act_on_flow`` acts on the jobs that were found; nothing else here writes.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from outlast.insight.acting import By, cancel_jobs, requeue_jobs
+from outlast.base.text import count_of
+from outlast.insight.acting import By, Verb, cancel_jobs, requeue_jobs
 from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
+from outlast.store.actions import CHANGES
 from outlast.store.dependencies import FAILED
 from outlast.store.protocol import Store
 from outlast.store.rows import FlowLink, FlowMember, StoredJob
-from outlast.store.values import Cancelled, Requeued, Wants
+from outlast.store.values import Wants
 
 WALK_MAX = 100_000  # jobs of a flow that a command walks
 LOOK_MAX = 5_000  # jobs that a page walks, and a list of each flow
@@ -283,15 +286,37 @@ def _retry(
     return "waits" if returns else None
 
 
-def cancel_flow(store: Store, flow: FlowView, by: By) -> AsyncIterator[dict[int, Cancelled | None]]:
-    """Cancel what waits, and ask what runs to stop, as ``cancel_jobs`` does."""
-    return cancel_jobs(store, flow.unfinished(), by)
+async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[str, int]:
+    """Cancel what has not ended of a flow, or requeue its dead jobs: what was cancelled because of
+    them waits again. Return how many jobs were changed, by how. A job that has ended meanwhile, or
+    is deleted, is left alone."""
+    counts: Counter[str] = Counter()
+    if verb is Verb.CANCEL:
+        async for ends in cancel_jobs(store, flow.unfinished(), by):
+            counts.update(one.value for one in ends.values() if one in CHANGES)
+    else:
+        async for runs in requeue_jobs(store, flow.again("runs"), by):
+            counts.update(one.value for one in runs.values() if one in CHANGES)
+    return dict(counts)
 
 
-def retry_flow(store: Store, flow: FlowView, by: By) -> AsyncIterator[dict[int, Requeued | None]]:
-    """Requeue its dead jobs, as ``requeue_jobs`` does; what was cancelled because of them waits
-    again."""
-    return requeue_jobs(store, flow.again("runs"), by)
+def describe_states(flow: FlowView) -> str:
+    """Return how many of its jobs are in each state, in words."""
+    told = [f"{number:,} {state}" for state, number in flow.states.items()]
+    return ", ".join(told) or "all deleted"
+
+
+def describe_retry(flow: FlowView) -> str:
+    """Return what a retry would do, in a sentence."""
+    runs, waits = flow.again("runs"), flow.again("waits")
+    if not runs:
+        return "Nothing in it is dead: a retry would change nothing."
+    again = f"A retry runs {count_of(len(runs), 'job')} again ({list_some(list(map(str, runs)))})"
+    if not waits:
+        return f"{again}."
+    verb = "waits" if len(waits) == 1 else "wait"
+    names = list_some(list(map(str, waits)))
+    return f"{again}; {len(waits):,} of the cancelled {verb} again ({names})."
 
 
 def _count(jobs: Iterable[FlowJob]) -> dict[str, int]:
