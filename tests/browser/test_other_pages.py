@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 PAGES = [
     "dead", "deaths", "queues", "tasks", "workers", "schedules", "refusals", "actions", "system",
+    "flows",
 ]  # fmt: skip
 LONG = "y" * 200  # without a place to break it
 WAITING = len(NAMES) * 10 + 4  # a job of that name that waits: of each name there are ten jobs

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 PAGES = [
     "/dead", "/deaths", "/queues", "/tasks", "/workers", "/schedules", "/refusals", "/actions",
-    "/system",
+    "/system", "/flows",
 ]  # fmt: skip
-FOR_TENANTS = {"/dead", "/deaths"}
+FOR_TENANTS = {"/dead", "/deaths", "/flows"}
 
 
 def links_of(text: str, base: str) -> set[str]:

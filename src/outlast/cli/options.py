@@ -138,7 +138,9 @@ def _read_ids(flag: str, given: list[str] | None) -> list[int]:
     wrong = [text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)]  # noqa: PLR2004
     if wrong:
         raise UsageError(f"{flag} takes numbers of jobs, as in {flag} 17,18, not {wrong[0]!r}")
-    return _check([int(text) for text in texts])
+    ids = [int(text) for text in texts]
+    _check(ids)
+    return ids
 
 
 def read_limit_flags(keys: list[str] | None, costs: list[str] | None) -> dict[str, Any]:

@@ -28,6 +28,8 @@ job.py          /jobs/17: why, attempts, payloads
 job_logs.py     the output of a job's attempts, as pages show it
 sparkline.py    numbers step by step as a drawing
 timeline.py     the attempts of a job as a drawing
+flows.py         /flows: who waits for whom; cancel and retry
+flow_drawing.py  a flow as a drawing
 job_actions.py  acts on one job: cancel, requeue, discard
 dead.py         /dead: dead jobs by cause
 deaths.py       /deaths: how attempts end, and shared deaths

@@ -44,6 +44,7 @@ class JobPage(msgspec.Struct, frozen=True):
     row: StoredJob
     details: JobDetails
     actions: list[ActionRow] = []
+    in_flow: bool = False
 
 
 async def find_page(visit: Visit) -> JobPage:
@@ -57,7 +58,8 @@ async def read_page(store: Store, job_id: int, now: float) -> JobPage | None:
     if details is None:
         return None
     actions = await store.inspector.actions(ACTIONS_SHOWN, job_id=job_id)
-    return JobPage(details.row, details, actions)
+    in_flow = bool(await store.inspector.flow_links([job_id], 1))
+    return JobPage(details.row, details, actions, in_flow)
 
 
 @ENDPOINTS.at("/jobs/{job_id:int}", by_tenant=True)
@@ -82,6 +84,7 @@ async def show_job(visit: Visit) -> Response:
         progress_of=details.progress[1],
         refusals=details.refusals,
         actions=found.actions,
+        in_flow=found.in_flow,
         timeline=draw_timeline(details),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(details),

@@ -31,6 +31,7 @@ class MenuEntry(NamedTuple):
 NAVIGATION: list[MenuEntry] = [
     MenuEntry("/", "Overview"),
     MenuEntry("/jobs", "Jobs", by_tenant=True),
+    MenuEntry("/flows", "Flows", by_tenant=True),
     MenuEntry("/dead", "Dead jobs", by_tenant=True),
     MenuEntry("/deaths", "Deaths", by_tenant=True),
     MenuEntry("/queues", "Queues"),

@@ -88,8 +88,13 @@ class Visit:
 
     def own(self, found: T | None) -> T:
         """Return what was read of the job in the URL, as ``ask_job`` does."""
+        found = self.have(found)
         row: Any = getattr(found, "row", found)
-        if found is None or not self.access.may_see(row.tenant):
+        return self.have(found if self.access.may_see(row.tenant) else None)
+
+    def have(self, found: T | None) -> T:
+        """Return what was found of the job in the URL; JobNotFound for None."""
+        if found is None:
             raise JobNotFound(
                 f"There is no job {self.job_id}, or no longer: rows of ended jobs are deleted."
             )

@@ -5,6 +5,7 @@ jobs.py         jobs, one job, its attempts, why, payloads
 fleet.py        numbers, workers, schedules, pauses, refusals, actions, the caller's rights
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use
 acts.py         cancel, requeue, discard, drain, pause, resume, trigger
+flows.py        recent flows, one of them, its cancel and retry
 bulk.py         an act on all jobs that match: preview, begin, stop
 description.py  openapi.json
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.web.access import Right
-from outlast.web.api import acts, bulk, evidence, fleet, jobs
+from outlast.web.api import acts, bulk, evidence, fleet, flows, jobs
 from outlast.web.api.description import describe_api
 from outlast.web.api.route import ApiRoutes, show_json
 from outlast.web.endpoint import Endpoint
@@ -25,7 +26,7 @@ from outlast.web.problem import API, WebRefusal
 from outlast.web.visit import Visit
 
 ROUTES = ApiRoutes(
-    [*acts.ROUTES, *bulk.ROUTES, *jobs.ROUTES, *fleet.ROUTES, *evidence.ROUTES],
+    [*acts.ROUTES, *bulk.ROUTES, *jobs.ROUTES, *flows.ROUTES, *fleet.ROUTES, *evidence.ROUTES],
 )
 
 

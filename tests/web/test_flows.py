@@ -1,0 +1,78 @@
+"""Flows on the page and in the API: drawn, bounded, retried and cancelled, each act recorded."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from outlast.web import flows
+from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.test_dependencies import DIES, after, drain, states
+from tests.web.kit import let_in, page_on
+from tests.web.test_api import read, send
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
+
+HOSTILE = "<script>alert(1)</script>"
+
+
+async def test_a_flow_is_drawn_retried_and_cancelled(store: Store) -> None:
+    hands = await Hands.on(store)
+    first, second, last = await enqueued(
+        store, job(policy=DIES), after(-1), after(-2, task=HOSTILE)
+    )
+    (alone,) = await enqueued(store, job())
+    async with page_on(store.url) as page:
+        assert f'href="../flows/{second}"' in await page.see(f"/jobs/{second}")
+        assert "flows/" not in re.sub(r"<nav.*?</nav>", "", await page.see(f"/jobs/{alone}"))
+        text = await page.see(f"/flows/{last}")
+        assert text.count("<rect") == 3
+        assert text.count('<path d="M') == 2
+        assert f"job:{first} job:{second}" in text
+        assert HOSTILE not in text
+        await drain(hands, dead=[first])
+        assert f'href="./flows/{first}"' in await page.see("/flows")
+        assert "A retry runs 1 job again" in await page.see(f"/flows/{second}")
+        done = await page.submit(f"/flows/{second}/retry")
+        assert done.headers["location"].endswith(f"/flows/{second}?done=requeue")
+        assert await states(store, [first]) == ["queued"]
+        await hands.exchange()
+        assert "Cancel the flow" in await page.see(f"/flows/{last}", ask="cancel")
+        answer = await send(page, f"/flows/{last}/cancel", reason="old")
+        assert answer.json()["jobs"] == {"cancelled": 3}
+
+        listed = (await read(page, "/flows"))["flows"]
+        assert [one["id"] for one in listed] == [first]
+        told = await read(page, f"/flows/{first}", limit=2)
+        assert (told["states"], told["members_left_out"]) == ({"cancelled": 3}, 1)
+    assert [row.verb for row in await store.inspector.actions()] == ["cancel", "requeue"]
+
+
+async def test_a_large_flow_is_drawn_by_layers_and_bounded(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await enqueued(store, *[job()] * 300, after(*range(-300, 0)))
+    async with page_on(store.url) as page:
+        text = await page.see(f"/flows/{ids[0]}")
+        assert text.count("<rect") == 2
+        assert "300 jobs queued" in text
+        assert "And 201 more jobs" in text
+        monkeypatch.setattr(flows, "LOOK_MAX", 100)
+        page.site.reader.forget_all()
+        assert "100 jobs or more" in await page.see(f"/flows/{ids[1]}")
+
+
+async def test_a_user_of_one_tenant_sees_and_cancels_its_own_jobs_alone(store: Store) -> None:
+    own, other, last = await enqueued(
+        store, job(tenant="acme"), after(-1, tenant="other"), after(-2, tenant="acme")
+    )
+    async with page_on(store.url, let_in(tenant="acme")) as page:
+        text = await page.see(f"/flows/{last}")
+        assert f"/jobs/{other}" not in text
+        assert (await page.get(f"/flows/{other}")).status_code == 404
+        assert (await page.submit(f"/flows/{other}/cancel")).status_code == 404
+        await page.submit(f"/flows/{own}/cancel")
+    assert await states(store, [own, other, last]) == ["cancelled", "blocked", "cancelled"]
