@@ -107,15 +107,22 @@ async def test_the_list_has_unfinished_flows_first(
     store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A flow of which only a part is walked is listed once."""
-    monkeypatch.setattr(flows, "LOOK_MAX", 20)
-    named = Policy(labels=("a", "album 7"))
-    wide = await enqueued(store, *[job(delay=3600)] * 30, *[after(n) for n in range(-30, 0)])
-    await enqueued(store, after(*wide[30:]))
+    monkeypatch.setattr(flows, "LIST_MAX", 20)
+    monkeypatch.setattr(flows, "FLOWS_MAX", 10)
+    named = Policy(labels=("a", "album"), keep=9e9)
     over = await enqueued(store, job(policy=named), after(-1, policy=named))
     assert await drain(hands) == over
-    listed = await list_flows(store)
-    assert [(one.is_cut, one.has_ended) for one in listed.flows] == [(True, False), (False, True)]
-    assert (listed.flows[1].name, listed.flows[1].states) == ("album 7", {"completed": 2})
+    small = await enqueued(store, job(delay=3600), after(-1))
+    wide = await enqueued(store, *[job(delay=3600)] * 30, *[after(n) for n in range(-30, 0)])
+    await enqueued(store, after(*wide[30:]))
+    listed = (await list_flows(store)).flows
+    assert [(one.is_cut, one.has_ended) for one in listed] == [
+        (True, False),
+        (False, False),
+        (False, True),
+    ]
+    assert [job.id for job in listed[1].jobs] == small
+    assert (listed[2].name, listed[2].states) == ("album", {"completed": 2})
     assert len((await list_flows(store, 1)).flows) == 1
 
 

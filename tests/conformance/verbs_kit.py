@@ -161,7 +161,7 @@ READS: dict[str, Verb] = {
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "dependencies": lambda hands, held: hands.store.inspector.dependencies(held.job_id),
     "unresolved": lambda hands, _: hands.store.inspector.unresolved(),
-    "newest_flows": lambda hands, _: hands.store.inspector.newest_flows(10),
+    "newest_flows": lambda hands, _: hands.store.inspector.newest_flows(99, 10, blocked=False),
     "flow_links": lambda hands, held: hands.store.inspector.flow_links([held.job_id], 10),
     "flow_members": lambda hands, held: hands.store.inspector.flow_members([held.job_id]),
     "weights": lambda hands, _: hands.store.inspector.weights(),

@@ -67,5 +67,6 @@ async def steps_of_flows(size: int) -> int:
             flow = await read_flow(reader, job_id, 300)
             assert flow is not None
             assert (len(flow.jobs), flow.is_cut) == (300, True)
-        await reader.inspector.newest_flows(FLOWS_MAX)
+        for blocked in (True, False):
+            await reader.inspector.newest_flows(3 * size, FLOWS_MAX, blocked=blocked)
         return count[0]

@@ -17,7 +17,7 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
     A flow is all jobs that are linked: by then, chain, group and after, and as children of others.
     It is shown by the lowest of their numbers, with its name if it has one, and `outlast flow show`
     takes any of their numbers. The list looks at the newest jobs that wait for others, or have,
-    and counts up to 5,000 jobs of each flow.
+    and counts up to 1,000 jobs of each flow.
 
     Examples:
         outlast flows

@@ -19,17 +19,19 @@ from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
 from outlast.store.actions import CHANGES
+from outlast.store.columns import ID_MAX
 from outlast.store.dependencies import FAILED
 from outlast.store.protocol import Store
 from outlast.store.rows import FlowLink, FlowMember, StoredJob
 from outlast.store.values import Wants
 
 WALK_MAX = 100_000  # jobs of a flow that a command walks
-LOOK_MAX = 5_000  # jobs that a page walks, and a list of each flow
-LISTED_MAX = 4 * LOOK_MAX  # jobs that a list walks in all
+LOOK_MAX = 5_000  # jobs that a page walks
+LIST_MAX = 1_000  # jobs of each flow that a list walks
+LISTED_MAX = 20 * LIST_MAX  # and in all
 LINKS_A_JOB = 4  # rows that a walk reads for each job that it may find; each link is read twice
 STEP = 500  # jobs whose links one statement reads
-FLOWS_MAX = 200  # jobs by which a list finds flows: so many blocked ones, and so many others
+FLOWS_MAX = 200  # jobs of one look by which a list finds flows
 SHOWN = 50  # jobs that are shown one by one
 UPSTREAM_SHOWN = 20  # of what one of them waits for
 NAMED_AFTER = 20  # jobs whose labels tell the name of a flow
@@ -146,27 +148,36 @@ async def read_flow(
 
 
 async def list_flows(store: Store, limit: int = 20, tenant: str | None = None) -> FlowList:
-    """Return recent flows, unfinished ones first. Bounded: it finds them by the FLOWS_MAX newest
-    blocked jobs and the FLOWS_MAX newest others, walks LOOK_MAX jobs of each, LISTED_MAX in all."""
-    seeds = dict.fromkeys(await store.inspector.newest_flows(FLOWS_MAX))
+    """Return recent flows, unfinished ones first: those of the newest blocked jobs, then those of
+    the newest others. Bounded: LIST_MAX jobs of each flow and LISTED_MAX in all are walked. What
+    lies between the ids of a flow that is larger than a look may be left out."""
+    found: dict[int, FlowView] = {}
     flow_of: dict[int, int] = {}
-    found: list[FlowView] = []
-    walked, is_cut = 0, len(seeds) >= FLOWS_MAX
-    for number, seed in enumerate(seeds):
-        if seed in flow_of:
-            continue
-        if len(found) >= limit or walked >= LISTED_MAX:
-            is_cut = True
-            break
-        walk = await _walk(store, seed, LOOK_MAX, flow_of)
-        walked += len(walk.ids)
-        mine = number if walk.met is None else walk.met
-        flow_of.update(dict.fromkeys(walk.ids, mine))
-        if walk.met is None:
-            view = await _view(store, walk, tenant)
-            found += [view] if view.jobs else []
-    found.sort(key=lambda view: (view.has_ended, -max(job.id for job in view.jobs)))
-    return FlowList(found, is_cut)
+    is_cut = False
+    for blocked in (True, False):
+        before = ID_MAX
+        while not is_cut:
+            seeds = await store.inspector.newest_flows(before, FLOWS_MAX, blocked=blocked)
+            for seed in seeds:
+                if seed in flow_of:
+                    continue
+                if len(found) >= limit or len(flow_of) >= LISTED_MAX:
+                    is_cut = True
+                    break
+                walk = await _walk(store, seed, LIST_MAX, flow_of)
+                mine = seed if walk.met is None else walk.met
+                flow_of.update(dict.fromkeys(walk.ids, mine))
+                if walk.met is None:
+                    found[seed] = await _view(store, walk, tenant)
+            if len(seeds) < FLOWS_MAX:
+                break
+            of = {flow_of[seed] for seed in seeds if seed in flow_of}
+            before = min(seeds)
+            if len(of) == 1:  # one flow fills the look: go on before its first job
+                before = min(before, *(one for one, flow in flow_of.items() if flow in of))
+    flows = [flow for flow in found.values() if flow.jobs]
+    flows.sort(key=lambda flow: (flow.has_ended, -max(job.id for job in flow.jobs)))
+    return FlowList(flows, is_cut)
 
 
 async def _walk(

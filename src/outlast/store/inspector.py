@@ -250,10 +250,12 @@ class Inspector(ABC):
         rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
         return [struct_of(Child, row) for row in rows]
 
-    async def newest_flows(self, most: int) -> list[int]:
-        """Return jobs by which flows are found: the newest ``most`` that are blocked, then the
-        newest that have waited for others, or have children. A job may come twice."""
-        return [row["id"] for row in await self._bounded("flows", "newest", most=most)]
+    async def newest_flows(self, before: int, most: int, *, blocked: bool) -> list[int]:
+        """Return jobs by which flows are found, newest first, with ids below ``before``: blocked
+        ones, or those that wait or have waited for others, or have children."""
+        name = "blocked" if blocked else "waited"
+        rows = await self._bounded("flows", name, before=before, most=most)
+        return [row["id"] for row in rows]
 
     async def flow_links(self, ids: Sequence[int], most: int) -> list[FlowLink]:
         """Return what these jobs wait for, and what waits for them, at most ``most`` rows."""

@@ -20,19 +20,18 @@ SELECT j.id, j.task, j.state, j.tenant, extract(epoch FROM j.enqueued_at)::float
            AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp()) AS may_return
 FROM unnest(:ids::bigint[]) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 
--- name: newest
--- Jobs by which the newest flows are found, newest first: :most that are blocked, and then :most that have waited for
--- others or have children, each by one probe of the primary key, however many rows it has there.
+-- name: blocked
+-- The newest blocked jobs before one, by which flows are found.
+SELECT j.id FROM outlast_jobs j WHERE j.state = 'blocked' AND j.id < :before ORDER BY j.id DESC LIMIT :most
+
+-- name: waited
+-- The newest jobs before one that have waited for others, or have children, each by one probe of the primary key,
+-- however many rows it has there.
 WITH RECURSIVE w (id, n) AS (
-    (SELECT d.job_id, 1 FROM outlast_dependencies d ORDER BY d.job_id DESC LIMIT 1)
+    (SELECT d.job_id, 1 FROM outlast_dependencies d WHERE d.job_id < :before::bigint ORDER BY d.job_id DESC LIMIT 1)
     UNION ALL
     SELECT p.job_id, w.n + 1
     FROM w CROSS JOIN LATERAL (
         SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id < w.id ORDER BY d.job_id DESC LIMIT 1) p
     WHERE w.n < :most)
-SELECT s.id FROM (
-    SELECT b.id, 0 AS part FROM (
-        SELECT j.id FROM outlast_jobs j WHERE j.state = 'blocked' ORDER BY j.id DESC LIMIT :most::integer) b
-    UNION ALL
-    SELECT w.id, 1 FROM w) s
-ORDER BY s.part, s.id DESC
+SELECT id FROM w

@@ -13,16 +13,13 @@ SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
        j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
            AND (j.expires_at IS NULL OR j.expires_at > :now) AS may_return
 FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value
--- name: newest
+-- name: blocked
+SELECT j.id FROM outlast_jobs AS j INDEXED BY outlast_jobs_blocked
+WHERE j.state = 'blocked' AND j.id < :before ORDER BY j.id DESC LIMIT :most
+-- name: waited
 WITH RECURSIVE w (id, n) AS (
-    SELECT (SELECT max(d.job_id) FROM outlast_dependencies AS d), 1
+    SELECT (SELECT max(d.job_id) FROM outlast_dependencies AS d WHERE d.job_id < :before), 1
     UNION ALL
-    SELECT (SELECT d.job_id FROM outlast_dependencies AS d WHERE d.job_id < w.id ORDER BY d.job_id DESC LIMIT 1), w.n + 1
+    SELECT (SELECT max(d.job_id) FROM outlast_dependencies AS d WHERE d.job_id < w.id), w.n + 1
     FROM w WHERE w.id IS NOT NULL AND w.n < :most)
-SELECT s.id FROM (
-    SELECT b.id, 0 AS part FROM (
-        SELECT j.id FROM outlast_jobs AS j INDEXED BY outlast_jobs_blocked
-        WHERE j.state = 'blocked' ORDER BY j.id DESC LIMIT :most) AS b
-    UNION ALL
-    SELECT w.id, 1 FROM w WHERE w.id IS NOT NULL) AS s
-ORDER BY s.part, s.id DESC
+SELECT id FROM w WHERE id IS NOT NULL
