@@ -28,6 +28,7 @@ from outlast.store.values import NewJob
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
+from tests.conformance.test_dependencies import DIES, drain, states
 
 MOMENTS = {"run_at", "expires_at"}
 Refused = (sqlite3.Error, asyncpg.PostgresError)
@@ -58,7 +59,10 @@ class Client:
         if isinstance(self.connection, sqlite3.Connection):
             places = ", ".join("?" * len(given))
             statement = f"INSERT INTO outlast_enqueue_v1 ({names}) VALUES ({places})"
-            self.connection.execute(statement, list(given.values()))
+            values = [
+                json.dumps(value) if isinstance(value, list) else value for value in given.values()
+            ]
+            self.connection.execute(statement, values)
             return
         places = ", ".join(f"{name} => ${place}" for place, name in enumerate(given, 1))
         values = [
@@ -162,6 +166,27 @@ async def test_a_key_names_the_unfinished_job_of_the_task(store: Store, client: 
     assert (await newest(store)).task == "another"
 
 
+async def test_a_job_waits_for_others_as_one_of_ours(
+    store: Store, client: Client, hands: Hands
+) -> None:
+    """For one that runs, has ended, dies; if its key is held, nothing waits."""
+    done, dies, keyed = await enqueued(store, job(), job(policy=DIES), job(key="k"))
+    (mine,) = await hands.claim(1)
+    await hands.hand_in(ended(mine))
+    await client.enqueue(task=TASK, after=[done, keyed], after_ended=[dies, done])
+    waits = await newest(store)
+    ours = await store.inspector.dependencies(waits.id)
+    assert waits.state == "blocked"
+    assert {(each.job_id, each.wants) for each in ours} == {(done, 0), (keyed, 0), (dies, 1)}
+    await client.enqueue(task=TASK, after=[dies])
+    doomed = await newest(store)
+    await client.enqueue(task=TASK, key="k", after=[waits.id])
+    assert (await newest(store)).id == doomed.id
+    assert await drain(hands, dead=[dies]) == [dies, keyed, waits.id]
+    assert await states(store, [doomed.id]) == ["cancelled"]
+    assert not (await verify(store.inspector)).findings
+
+
 async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
     store: Store, client: Client, store_url: str
 ) -> None:
@@ -223,6 +248,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"timeout": 1e12}, "timeout must be"),
     ({"expires_at": 1_000.0}, "expires_at must be"),
     ({"run_at": 4e9, "expires_at": 4e9}, "expires_at must be"),
+    ({"after": [99]}, "must name jobs that are there"),
+    ({"after_ended": [99]}, "must name jobs that are there"),
 ]
 
 

@@ -10,13 +10,15 @@
 -- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
 -- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
 -- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
--- without a lock. Nothing else races with a row that no other session can see yet; the commit sends the
+-- without a lock. A job that waits for others stores what it waits for, and a notice about each, as `depend` in
+-- dependencies.sql does and argues. Nothing else races with a row that no other session can see yet; the commit sends the
 -- wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     key text DEFAULT NULL, tenant text DEFAULT NULL, retries integer DEFAULT NULL,
-    timeout double precision DEFAULT NULL, limit_keys text DEFAULT NULL, cost text DEFAULT NULL)
+    timeout double precision DEFAULT NULL, limit_keys text DEFAULT NULL, cost text DEFAULT NULL,
+    after bigint[] DEFAULT NULL, after_ended bigint[] DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -36,6 +38,8 @@ DECLARE
     v_position bigint;
     v_holder text;
     v_place record;
+    v_upstream bigint[] := coalesce(outlast_enqueue_v1.after, '{}') || coalesce(outlast_enqueue_v1.after_ended, '{}');
+    v_waits boolean := v_upstream <> '{}';
 BEGIN
     v_wrong := CASE
         WHEN (length(outlast_enqueue_v1.task) BETWEEN 1 AND 200
@@ -63,6 +67,11 @@ BEGIN
         WHEN NOT (outlast_enqueue_v1.expires_at > v_due AND outlast_enqueue_v1.expires_at < '9999-12-30 00:00+00')
             THEN 'expires_at must be after the job is due'
         WHEN outlast_enqueue_v1.task = 'outlast.shell' THEN 'commands cannot be enqueued by SQL'
+        WHEN cardinality(v_upstream) > 10000 THEN 'after and after_ended name more than 10000 jobs'
+        WHEN EXISTS (
+            SELECT FROM unnest(v_upstream) AS u (id)
+            WHERE (SELECT j.id FROM outlast_jobs j WHERE j.id = u.id AND (j.keep IS NULL OR j.keep > 0)) IS NULL)
+            THEN 'after and after_ended must name jobs that are there, and stay when they end'
         WHEN outlast_enqueue_v1.args IS NULL THEN 'args must be a JSON object: the arguments by name'
     END;
     IF v_wrong IS NOT NULL THEN
@@ -78,15 +87,22 @@ BEGIN
     FOR v_try IN 1..10 LOOP
         INSERT INTO outlast_jobs AS j (
             task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key,
-            stream, needs, aged)
+            stream, needs, aged, state)
         VALUES (outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.args,
                 outlast_enqueue_v1.priority, v_due, v_now,
-                CASE WHEN v_due <= v_now THEN nextval('outlast_position_seq') END,
+                CASE WHEN v_due <= v_now AND NOT v_waits THEN nextval('outlast_position_seq') END,
                 outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
-                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged)
+                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged,
+                CASE WHEN v_waits THEN 'blocked' ELSE 'queued' END)
         ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
         RETURNING j.id, j.position INTO v_id, v_position;
         IF FOUND THEN
+            IF v_waits THEN
+                INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
+                SELECT v_id, u.id, (min(u.place) > coalesce(cardinality(outlast_enqueue_v1.after), 0))::integer, 0, min(u.place) - 1
+                FROM unnest(v_upstream) WITH ORDINALITY AS u (id, place) GROUP BY u.id;
+                INSERT INTO outlast_upstream_notices (job_id, is_new) SELECT DISTINCT u, true FROM unnest(v_upstream) AS u;
+            END IF;
             IF v_position IS NOT NULL AND v_place.stream IS NOT NULL THEN
                 INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
                 VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue,

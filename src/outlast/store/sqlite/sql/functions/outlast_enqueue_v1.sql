@@ -7,7 +7,8 @@
 -- necessary.
 CREATE VIEW outlast_enqueue_v1 AS
 SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
-       0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout
+       0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout,
+       '[]' AS after, '[]' AS after_ended
 WHERE 0;
 CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
 BEGIN
@@ -72,6 +73,12 @@ BEGIN
                 ) AS half
             WHERE instr(CAST(atom AS BLOB), half.column1) OR instr(CAST(key AS BLOB), half.column1))
         THEN RAISE(ABORT, 'args hold a lone surrogate')
+        WHEN coalesce(json_type(NEW.after), 'array') <> 'array' OR coalesce(json_type(NEW.after_ended), 'array') <> 'array'
+        THEN RAISE(ABORT, 'after and after_ended must be JSON arrays of the ids of jobs')
+        WHEN EXISTS (
+            SELECT 1 FROM (SELECT value FROM json_each(NEW.after) UNION ALL SELECT value FROM json_each(NEW.after_ended)) AS e
+            WHERE NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.id = e.value AND (j.keep IS NULL OR j.keep > 0)))
+        THEN RAISE(ABORT, 'after and after_ended must name jobs that are there, and stay when they end')
         WHEN NOT EXISTS (SELECT 1 FROM outlast_tasks AS t WHERE t.name = NEW.task)
         THEN RAISE(ABORT, 'no worker has announced this task yet, so its limits are not known: start one that knows it')
         WHEN EXISTS (
@@ -94,4 +101,21 @@ BEGIN
           FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now))
     WHERE NEW.key IS NULL
         OR NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL);
+    -- What it waits for, unless an unfinished job has its key; as dependencies.sql does it.
+    INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
+    SELECT j.id, e.value, min(e.wants), 1, min(e.place)
+    FROM outlast_jobs AS j, (
+        SELECT value, 0 AS wants, key AS place FROM json_each(NEW.after)
+        UNION ALL SELECT value, 1, key + 1000000 FROM json_each(NEW.after_ended)) AS e
+    WHERE j.id = (SELECT s.value FROM outlast_sequences AS s WHERE s.name = 'job')
+    GROUP BY e.value;
+    UPDATE outlast_jobs SET state = 'blocked', position = NULL
+    WHERE id = (SELECT s.value FROM outlast_sequences AS s WHERE s.name = 'job')
+      AND EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.job_id = outlast_jobs.id);
+    UPDATE outlast_jobs SET awaited = 1
+    WHERE awaited = 0 AND id IN (
+        SELECT d.upstream_id FROM outlast_dependencies AS d, outlast_sequences AS s WHERE s.name = 'job' AND d.job_id = s.value);
+    INSERT INTO outlast_upstream_notices (job_id)
+    SELECT j.id FROM outlast_dependencies AS d, outlast_sequences AS s, outlast_jobs AS j
+    WHERE s.name = 'job' AND d.job_id = s.value AND j.id = d.upstream_id AND j.ended_at IS NOT NULL;
 END;
