@@ -127,6 +127,19 @@ def test_time_travels_for_delays_and_for_limits(shop: Shop, jobs: AppUnderTest) 
     assert gone.refresh_sync().reason == "expired"
 
 
+def test_time_travels_over_the_windows_of_a_key(shop: Shop, jobs: AppUnderTest) -> None:
+    """Six times twenty minutes: two hours, or three, if the first call is late in its hour."""
+    mail = shop.mail.using(key="acme", once_per=timedelta(hours=1))
+    stored = []
+    for _ in range(6):
+        stored.append(mail.enqueue_sync("digest"))
+        jobs.drain_sync()
+        jobs.travel(1_200)
+    assert stored[0].created
+    assert [each.created for each in stored].count(True) in {2, 3}
+    assert len(shop.effects) == len({each.id for each in stored}) in {2, 3}
+
+
 def test_time_travels_for_the_caller_s_own_transaction(shop: Shop, jobs: AppUnderTest) -> None:
     jobs.travel(86_400)
     shop.mail.enqueue_sync("makes the file")

@@ -74,6 +74,7 @@ ACTIONS = [
 ]  # fmt: skip
 LOGS = ["token", "job_id", "number", "printed", "lines"]
 DEPENDENCIES = ["job_id", "upstream_id", "wants", "state", "place"]
+WINDOWS = ["key", "task", "job_id", "until"]
 STEPS = ["job_id", "name", "token", "value", "at"]
 LIMITS = [
     "name", "declared", "declared_at", "own", "running", "spacing", "burst", "per", "held_until",
@@ -95,6 +96,7 @@ TABLES = {
     "outlast_logs": LOGS,
     "outlast_steps": STEPS,
     "outlast_dependencies": DEPENDENCIES,
+    "outlast_windows": WINDOWS,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,

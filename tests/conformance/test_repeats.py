@@ -12,8 +12,10 @@ from outlast.model.limits import needs_text, stream_id
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.values import Enqueued, NewJob, OnKey, Upstream
-from tests.conformance.kit import TASK, Hands, ended
+from tests.conformance.hostile_kit import raw
+from tests.conformance.kit import TASK, Hands, crashed, ended
 
+ONCE = OnKey(window=1e9)  # till the year 2033
 REPLACE, START = OnKey(replaces=True), OnKey(until_start=True)
 DEBOUNCE = OnKey(replaces=True, until_start=True, due_max=600.0)
 
@@ -131,3 +133,60 @@ async def test_an_expired_job_is_not_replaced_but_followed(store: Store, hands: 
     assert again.created
     assert (await row(store, first.job_id)).state is State.CANCELLED
     assert [each.args for each in await hands.claim(9)] == ['{"n":2}']
+
+
+async def test_one_job_is_enqueued_in_each_window_also_after_its_end(
+    store: Store, store_url: str, hands: Hands
+) -> None:
+    """Its arguments are compared, a job that was deleted counts, and another task has its own."""
+    first = await put(store, keyed('{"n":1}', ONCE))
+    assert first.created
+    await hands.hand_in(ended(await hands.claim_one()))
+    again = [await put(store, keyed(args, ONCE)) for args in ('{"n":1}', '{"n":2}')]
+    assert again == [
+        Enqueued(first.job_id, created=False, same_args=same) for same in (True, False)
+    ]
+    (other,) = await store.enqueue([NewJob(task="other", key="k", on_key=ONCE)])
+    assert other.created
+    await store.cancel([other.job_id])
+    await store.prune(jobs_older_than=-9.0, workers_older_than=9e9)
+    assert await store.inspector.job(first.job_id) is None
+    assert await put(store, keyed("{}", ONCE)) == Enqueued(first.job_id, created=False)
+    await end_windows(store_url)
+    second = await put(store, keyed("{}", ONCE))
+    assert second.created
+    await end_windows(store_url)
+    assert await put(store, keyed("{}", ONCE)) == Enqueued(second.job_id, created=False)
+    await store.cancel([second.job_id])
+    assert (await put(store, keyed("{}", ONCE))).created
+
+
+async def end_windows(store_url: str) -> None:
+    """Let the windows that are under way be over."""
+    async with raw(store_url) as file:
+        age = "1e9" if store_url.startswith("sqlite") else "interval '1000000000 seconds'"
+        assert await file.run(f"UPDATE outlast_windows SET until = until - {age}")
+
+
+async def test_windows_that_are_over_are_pruned(store: Store, store_url: str) -> None:
+    await put(store, keyed("{}", ONCE, "a"))
+    await end_windows(store_url)
+    await put(store, keyed("{}", ONCE, "b"))
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    async with raw(store_url) as file:
+        assert [row[0] for row in await file.rows("SELECT key FROM outlast_windows")] == ["b"]
+
+
+async def test_of_many_enqueuers_at_once_one_makes_the_job_of_a_window(
+    store: Store, hands: Hands
+) -> None:
+    """A key that an unfinished job of another task has takes no window."""
+    stored = await asyncio.gather(*(put(store, keyed("{}", ONCE)) for _ in range(20)))
+    assert sum(each.created for each in stored) == 1
+    assert len({each.job_id for each in stored}) == 1
+    await hands.hand_in(crashed(await hands.claim_one()))
+    (held,) = await store.enqueue([NewJob(task="other", key="b")])
+    with pytest.raises(KeyInUse):
+        await put(store, keyed("{}", ONCE, "b"))
+    await store.cancel([held.job_id])
+    assert (await put(store, keyed("{}", ONCE, "b"))).created

@@ -115,6 +115,7 @@ async def test_a_worker_role_may_run_every_statement(
     await _more_of_a_worker(store, hands)
     await enqueued(store, job(), job(delay=60))
     await enqueued(store, job(key="k", on_key=OnKey(replaces=True)))
+    await _enqueue_in_a_window(store, session)
     await _more_of_a_reader(store.inspector)
     await store.close()
     await _beside(role)
@@ -200,6 +201,19 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     for _ in range(3):  # up to the hours, and away
         await store._fetch(MERGE_MINUTES, 100, -7_200, -7_200, -7_200)
+
+
+async def _enqueue_in_a_window(store: Store, session: Any) -> None:
+    once = job(key="once", on_key=OnKey(window=1e9))
+    (first,) = await enqueued(store, once)
+    await session.execute(
+        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = now(), position = NULL"
+        " WHERE id = $1",
+        first,
+    )
+    assert await enqueued(store, once) == [first]
+    await session.execute("UPDATE outlast_windows SET until = now()")
+    assert await enqueued(store, once) != [first]
 
 
 async def _more_of_a_reader(inspector: Inspector) -> None:
@@ -295,6 +309,7 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     for _ in range(2):
         await store.enqueue([job(key="k"), job(key="l")])
         await store.enqueue([job(key="l")])
+    await _enqueue_in_a_window(store, session)
     rows = await store.inspector.jobs(JobFilter())
     assert await store.inspector.job(rows[0].id) == rows[0]
     assert await store.inspector.attempts(rows[0].id) == []

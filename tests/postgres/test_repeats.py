@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from outlast.store.postgres.store import enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob, OnKey
@@ -48,3 +50,24 @@ async def test_the_end_of_a_job_that_lets_go_of_its_key_comes_after_the_commit(
     assert answer.value == "accepted"
     assert (await hands.claim_one()).job_id == second.job_id
     assert first != second.job_id
+
+
+@pytest.mark.parametrize("commits", [True, False])
+async def test_an_enqueue_in_a_window_waits_for_one_that_is_not_committed_yet(
+    store: Store, hands: Hands, session: Any, commits: bool
+) -> None:
+    """Also where the other's job has ended by then, so that its key holds nobody up."""
+    once = job(key="k", on_key=OnKey(window=1e9))
+    transaction = session.transaction()
+    await transaction.start()
+    (first,) = await enqueue_on(session, [once])
+    await session.execute(
+        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = now(), position = NULL"
+        " WHERE id = $1",
+        first.job_id,
+    )
+    late = asyncio.create_task(store.enqueue([once]))
+    await blocked(session)
+    await (transaction.commit() if commits else transaction.rollback())
+    (second,) = await late
+    assert (second.created, second.job_id == first.job_id) == (not commits, commits)

@@ -47,7 +47,7 @@ class Children:
             raise UsageError(f"a child of job {attempt.job_id} cannot wait for it to end")
         if any(job.on_key is not None for job in plan.jobs):
             raise UsageError(
-                "a child is made once: debounce, until and on_conflict do not go with it"
+                "a child is made once: once_per, debounce, until, on_conflict do not go with it"
             )
         attempt._check_spawns()  # noqa: SLF001
         first = attempt._spawned  # noqa: SLF001

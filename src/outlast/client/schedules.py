@@ -123,7 +123,7 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
             " have the schedule's own key"
         )
     if call.job.on_key is not None:
-        raise ConfigError("the call of a schedule has neither until=… nor on_conflict=…")
+        raise ConfigError("the call of a schedule has no once_per=…, until=… or on_conflict=…")
     job = call._alone("a schedule")  # noqa: SLF001
     return msgspec.structs.replace(job, args=_encode_alike(call))
 

@@ -192,6 +192,7 @@ class BoundTask(Generic[P, R]):
         debounce_max: Seconds | None = None,
         until: Literal["start"] | None = None,
         on_conflict: Literal["replace"] | None = None,
+        once_per: Seconds | None = None,
         tenant: str | None = None,
         keep: Seconds | None = None,
         meta: Mapping[str, Any] | None = None,
@@ -225,6 +226,10 @@ class BoundTask(Generic[P, R]):
             on_conflict: ``"replace"``: a job with the key that no worker has claimed gets the new
                 arguments and the new time; all else about it stays. ``job.created`` is false. One
                 that was claimed is returned as it is.
+            once_per: with a key: seconds (or a timedelta) of a window, such as 3600 for each hour
+                of the store's clock. If a job of this task with this key was enqueued in the
+                same window, that job is returned, also if it has ended or its row is deleted by
+                now. One of an earlier window that is unfinished is returned, too.
             tenant: whose job it is, for your own code, for the screens, for pauses, and for limits
                 and turns of each tenant.
             keep: seconds (or a timedelta) for which its row is kept once it has completed or was
@@ -258,7 +263,7 @@ class BoundTask(Generic[P, R]):
             "queue": None if queue is None else check_name("queue", queue),
             "priority": None if priority is None else check_priority(priority),
             "key": None if key is None else check_job_key(key),
-            "on_key": make_on_key(debounce, debounce_max, until, on_conflict),
+            "on_key": make_on_key(debounce, debounce_max, until, on_conflict, once_per),
             "tenant": None if tenant is None else check_key("tenant", tenant),
             "keep": None if keep is None else check_seconds("keep", keep),
             "meta": None if meta is None else make_meta(meta),

@@ -267,7 +267,7 @@ def make_labels(labels: object) -> tuple[str, ...]:
 
 
 def make_on_key(
-    debounce: object, debounce_max: object, until: object, on_conflict: object
+    debounce: object, debounce_max: object, until: object, on_conflict: object, once_per: object
 ) -> OnKey | None:
     """Return what an enqueue does about the job that has its key, or raise ConfigError; None: the
     usual."""
@@ -278,6 +278,10 @@ def make_on_key(
             f"on_conflict must be 'replace', not {on_conflict!r}: without it, the unfinished job"
             " that has the key is returned"
         )
+    if once_per is not None:
+        if any(each is not None for each in (debounce, debounce_max, until, on_conflict)):
+            raise ConfigError("once_per goes without debounce, until and on_conflict")
+        return OnKey(window=check_limit("once_per", once_per))
     if debounce is None:
         if debounce_max is not None:
             raise ConfigError("debounce_max goes with debounce")
@@ -296,9 +300,11 @@ def check_order(placement: Placement) -> None:
     one."""
     if placement.on_key is not None:
         if placement.key is None:
-            raise ConfigError("debounce, until and on_conflict need a key: using(key=…)")
+            raise ConfigError("once_per, debounce, until and on_conflict need a key: using(key=…)")
         if placement.after or placement.followers:
-            raise ConfigError("debounce, until and on_conflict do not go with after, then, on_dead")
+            raise ConfigError(
+                "once_per, debounce, until and on_conflict do not go with after, then, on_dead"
+            )
     due, end = placement.run_at, placement.expires_at
     if due is None:
         due, end = placement.delay, placement.expires

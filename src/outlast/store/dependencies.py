@@ -36,7 +36,9 @@ def has_dependencies(jobs: Sequence[NewJob]) -> bool:
     """Whether some of these jobs wait for others. UsageError: and some may replace others."""
     found = any(job.after for job in jobs)
     if found and any(job.on_key is not None for job in jobs):
-        raise UsageError("debounce, until and on_conflict do not go with jobs that wait for others")
+        raise UsageError(
+            "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
+        )
     return found
 
 

@@ -71,11 +71,13 @@ class Upstream(NamedTuple):
 class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     """What an enqueue does about the unfinished job of its task that has its key. ``replaces``: one
     that has not begun gets the new arguments and time, which is at most ``due_max`` seconds after
-    it was enqueued. ``until_start``: one that has begun holds the key no longer."""
+    it was enqueued. ``until_start``: one that has begun holds the key no longer. ``window``: one
+    that was stored in the same window of so many seconds is returned, also if it has ended."""
 
     replaces: bool = False
     until_start: bool = False
     due_max: float | None = None
+    window: float | None = None
 
 
 class NewJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,8 +112,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The id of an enqueued job. ``created`` is false if its key named an unfinished job; then
-    ``same_args`` is false if that job's arguments differ."""
+    """The id of an enqueued job. ``created`` is false if its key named an unfinished job, or one of
+    the same window; then ``same_args`` is false if that job's arguments differ."""
 
     job_id: int
     created: bool

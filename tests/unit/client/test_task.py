@@ -373,6 +373,9 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"key": "k", "until": "end"}, "until must be 'start', not 'end'"),
         ({"key": "k", "on_conflict": "skip"}, "on_conflict must be 'replace', not 'skip'"),
         ({"key": "k", "until": "start", "after": [1]}, "do not go with after"),
+        ({"once_per": 5}, r"need a key: using\(key=…\)"),
+        ({"key": "k", "once_per": 0}, "once_per must be above 0 seconds"),
+        ({"key": "k", "once_per": 5, "debounce": 5}, "goes without debounce"),
     ],
     ids=str,
 )

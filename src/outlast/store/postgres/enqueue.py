@@ -213,9 +213,32 @@ async def _enqueue_each(connection: Any, jobs: Sequence[NewJob], *, notify: bool
         job = jobs[place]
         if job.on_key is None:
             stored[place] = (await enqueue(connection, [job], notify=notify))[0]
+        elif job.on_key.window is not None:
+            stored[place] = await _enqueue_in_window(
+                connection, job, job.on_key.window, notify=notify
+            )
         else:
             stored[place] = await _enqueue_or_replace(connection, job, job.on_key, notify=notify)
     return [stored[place] for place in range(len(jobs))]
+
+
+async def _enqueue_in_window(
+    connection: Any, job: NewJob, seconds: float, *, notify: bool
+) -> Enqueued:
+    """Store a job unless one with its key is unfinished, or was stored in the same window."""
+    mine = (job.key, job.task)
+    for _ in range(KEYED_TRIES):
+        (found,) = await find_unfinished(connection, [job])
+        if found is not None:
+            return found
+        if await connection.fetch(_SQL["take_window"], *mine, seconds):
+            (stored,) = await _store_those_left(connection, [job], [None], notify=notify)
+            if stored is not None:
+                await connection.fetch(_SQL["fill_window"], *mine, stored.job_id)
+                return stored
+        for row in await connection.fetch(_SQL["window"], *mine, job.args):
+            return Enqueued(row["job_id"], created=False, same_args=row["same_args"])
+    raise StoreUnavailable(TOO_FAST)
 
 
 async def _enqueue_or_replace(

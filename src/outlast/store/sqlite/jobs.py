@@ -290,6 +290,8 @@ def _policy_text(policy: Policy) -> str:
 def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
     """Store a job that may replace the unfinished one that has its key, or take the key."""
     free_keys(cursor, now, [job.key])  # also takes the write lock, before anything is read
+    if job.on_key is not None and job.on_key.window is not None:
+        return _enqueue_in_window(cursor, now, job, job.on_key.window)
     found = cursor.execute(_ENQUEUE["unfinished"], (job.key,)).fetchone()
     if job.on_key is not None and found is not None:
         job_id, task, begun, enqueued_at, position, is_blocked = found
@@ -309,6 +311,21 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
             cursor.execute(_ENQUEUE["replace"], values | {"aged": aged})
             return Enqueued(job_id, created=False)
     return _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])[0]
+
+
+def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) -> Enqueued:
+    """Store a job unless one with its key is unfinished, or was stored in the same window."""
+    found = _holder(cursor, job)
+    if found is not None:
+        return found
+    mine = {"key": job.key, "task": job.task}
+    row = cursor.execute(_ENQUEUE["window"], mine | {"args": job.args, "now": now}).fetchone()
+    if row is not None:
+        return Enqueued(row[0], created=False, same_args=bool(row[1]))
+    (stored,) = _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])
+    until = (now // seconds + 1) * seconds
+    cursor.execute(_ENQUEUE["fill_window"], mine | {"job_id": stored.job_id, "until": until})
+    return stored
 
 
 def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:

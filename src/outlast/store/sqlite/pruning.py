@@ -64,6 +64,7 @@ def prune(
     jobs = forget(cursor, [job_id for (job_id,) in old])
     cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
     cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
+    cursor.execute(_PRUNE["windows"], (now, limit))
     _prune_streams(cursor, now, limit)
     gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs))
     return jobs + gone.rowcount

@@ -154,6 +154,25 @@ SELECT outlast_free_keys_v1($1::text[])
 SELECT id, replaced FROM outlast_replace_v1(
     $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean)
 
+-- name: take_window
+-- Take the window of a key ($1) and a task ($2), of $3 seconds from a multiple of these on, unless a job has been stored in
+-- the one that is under way. The primary key decides between two at once: the second waits for the first to commit, and
+-- sees what that has written. The row stays locked to the end of this transaction, which stores the job and writes its
+-- id (`fill_window`); if it is rolled back, or the job is not stored, the window is free. A pruner skips a locked row.
+INSERT INTO outlast_windows AS w (key, task, job_id, until)
+SELECT $1::text, $2::text, 0, to_timestamp((floor(extract(epoch FROM clock_timestamp())::float8 / $3::float8) + 1) * $3::float8)
+ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
+WHERE w.until <= clock_timestamp() OR w.job_id = 0
+RETURNING w.key
+
+-- name: window
+-- The job of a window that another transaction has taken.
+SELECT w.job_id, coalesce(j.args = $3::text, true) AS same_args
+FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key = $1::text AND w.task = $2::text AND w.job_id <> 0
+
+-- name: fill_window
+UPDATE outlast_windows SET job_id = $3::bigint WHERE key = $1::text AND task = $2::text RETURNING key
+
 -- name: key_holders
 -- Find the unfinished jobs that have these keys. The answer may be out of date at once, which does no harm: it is
 -- enough that a job with the key was unfinished at some moment of the call. The digest is of the stored arguments.

@@ -308,6 +308,7 @@ CREATE TABLE outlast_pauses (
 \ir tables/outlast_actions.sql
 \ir tables/outlast_streams.sql
 \ir tables/outlast_dependencies.sql
+\ir tables/outlast_windows.sql
 \ir tables/autovacuum.sql
 -- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (

@@ -48,6 +48,7 @@ SELECT (SELECT count(*) FROM found) AS gone,
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of what people did more than $4 seconds ago, except actions under way.
+--   * windows of keys that are over; an enqueue that takes one anew holds its row locked.
 --   * streams that are idle since $5 seconds ago, and their permits that no attempt holds. An attempt that runs, or whose
 --     end no exchange has folded yet, is counted in each permit of its stream, which then stays; the start of
 --     one locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
@@ -73,6 +74,11 @@ WITH old AS MATERIALIZED (
         WHERE r.state <> 'running' AND r.at < statement_timestamp() - $4::float8 * interval '1 second'
         ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
     WHERE a.id = f.id
+), over AS (
+    DELETE FROM outlast_windows w USING (
+        SELECT o.key, o.task FROM outlast_windows o WHERE o.until < statement_timestamp()
+        ORDER BY o.until LIMIT $2::integer FOR UPDATE SKIP LOCKED) o
+    WHERE w.key = o.key AND w.task = o.task
 ), resting AS MATERIALIZED (
     SELECT s.id, s.permits FROM outlast_streams s
     WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $5::float8

@@ -312,6 +312,18 @@ BEGIN
     INSERT INTO outlast_upstream_notices (job_id) VALUES (NEW.id);
 END;
 
+-- The job of a key and a task in the window that is under way (using(once_per=…)): one row for each, which holds until its
+-- window is over, and is then overwritten or pruned.
+CREATE TABLE outlast_windows (
+    key    TEXT NOT NULL,
+    task   TEXT NOT NULL,
+    job_id INTEGER NOT NULL,
+    until  REAL NOT NULL,
+    PRIMARY KEY (key, task),
+    CONSTRAINT outlast_windows_until CHECK (until BETWEEN -1e15 AND 1e15)
+) WITHOUT ROWID, STRICT;
+CREATE INDEX outlast_windows_until ON outlast_windows (until);
+
 -- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (
     job_id INTEGER NOT NULL,

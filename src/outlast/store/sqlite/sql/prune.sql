@@ -57,6 +57,9 @@ DELETE FROM outlast_schedules WHERE name IN (
 -- Actions under way stay.
 DELETE FROM outlast_actions WHERE id IN (
     SELECT id FROM outlast_actions WHERE at < ? AND state <> 'running' ORDER BY id LIMIT ?)
+-- name: windows
+DELETE FROM outlast_windows WHERE (key, task) IN (
+    SELECT key, task FROM outlast_windows WHERE until < ? ORDER BY until LIMIT ?)
 -- name: streams
 SELECT id, CAST(needs AS TEXT) FROM outlast_streams INDEXED BY outlast_streams_idle
 WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?
