@@ -58,6 +58,8 @@ MORE = (  # all others that read
     "jobs --state paused",
     "jobs --state orphaned",
     "jobs --label sale",
+    "flows",
+    "flow show {last}",
     "jobs --label nomatch",
     "jobs --label sale --queue nomatch",
     "jobs --args nomatch",

@@ -56,7 +56,7 @@ async def test_the_end_of_a_job_that_lets_go_of_its_key_comes_after_the_commit(
 async def test_an_enqueue_in_a_window_waits_for_one_that_is_not_committed_yet(
     store: Store, hands: Hands, session: Any, commits: bool
 ) -> None:
-    """Also where the other's job has ended by then, so that its key holds nobody up."""
+    """Also where the other's job has ended by then, so that its key holds up no one."""
     once = job(key="k", on_key=OnKey(window=1e9))
     transaction = session.transaction()
     await transaction.start()

@@ -107,7 +107,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
         return [job.id for job in left]
 
     def some(self, most: int = SHOWN) -> list[FlowJob]:
-        """Return at most so many of its jobs: dead ones for up to half of them, then the first."""
+        """Return at most ``most`` of its jobs: dead ones for up to half of them, then the first."""
         if len(self.jobs) <= most:
             return self.jobs
         dead = {job.id for job in self.jobs if job.state is State.DEAD}

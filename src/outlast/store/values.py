@@ -71,8 +71,8 @@ class Upstream(NamedTuple):
 class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     """What an enqueue does about the unfinished job of its task that has its key. ``replaces``: one
     that has not begun gets the new arguments and time, which is at most ``due_max`` seconds after
-    it was enqueued. ``until_start``: one that has begun holds the key no longer. ``window``: one
-    that was stored in the same window of so many seconds is returned, also if it has ended."""
+    it was enqueued. ``until_start``: one that has begun holds the key no longer. ``window``: its
+    length in seconds; one that was stored in the same window is returned, also if it has ended."""
 
     replaces: bool = False
     until_start: bool = False

@@ -48,7 +48,7 @@ SELECT (SELECT count(*) FROM found) AS gone,
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of what people did more than $4 seconds ago, except actions under way.
---   * windows of keys that are over; an enqueue that takes one anew holds its row locked.
+--   * windows of keys that are over; an enqueue that takes one again holds its row locked.
 --   * streams that are idle since $5 seconds ago, and their permits that no attempt holds. An attempt that runs, or whose
 --     end no exchange has folded yet, is counted in each permit of its stream, which then stays; the start of
 --     one locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
