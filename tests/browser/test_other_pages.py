@@ -10,7 +10,7 @@ from selenium.webdriver.common.by import By
 from harness.page import serving
 from tests.browser.kit import LOOKS, hidden_columns, is_too_wide, serious
 from tests.browser.test_page import click
-from tests.web.filled_kit import NAMES, make_store
+from tests.web.filled_kit import NAMES, make_flow, make_store
 
 if TYPE_CHECKING:
     from harness.browser import Browser
@@ -38,6 +38,7 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
             for link in {found[0], next((link for link in found if LONG in link), found[0])}:
                 check(browser, link)
         check(browser, f"{address}jobs/{WAITING}")
+        check(browser, f"{address}flows/{make_flow(sqlite_url, [*NAMES, LONG])}")
 
 
 def check(browser: Browser, address: str) -> None:

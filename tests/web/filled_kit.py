@@ -12,7 +12,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import PauseKind
 from outlast.store import open_store
 from outlast.store.protocol import Store
-from outlast.store.values import NewPause
+from outlast.store.values import NewPause, Upstream
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.conformance.schedules_kit import put_one
 
@@ -86,3 +86,19 @@ def make_store(url: str, names: list[str] | None = None) -> None:
             await store.close()
 
     asyncio.run(make())
+
+
+def make_flow(url: str, names: list[str]) -> int:
+    """Put a flow of these tasks into a store, which has a fan-out and a fan-in; return a job."""
+
+    async def put() -> int:
+        store = open_store(url)
+        await store.open()
+        first = len(names) + 1
+        fan = [job(task=name, after=(Upstream(-1),)) for name in names]
+        last = job(after=tuple(Upstream(-n) for n in range(2, first + 1)))
+        ids = await enqueued(store, job(), *fan, last)
+        await store.close()
+        return ids[0]
+
+    return asyncio.run(put())
