@@ -171,6 +171,7 @@ SELECT w.job_id, coalesce(j.args = $3::text, true) AS same_args
 FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key = $1::text AND w.task = $2::text AND w.job_id <> 0
 
 -- name: fill_window
+-- Write the job of a window into its row, which this transaction has locked by `take_window`.
 UPDATE outlast_windows SET job_id = $3::bigint WHERE key = $1::text AND task = $2::text RETURNING key
 
 -- name: key_holders
