@@ -210,6 +210,7 @@ class Snooze(Verdict):
 
     seconds: float
     _blocks = False  # until the children that the attempt watches have ended
+    _event: str | None = None  # sooner if this event is sent
 
     def __init__(self, seconds: float | timedelta) -> None:
         self.seconds = _seconds(seconds)

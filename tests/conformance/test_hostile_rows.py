@@ -75,6 +75,10 @@ ACTIONS = [
 LOGS = ["token", "job_id", "number", "printed", "lines"]
 DEPENDENCIES = ["job_id", "upstream_id", "wants", "state", "place"]
 WINDOWS = ["key", "task", "job_id", "until"]
+
+
+EVENTS = ["name", "value", "at"]
+WAITS = ["job_id", "token", "event", "woken"]
 STEPS = ["job_id", "name", "token", "value", "at"]
 LIMITS = [
     "name", "declared", "declared_at", "own", "running", "spacing", "burst", "per", "held_until",
@@ -97,6 +101,8 @@ TABLES = {
     "outlast_steps": STEPS,
     "outlast_dependencies": DEPENDENCIES,
     "outlast_windows": WINDOWS,
+    "outlast_events": EVENTS,
+    "outlast_waits": WAITS,
     "outlast_labels": LABELS,
     "outlast_jobs": JOBS,
     "outlast_attempts": ATTEMPTS,

@@ -11,6 +11,7 @@ from outlast.model.crash import Progress
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
+from outlast.store.events import NewEvent
 from outlast.store.evidence import AttemptFilter
 from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog, LogLine
@@ -100,6 +101,7 @@ WRITES: dict[str, Verb] = {
     "keep_steps": lambda hands, held: hands.store.keep_steps([NamedStep(*_pair(held), "s", "1")]),
     "spawn": _spawn,
     "watch_children": lambda hands, held: hands.store.watch_children(*_pair(held), [1]),
+    "send_event": lambda hands, _: hands.store.send_event(NewEvent("e", "[1]")),
     "reap": _reap,
     "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),
@@ -131,6 +133,7 @@ WRITES: dict[str, Verb] = {
     "stop_action": lambda hands, _: hands.store.stop_action(1),
 }
 READS: dict[str, Verb] = {
+    "find_event": lambda hands, _: hands.store.find_event("e"),
     "find_steps": lambda hands, held: hands.store.find_steps([NamedStep(*_pair(held), "s")]),
     "recount_limits": lambda hands, _: hands.store.recount_limits(),  # writes where it has to
     "store_id": lambda hands, _: hands.store.store_id(),
@@ -160,6 +163,7 @@ READS: dict[str, Verb] = {
     "limit": lambda hands, _: hands.store.inspector.limit("a"),
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "dependencies": lambda hands, held: hands.store.inspector.dependencies(held.job_id),
+    "waits": lambda hands, _: hands.store.inspector.waits(),
     "unresolved": lambda hands, _: hands.store.inspector.unresolved(),
     "newest_flows": lambda hands, _: hands.store.inspector.newest_flows(99, 10, blocked=False),
     "flow_links": lambda hands, held: hands.store.inspector.flow_links([held.job_id], 10),

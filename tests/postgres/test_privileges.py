@@ -13,6 +13,7 @@ import pytest
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
+from outlast.store.events import NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.postgres import privileges
@@ -185,6 +186,8 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     )
     children = await store.inspector.children(third.job_id, 1, 1)
     await store.watch_children(third.job_id, third.token, [each.id for each in children])
+    await store.find_event("e")
+    await store.send_event(NewEvent("e", "[1]"))
     inputs = Policy(inputs=(("a", False),))
     await store.enqueue([job(task="app.other", after=(Upstream(first.job_id),), policy=inputs)])
     await other.claim(1, tasks=["app.other"])
@@ -231,6 +234,7 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
         await inspector.newest_flows(99, 10, blocked=blocked)
     await inspector.flow_links([1], 10)
     await inspector.flow_members([1])
+    await inspector.waits()
     await inspector.environment()
 
 

@@ -10,6 +10,7 @@ hooks.py            lifespan and around: generator functions as context managers
 flow_parts.py       calls as parts of flows: what each waits for, RESULT
 flows.py            jobs that run after others: chain, group, a flow that was enqueued
 children.py         children of attempts: made once, and waited for without a slot
+events.py           sends events, and lets attempts wait for them
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
 attempt.py          the attempt that a running task reads, reports to and saves with

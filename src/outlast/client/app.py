@@ -11,6 +11,7 @@ from outlast.base.config import MAX_PAYLOAD, WorkerOptions, check_name, check_wh
 from outlast.base.credentials import redact
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
+from outlast.client import events
 from outlast.client.attempt import Attempt
 from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import FlowPart, check_part, plan_of
@@ -349,6 +350,29 @@ class App:
         return await submit(self.stores, listed) if listed else []
 
     enqueue_many_sync = blocking(enqueue_many)
+
+    async def send_event(self, name: str, value: Any = None, *, connection: Any = None) -> bool:
+        """Send an event, and wake the jobs that wait for it (``attempt.wait_event``), now or later.
+        Return whether it is the first of its name: that one is kept, and later ones are not.
+
+        Workers look within a second; on PostgreSQL, and on one machine, at once. An event stays for
+        30 days, and longer while a job that has waited for it is unfinished.
+
+        Args:
+            name: such as ``f"approve:{job_id}"``: up to 190 printable characters.
+            value: any JSON; encoded as arguments are (``App(payloads=…)``).
+            connection: as in ``task.using(connection=…)``: sent when that commits, and only then.
+
+        Raises:
+            UsageError: it cannot be a name.
+            BadArguments: the value cannot be encoded, or is too large.
+            ConnectionMismatch, StoreUnavailable: as ``task.enqueue``.
+        """
+        events.check_name(name)
+        event = events.encode_event(name, value, self.max_payload, self.stores)
+        return await self.stores.send_event(event, connection)
+
+    send_event_sync = blocking(send_event)
 
     def on_commit(self, session: object, call: Call[Any]) -> None:
         """Store a call when a session of SQLAlchemy commits, in that commit: both or neither.

@@ -99,7 +99,7 @@ class Link(Protocol):
 
 
 class Family(Protocol):
-    """What attempts do with the children of their jobs: ``outlast.client.children``."""
+    """What attempts do on the store of their application: ``outlast.client.children``."""
 
     async def spawn(self, attempt: Attempt, part: FlowPart) -> FlowRun:
         """Do what ``Attempt.spawn`` does."""
@@ -107,6 +107,12 @@ class Family(Protocol):
 
     async def wait_for(self, attempt: Attempt, run: FlowRun) -> Any:
         """Do what ``Attempt.wait_for`` does."""
+        ...
+
+    async def wait_event(
+        self, attempt: Attempt, name: str, timeout: float | timedelta, returns: Any
+    ) -> Any:
+        """Do what ``Attempt.wait_event`` does."""
         ...
 
 
@@ -576,6 +582,56 @@ class Attempt:
 
     wait_for_sync = blocking(wait_for)
 
+    @overload
+    async def wait_event(self, name: str, *, timeout: float | timedelta) -> Any: ...
+    @overload
+    async def wait_event(self, name: str, *, timeout: float | timedelta, type: type[R]) -> R: ...
+    async def wait_event(
+        self,
+        name: str,
+        *,
+        timeout: float | timedelta,
+        type: Any = Any,  # noqa: A002
+    ) -> Any:
+        """Wait without a slot for an event, such as a person's approval, and return its value: end
+        this attempt uncharged, as ``Snooze`` does, and run the job again once
+        ``app.send_event(name, value)`` was called or the time is over. In that attempt the same
+        call returns, or raises, at once.
+
+        It has one outcome for each job: what is found first, the event or the end of the time, is
+        kept as a step, and each later attempt gets the same. An event that was sent before counts,
+        also one that was sent too late and is there before the job runs. Code before it runs
+        again: put what is to run once into steps.
+
+        Args:
+            name: the event's; several jobs may wait for one.
+            timeout: seconds from the first call, or a timedelta.
+            type: what the value is read as; any JSON if it is not given.
+
+        Raises:
+            TimeoutError: the time was over, and there was no event.
+            BadArguments: the value does not fit ``type``, cannot be read here (encryption), or is
+                larger than ``App(max_payload=…)`` allows here.
+            LostLease: the attempt is no longer the current one.
+            UsageError: this attempt has waited for it before, or it cannot be a name.
+            Snooze: ends the attempt; do not catch it.
+        """
+        return await self._children("wait_event").wait_event(self, name, timeout, type)
+
+    @overload
+    def wait_event_sync(self, name: str, *, timeout: float | timedelta) -> Any: ...
+    @overload
+    def wait_event_sync(self, name: str, *, timeout: float | timedelta, type: type[R]) -> R: ...
+    def wait_event_sync(
+        self,
+        name: str,
+        *,
+        timeout: float | timedelta,
+        type: Any = Any,  # noqa: A002
+    ) -> Any:
+        """As ``wait_event``, for plain functions."""
+        return _wait_event_sync(self, name, timeout=timeout, type=type)
+
     def _children(self, verb: str) -> Family:
         if self._family is None:
             raise UsageError(f"there is no job here for {verb}()")
@@ -659,6 +715,7 @@ class Attempt:
 
 
 _step_in_sync: Any = blocking(Attempt.step_in)
+_wait_event_sync: Any = blocking(Attempt.wait_event)
 
 
 def _fraction(value: Any) -> float | None:

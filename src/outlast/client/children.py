@@ -8,12 +8,14 @@ ordinal it is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from outlast.client import steps
+from outlast.client.events import wait_event
 from outlast.client.flow_parts import FlowPart, Plan, check_part, plan_of
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
@@ -34,7 +36,7 @@ READ_MAX = 500  # children in one read
 
 
 class Children:
-    """What attempts do with the children of their jobs, on the store of the application."""
+    """What attempts do on the store of the application: make children, and wait."""
 
     def __init__(self, stores: StoreProvider) -> None:
         self._stores = stores
@@ -85,6 +87,12 @@ class Children:
             ]
             return results if run._gives_list else results[0]  # noqa: SLF001
         raise await _block(attempt, self._stores, [child.id for child in last])
+
+    async def wait_event(
+        self, attempt: Attempt, name: str, timeout: float | timedelta, returns: Any
+    ) -> Any:
+        """Do what ``Attempt.wait_event`` does."""
+        return await wait_event(attempt, self._stores, name, timeout, returns)
 
 
 async def _spawn(

@@ -24,7 +24,8 @@ from outlast.client.back_pressure import QueueMaxima
 from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
-from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
+from outlast.store.events import NewEvent
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, ForeignConnection, Store
 from outlast.store.values import Enqueued, NewJob, Spawn
 
 if TYPE_CHECKING:
@@ -196,6 +197,17 @@ class StoreProvider:
         _check_is_no_import()
         if connection is None or isinstance(connection, Spawn):
             return await hop(lambda: self._enqueue_here(batch, connection))
+        return await (await self._foreign(connection)).enqueue(batch)
+
+    async def send_event(self, event: NewEvent, connection: object = None) -> bool:
+        """Keep an event unless one of its name is kept: here, or in the caller's transaction."""
+        _check_is_no_import()
+        if connection is None:
+            return await self.ask(lambda store: store.send_event(event))
+        return await (await self._foreign(connection)).send_event(event)
+
+    async def _foreign(self, connection: object) -> ForeignConnection:
+        """Return a connection of the caller's, once it is known to be on this store."""
         with importing:
             from outlast.store.foreign.connection import checked
 
@@ -203,9 +215,7 @@ class StoreProvider:
             store_id = await self.store_id()
         except StoreUnavailable as error:
             raise _unless_opened_before(error, self.url) from error
-        notify = self._notifies()
-        foreign = await checked(connection, store_id, notify=notify, clock=self.clock)
-        return await foreign.enqueue(batch)
+        return await checked(connection, store_id, notify=self._notifies(), clock=self.clock)
 
     async def enqueue_many(
         self,

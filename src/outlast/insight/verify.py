@@ -117,6 +117,8 @@ async def _check_dependencies(inspector: Inspector) -> list[HistoryFinding]:
 
 
 def _unresolved(each: Unresolved) -> str:
+    if each.event is not None:
+        return f"it waits for the event {each.event!r}, which was sent, and nothing would tell it"
     if each.is_open:
         return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
     if each.upstream_id is None:
@@ -389,7 +391,8 @@ _OF_MANY_JOBS = {
     PAUSED: "Nothing of a pause starts once workers have acknowledged it.",
     COUNTED: "A permit counts exactly the attempts that run under it.",
     WATCHED: "A job that may start under its limits is looked at.",
-    RESOLVED: "A job is blocked exactly as long as a job upstream has not ended as wanted.",
+    RESOLVED: "A job is blocked exactly as long as a job upstream has not ended as wanted, and no"
+    " event is missed.",
     "evidence_of_a_job": "Every attempt that was kept belongs to a job that was kept.",
 }
 RULE_NAMES = (*RULES, *_OF_MANY_JOBS)

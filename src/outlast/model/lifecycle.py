@@ -55,6 +55,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
         began: whether code of the task may have run; if not, the job's expiry still applies.
         throttles: a limit under which nothing is to start for ``delay`` seconds.
         blocks: a snooze until the children that the attempt watches have ended.
+        event: a snooze that ends sooner if an event of this name is sent.
     """
 
     kind: OutcomeKind
@@ -68,6 +69,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     began: bool = True
     throttles: str | None = None
     blocks: bool = False
+    event: str | None = None
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -84,7 +86,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires when it goes back, since an expiry is for its first start; for a job that has not begun,
     the delay ends before the expiry. ``throttles``: the limit whose permit, held by this attempt,
     lets nothing start for ``delay`` seconds. ``state`` blocked: the job waits for children that the
-    attempt watches; the store makes it queued at once if all of them have ended.
+    attempt watches; the store makes it queued at once if all of them have ended. ``event``: makes
+    the queued job due if it is sent.
     """
 
     job_id: int
@@ -107,6 +110,7 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     fingerprint: str | None = None
     began: bool = True
     throttles: str | None = None
+    event: str | None = None
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
@@ -174,7 +178,9 @@ def _by_the_task(facts: JobFacts, outcome: Outcome) -> Transition:
     moved = _plain(facts, outcome, state, _within(outcome.delay or 0.0))
     if outcome.kind is OutcomeKind.RELEASED:
         return moved
-    return msgspec.structs.replace(moved, **_NO_SUSPECT, throttles=outcome.throttles)
+    return msgspec.structs.replace(
+        moved, **_NO_SUSPECT, throttles=outcome.throttles, event=outcome.event
+    )
 
 
 def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:

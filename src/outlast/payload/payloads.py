@@ -37,6 +37,7 @@ _KINDS = {
     "result": "the result",
     "checkpoint": "the checkpoint",
     "step": "the step",
+    "event": "the event",
 }
 
 _Step = Callable[[bytes, str], tuple[str, bytes] | None]

@@ -160,6 +160,7 @@ def _verdict(error: Verdict, hide: Hide) -> Outcome:
             message=_read_message(error, hide),
             throttles=error.limit if isinstance(error, Throttled) else None,
             blocks=error._blocks,  # noqa: SLF001
+            event=error._event,  # noqa: SLF001
         )
     if isinstance(error, Cancel):
         return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error, hide))

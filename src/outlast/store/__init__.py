@@ -25,6 +25,7 @@ paths.py        looks at a path, as far as this user may see
 history.py      jobs with their closed attempts, page by page, for `outlast verify`
 columns.py      JSON and numbers in columns, read the same way by all stores
 dependencies.py  what new jobs wait for, and the results that they get
+events.py       values of events
 keys.py         the answer of an enqueue if an unfinished job has the key
 bisect.py       finds the one bad outcome in a batch, and ends its job
 unpublished.py  waiting jobs that were not announced to a messenger, for the announcer

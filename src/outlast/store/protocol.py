@@ -16,6 +16,7 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
+from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import (
     RECOUNT_SECONDS,
@@ -216,6 +217,15 @@ class Store(Protocol):
         job have ended, and no others. False: the attempt is not the current one."""
         ...
 
+    async def send_event(self, event: NewEvent) -> bool:
+        """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
+        already, and stays as it is."""
+        ...
+
+    async def find_event(self, name: str) -> str | None:
+        """Return the value of an event in its stored form; None: it is not there (yet)."""
+        ...
+
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Note progress. Refusals are not recorded, since nothing is lost by them."""
         ...
@@ -269,11 +279,14 @@ class Store(Protocol):
         jobs_older_than: float,
         workers_older_than: float,
         dead_older_than: float | None = None,
+        events_older_than: float = EVENTS_SECONDS,
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
         """Delete completed and cancelled jobs, gone workers and, unless None, dead jobs that ended
-        that many seconds ago (or after their ``keep``), in one batch; return how many were deleted.
+        that many seconds ago (or after their ``keep``), and events that were sent that long ago, in
+        one batch; return how many were deleted. An event for which an unfinished job has waited
+        stays.
         ``onward``: the search may start where the last call stopped and not at the oldest; rows
         that another transaction held then are passed over."""
         ...
@@ -559,4 +572,8 @@ class ForeignConnection(Protocol):
 
     async def keep_step(self, step: NamedStep) -> bool:
         """Keep the value of a step in the caller's transaction. False: the token is stale."""
+        ...
+
+    async def send_event(self, event: NewEvent) -> bool:
+        """As Store.send_event; jobs are woken when the caller commits."""
         ...

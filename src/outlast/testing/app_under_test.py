@@ -286,8 +286,8 @@ def check_for_tests(url: str) -> None:
 
 
 async def empty(store: Store) -> None:
-    """Remove all jobs, workers, schedules and pauses, using only the verbs of the store, so that
-    this works on each kind of store."""
+    """Remove all jobs, workers, schedules, pauses and events, using only the verbs of the store, so
+    that this works on each kind of store."""
     for pause in await store.inspector.pauses():
         await store.resume(pause.kind, pause.name)
     for worker in (await store.observe()).workers:
@@ -298,7 +298,9 @@ async def empty(store: Store) -> None:
         await store.cancel([job.id for job in jobs])
     for schedule in await store.inspector.schedules():
         await store.delete_schedule(schedule.name)
-    while await store.prune(jobs_older_than=0.0, workers_older_than=0.0, dead_older_than=0.0):
+    while await store.prune(
+        jobs_older_than=0.0, workers_older_than=0.0, dead_older_than=0.0, events_older_than=0.0
+    ):
         pass
 
 

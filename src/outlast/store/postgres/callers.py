@@ -11,6 +11,7 @@ from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
 from outlast.store.dependencies import has_dependencies
+from outlast.store.events import NewEvent
 from outlast.store.foreign.drivers import (
     Driver,
     is_of,
@@ -153,6 +154,11 @@ class _OnPostgres:
         """Keep the value of a step in the open transaction."""
         with self._driver.errors:
             return await self._store.keep_step_on(self._driver, step)
+
+    async def send_event(self, event: NewEvent) -> bool:
+        """Send an event in the open transaction; without one it is sent at once."""
+        with self._driver.errors:
+            return await self._store.send_on(self._driver, event, notify=self._notify)
 
 
 def _defers_commit(connection: Any) -> bool:

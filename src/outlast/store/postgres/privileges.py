@@ -52,6 +52,8 @@ _OF_A_WORKER = {
     "outlast_dependencies": _ALL,
     "outlast_upstream_notices": _ALL,
     "outlast_windows": _ALL,
+    "outlast_events": _ALL,  # its rows are locked before they are deleted
+    "outlast_waits": _ALL,
     "outlast_tasks": "SELECT INSERT UPDATE",
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
@@ -96,9 +98,9 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
 }
 
 _AS_OWNER = {
-    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_replace_v1"],
-    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_replace_v1"],
-    Purpose.PRODUCE: ["outlast_enqueue_v1"],
+    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_replace_v1", "outlast_send_event_v1"],
+    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_replace_v1", "outlast_send_event_v1"],
+    Purpose.PRODUCE: ["outlast_enqueue_v1", "outlast_send_event_v1"],
 }
 """The functions that each may call of those that run as their owner, which no one else may."""
 

@@ -26,10 +26,18 @@ class Pruning:
         self._reached = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
 
     async def prune(
-        self, jobs: float, workers: float, dead: float | None, limit: int, *, onward: bool
+        self,
+        jobs: float,
+        workers: float,
+        dead: float | None,
+        events: float,
+        limit: int,
+        *,
+        onward: bool,
     ) -> int:
-        """Delete jobs, workers and, unless None, dead jobs that ended that many seconds ago, at
-        most ``limit``; return how many were deleted. ``onward``: from where the last batch stopped.
+        """Delete jobs, workers and, unless None, dead jobs that ended that many seconds ago, and
+        old events, at most ``limit``; return how many were deleted. ``onward``: from where the last
+        batch stopped.
         """
         after = self._reached if onward else _FROM_THE_OLDEST
 
@@ -39,7 +47,8 @@ class Pruning:
             spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
             left = limit - found["gone"]
             gone = await connection.fetchval(_PRUNE["workers"], workers, left, *spans)
-            return found["gone"] + gone, found
+            sent = await connection.fetch(_PRUNE["events"], events, left)
+            return found["gone"] + gone + len(sent), found
 
         gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
         self._reached = (found["old"], found["kept"], found["dead"])

@@ -20,6 +20,7 @@ from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.dependencies import has_dependencies
+from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
@@ -68,6 +69,7 @@ _EXCHANGE = statements("postgres", "exchange")
 _JOBS = statements("postgres", "jobs")
 _STEPS = statements("postgres", "steps")
 _DEPENDENCIES = statements("postgres", "dependencies")
+_EVENTS = statements("postgres", "events")
 _MIGRATE = statements("postgres", "migrate")
 _MINUTES = statements("postgres", "minutes")
 
@@ -202,6 +204,15 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
         return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))
 
+    async def send_event(self, event: NewEvent) -> bool:
+        return await self._notifying(
+            lambda it, notify: send(it, event, notify=notify), kind=Transaction.COMMITTED
+        )
+
+    async def find_event(self, name: str) -> str | None:
+        rows = await self._fetch(_EVENTS["find"], name)
+        return str(rows[0][0]) if rows else None
+
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Of several for one attempt in the batch, the last is noted."""
         last = _last_of_each(reports)
@@ -239,12 +250,12 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
         jobs_older_than: float,
         workers_older_than: float,
         dead_older_than: float | None = None,
+        events_older_than: float = EVENTS_SECONDS,
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        return await self._pruning.prune(
-            jobs_older_than, workers_older_than, dead_older_than, limit, onward=onward
-        )
+        ages = jobs_older_than, workers_older_than, dead_older_than, events_older_than
+        return await self._pruning.prune(*ages, limit, onward=onward)
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
         mine = {"level": "worker", "worker_id": worker_id, "batch": batch}
@@ -307,6 +318,18 @@ async def keep_step_on(connection: Any, step: NamedStep) -> bool:
     values = (step.job_id, step.token, step.name, step.value)
     with foreign_errors():
         return bool(await connection.fetch(_STEPS["keep_in"], *values))
+
+
+async def send(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
+    """Keep the event unless one of its name is kept; return whether it is kept."""
+    rows = await connection.fetch(_EVENTS["send"], event.name, event.value, notify)
+    return bool(rows[0]["kept"])
+
+
+async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
+    """As ``PostgresStore.send_event``; jobs are woken when the caller commits."""
+    with foreign_errors():
+        return await send(connection, event, notify=notify)
 
 
 async def store_id_on(connection: Any) -> str | None:

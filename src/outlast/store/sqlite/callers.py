@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
 from outlast.store.backend import Callers
+from outlast.store.events import NewEvent
 from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
@@ -88,6 +89,11 @@ class _OnSqlite:
         """Keep the value of a step in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.keep_on(cursor, step, now))
+
+    async def send_event(self, event: NewEvent) -> bool:
+        """Send an event in the open transaction, in one that the driver opens, or at once."""
+        now = self._clock.wall()
+        return await self._driver.run(lambda cursor: self._store.send_on(cursor, event, now))
 
 
 async def _migrate(driver: ForeignDriver, clock: Clock) -> object:

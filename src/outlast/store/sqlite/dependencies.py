@@ -3,7 +3,7 @@ lock (sqlite/sql/dependencies.sql)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -27,6 +27,7 @@ from outlast.store.statements import statements
 from outlast.store.values import Claimed, Enqueued, NewJob, Wants
 
 _SQL = statements("sqlite", "dependencies")
+_EVENTS = statements("sqlite", "events")
 _encode = msgspec.json.Encoder().encode
 _WANTED = {Wants.COMPLETED: State.COMPLETED.value, Wants.DEAD: State.DEAD.value}
 
@@ -64,12 +65,27 @@ def resolve(cursor: Any, now: float) -> bool:
         notices = cursor.execute(_SQL["notices"], {"most": RESOLVE_MAX}).fetchall()
         if not notices:
             return False
-        values = _ids({job_id for _, job_id in notices}) | {"most": RESOLVE_MAX}
-        pairs = cursor.execute(_SQL["pairs"], values).fetchall()
+        names = {name for _, _, name in notices if name is not None}
+        woken = _wake(cursor, now, names) if names else 0
+        values = _ids({job_id for _, job_id, name in notices if name is None})
+        pairs = cursor.execute(_SQL["pairs"], values | {"most": RESOLVE_MAX}).fetchall()
         _change(cursor, now, pairs)
-        if len(pairs) < RESOLVE_MAX:  # otherwise these notices are not done
+        if max(len(pairs), woken) < RESOLVE_MAX:  # otherwise these notices are not done
             cursor.execute(_SQL["done"], (notices[-1][0],))
     return True
+
+
+def _wake(cursor: Any, now: float, names: Collection[str]) -> int:
+    """Make jobs due that wait for these events, if those are there, at most RESOLVE_MAX; return at
+    how many it has looked."""
+    values = {"names": _encode(sorted(names)).decode(), "most": RESOLVE_MAX}
+    ids = [job_id for (job_id,) in cursor.execute(_EVENTS["waiting"], values).fetchall()]
+    if ids:
+        of_ids = _ids(ids)
+        position = draw(cursor, "position", len(ids))[0]
+        cursor.execute(_EVENTS["wake"], of_ids | {"now": now, "position": position})
+        cursor.execute(_EVENTS["woken"], of_ids)
+    return len(ids)
 
 
 def _change(cursor: Any, now: float, pairs: Sequence[tuple[Any, ...]]) -> None:

@@ -22,6 +22,7 @@ from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.dependencies import resolve, with_results
+from outlast.store.sqlite.events import note_waits
 from outlast.store.sqlite.lanes import Row, draw
 from outlast.store.sqlite.limits import throttle
 from outlast.store.sqlite.permits import Permits
@@ -137,6 +138,9 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
     throttled = [end for end in other if end.throttles is not None]
     if throttled and count == len(ended):
         throttle(cursor, now, throttled)
+    waits = [end for end in other if end.event is not None]
+    if waits and count == len(ended):
+        note_waits(cursor, waits)
     return count
 
 

@@ -14,6 +14,7 @@ import msgspec
 
 from outlast.model.limits import needs_of
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.events import EVENTS_SECONDS
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.protocol import PRUNE_MAX
 from outlast.store.schedules import UNDECLARED_SECONDS
@@ -32,6 +33,7 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
     cursor.execute(_PRUNE["labels_of"], values)
     cursor.execute(_PRUNE["logs_of"], values)
     cursor.execute(_PRUNE["steps_of"], values)
+    cursor.execute(_PRUNE["waits_of"], values)
     cursor.execute(_PRUNE["dependencies_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 
@@ -49,10 +51,11 @@ def prune(
     jobs_older_than: float,
     workers_older_than: float,
     dead_older_than: float | None = None,
+    events_older_than: float = EVENTS_SECONDS,
     limit: int = PRUNE_MAX,
     onward: bool = False,
 ) -> int:
-    """Delete what ended long ago, at most ``limit`` jobs and workers together. A search from the
+    """Delete what ended long ago, at most ``limit`` of each kind. A search from the
     oldest meets no deleted rows here, so ``onward`` changes nothing."""
     values = {
         "now": now,
@@ -66,8 +69,9 @@ def prune(
     cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
     cursor.execute(_PRUNE["windows"], (now, limit))
     _prune_streams(cursor, now, limit)
-    gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs))
-    return jobs + gone.rowcount
+    gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs)).rowcount
+    events = cursor.execute(_PRUNE["events"], (now - events_older_than, limit - jobs))
+    return jobs + gone + events.rowcount
 
 
 def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:

@@ -26,6 +26,7 @@ from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
 from outlast.store.sqlite import (
     children,
+    events,
     jobs,
     library,
     minutes,
@@ -40,6 +41,7 @@ from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.actions import SqliteActionVerbs
 from outlast.store.sqlite.connection import SqliteConnection, reads, writes
+from outlast.store.sqlite.events import send_on
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
@@ -64,6 +66,7 @@ __all__ = [
     "find_on",
     "keep_on",
     "put_on",
+    "send_on",
     "store_id_on",
 ]
 
@@ -163,6 +166,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     keep_steps = writes(steps.keep_steps)
     spawn = writes(children.spawn)
     watch_children = writes(children.watch_children)
+    send_event = writes(events.send_event)
+    find_event = reads(events.find_event)
     progress = writes(jobs.progress)
     keep_logs = writes(jobs.keep_logs)
     keep_stack = writes(jobs.keep_stack)

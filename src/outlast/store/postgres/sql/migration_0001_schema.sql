@@ -309,6 +309,7 @@ CREATE TABLE outlast_pauses (
 \ir tables/outlast_streams.sql
 \ir tables/outlast_dependencies.sql
 \ir tables/outlast_windows.sql
+\ir tables/outlast_events.sql
 \ir tables/autovacuum.sql
 -- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
@@ -417,6 +418,7 @@ EXECUTE FUNCTION outlast_notice_v1();
 CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE ON outlast_jobs FOR EACH ROW
 WHEN (OLD.awaited AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL))
 EXECUTE FUNCTION outlast_note_upstream_v1();
+\ir functions/outlast_wake_v1.sql
 \ir functions/outlast_resolve_v1.sql
 \ir functions/outlast_is_over_v1.sql
 
@@ -491,3 +493,5 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_stream_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;
+\ir functions/outlast_send_event_v1.sql
+REVOKE ALL ON FUNCTION outlast_send_event_v1 FROM PUBLIC;

@@ -41,6 +41,18 @@ SELECT (SELECT count(*) FROM found) AS gone,
        coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM dead), $6) AS dead,
        outlast_forget_v1(ARRAY(SELECT id FROM found)) AS done
 
+-- name: events
+-- Delete events that were sent $1 seconds ago, at most $2, oldest first. One that a job has waited for stays while that job
+-- is unfinished: it may have been woken, and look for the event only when it runs. A job cannot begin to wait for such
+-- an old event: it would have found it.
+DELETE FROM outlast_events e USING (
+    SELECT o.name FROM outlast_events o
+    WHERE o.at < statement_timestamp() - $1::float8 * interval '1 second'
+      AND NOT EXISTS (SELECT FROM outlast_waits w JOIN outlast_jobs j ON j.id = w.job_id
+                      WHERE w.event = o.name AND j.ended_at IS NULL)
+    ORDER BY o.at LIMIT $2::integer FOR UPDATE SKIP LOCKED) p
+WHERE e.name = p.name RETURNING e.name
+
 -- name: workers
 -- Delete, at most $2 rows of each kind:
 --   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an

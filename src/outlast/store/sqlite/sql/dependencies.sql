@@ -18,7 +18,7 @@ INSERT INTO outlast_upstream_notices (job_id)
 SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value AND j.ended_at IS NOT NULL
 
 -- name: notices
-SELECT id, job_id FROM outlast_upstream_notices ORDER BY id LIMIT :most
+SELECT id, job_id, CAST(event AS TEXT) FROM outlast_upstream_notices ORDER BY id LIMIT :most
 -- name: pairs
 -- What changes, at most :most dependencies: those on jobs that have ended (or are no longer there), and those that a
 -- requeue takes back. [place, job, wants, the upstream job's state or NULL, whether it has ended, whether the job waits].

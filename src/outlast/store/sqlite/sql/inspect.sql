@@ -147,21 +147,33 @@ ORDER BY d.state = 2, d.state DESC, d.place
 -- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
 SELECT d.upstream_id AS id, j.state, CAST(j.result AS TEXT) AS result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
+-- name: waits
+-- Jobs that wait for an event, the newest first, of the last :rows that have waited for one.
+SELECT w.job_id, CAST(j.task AS TEXT) AS task, CAST(w.event AS TEXT) AS event, j.run_at AS until,
+       EXISTS (SELECT 1 FROM outlast_events AS e WHERE e.name = w.event) AS is_sent
+FROM (SELECT * FROM outlast_waits WHERE :job_id IS NULL OR job_id = :job_id ORDER BY job_id DESC LIMIT :rows) AS w
+CROSS JOIN outlast_jobs AS j ON j.id = w.job_id AND j.token = w.token AND j.state = 'queued' AND j.position IS NULL
+ORDER BY w.job_id DESC LIMIT :most
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
--- awaited, without a notice about it.
-SELECT g.id AS job_id, d.upstream_id, true AS is_open
+-- awaited, without a notice about it. Or they wait for an event that is there, without a notice about it.
+SELECT g.id AS job_id, d.upstream_id, true AS is_open, NULL AS event
 FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id
 WHERE d.state <> 2 AND d.place >= 0 AND g.state NOT IN ('blocked', 'cancelled')
 UNION ALL
-SELECT g.id, NULL, false FROM outlast_jobs g
+SELECT g.id, NULL, false, NULL FROM outlast_jobs g
 WHERE g.state = 'blocked' AND NOT EXISTS (SELECT 1 FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state <> 2)
 UNION ALL
-SELECT g.id, d.upstream_id, false
+SELECT g.id, d.upstream_id, false, NULL
 FROM outlast_jobs g JOIN outlast_dependencies d ON d.job_id = g.id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE g.state = 'blocked' AND d.state <> 2 AND (d.state <> 1 OR j.id IS NULL OR j.ended_at IS NOT NULL OR NOT j.awaited)
   AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.job_id = d.upstream_id)
+UNION ALL
+SELECT w.job_id, NULL, false, CAST(w.event AS TEXT)
+FROM outlast_waits w JOIN outlast_events e ON e.name = w.event JOIN outlast_jobs j ON j.id = w.job_id AND j.token = w.token
+WHERE NOT w.woken AND j.state = 'queued' AND j.position IS NULL
+  AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.event = w.event)
 LIMIT :most
 -- name: steps
 -- The steps of a job that are kept, in their order, without their values.

@@ -304,8 +304,9 @@ CREATE TABLE outlast_dependencies (
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_dependencies_left ON outlast_dependencies (job_id, state) WHERE state <> 2;
 CREATE INDEX outlast_dependencies_upstream ON outlast_dependencies (upstream_id, state);
--- "Look at this upstream job": it has ended, with whichever verb, or was requeued after its end.
-CREATE TABLE outlast_upstream_notices (id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL) STRICT;
+-- "Look at this upstream job": it has ended, with whichever verb, or was requeued after its end. With an event: "look who
+-- waits for this event", and no job.
+CREATE TABLE outlast_upstream_notices (id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, event TEXT) STRICT;
 CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE OF ended_at ON outlast_jobs
 WHEN OLD.awaited = 1 AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL)
 BEGIN
@@ -323,6 +324,27 @@ CREATE TABLE outlast_windows (
     CONSTRAINT outlast_windows_until CHECK (until BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_windows_until ON outlast_windows (until);
+-- Events: the first value that was sent under each name, a list with that value as JSON, encoded as payloads are. Rows
+-- never change. They are deleted a month after they were sent, but not while a job that has waited for one is unfinished.
+CREATE TABLE outlast_events (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL,
+    at    REAL NOT NULL,
+    CONSTRAINT outlast_events_at CHECK (at BETWEEN -1e15 AND 1e15)
+) STRICT;
+CREATE INDEX outlast_events_at ON outlast_events (at);
+-- Jobs that wait for an event, or have waited for one: one row for each job, of its last wait. The end of the attempt
+-- `token` has written it, and has queued the job for the time at which the wait is over (run_at). So the job waits as
+-- long as it is queued, has that token and no position. woken: the event has come, or the job does not wait any longer.
+-- Rows are deleted with their jobs.
+CREATE TABLE outlast_waits (
+    job_id INTEGER PRIMARY KEY,
+    token  INTEGER NOT NULL,
+    event  TEXT NOT NULL,
+    woken  INTEGER NOT NULL DEFAULT 0,
+    CONSTRAINT outlast_waits_woken CHECK (woken IN (0, 1))
+) STRICT;
+CREATE INDEX outlast_waits_event ON outlast_waits (event, woken);
 
 -- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (

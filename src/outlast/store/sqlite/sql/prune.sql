@@ -39,10 +39,19 @@ DELETE FROM outlast_labels WHERE job_id IN (SELECT e.value FROM json_each(:ids) 
 DELETE FROM outlast_logs WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: steps_of
 DELETE FROM outlast_steps WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: waits_of
+DELETE FROM outlast_waits WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: dependencies_of
 DELETE FROM outlast_dependencies WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: events
+-- Not one for which an unfinished job has waited: it may have been woken, and look for the event only when it runs.
+DELETE FROM outlast_events WHERE name IN (
+    SELECT name FROM outlast_events WHERE at < ? AND NOT EXISTS (
+        SELECT 1 FROM outlast_waits AS w JOIN outlast_jobs AS j ON j.id = w.job_id
+        WHERE w.event = outlast_events.name AND j.ended_at IS NULL)
+    ORDER BY at LIMIT ?)
 -- name: workers
 DELETE FROM outlast_workers WHERE id IN (
     SELECT w.id FROM outlast_workers AS w

@@ -132,6 +132,20 @@ BEGIN
     )
     SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.state FROM ended e;
 
+    -- those that wait for an event: the job is queued for the end of its wait (outlast_wake_v1)
+    IF strpos(p_ends, '"event":"') > 0 THEN
+        WITH waits AS (
+            INSERT INTO outlast_waits (job_id, token, event)
+            SELECT j.id, j.token, h.event
+            FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint, event text)
+            JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'queued'
+            WHERE h.event IS NOT NULL
+            ON CONFLICT (job_id) DO UPDATE SET token = excluded.token, event = excluded.event, woken = false
+            WHERE outlast_waits.token <> excluded.token
+            RETURNING event)
+        INSERT INTO outlast_upstream_notices (job_id, event) SELECT 0, w.event FROM waits w;
+    END IF;
+
     -- those that wait for children of which none is left
     IF strpos(p_ends, '"blocked"') > 0 THEN
         UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')

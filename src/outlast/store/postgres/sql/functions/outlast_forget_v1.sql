@@ -1,4 +1,5 @@
--- Delete ended jobs (pruned, discarded, or kept for no time) with their attempts, labels, logs, steps and dependencies.
+-- Delete ended jobs (pruned, discarded, or kept for no time) with their attempts, labels, logs, steps,
+-- dependencies and waits.
 --
 -- The caller has just ended these jobs in this transaction, or has locked their rows to delete them: no other session
 -- can change them before the commit, after which they do not exist. A later write by id and token finds no row: a
@@ -16,6 +17,7 @@ BEGIN
     DELETE FROM outlast_logs l WHERE l.job_id = ANY (p_ids);
     DELETE FROM outlast_dependencies d WHERE d.job_id = ANY (p_ids);
     DELETE FROM outlast_steps s WHERE s.job_id = ANY (p_ids);
+    DELETE FROM outlast_waits w WHERE w.job_id = ANY (p_ids);
     DELETE FROM outlast_jobs j WHERE j.id = ANY (p_ids);
 END
 $$;

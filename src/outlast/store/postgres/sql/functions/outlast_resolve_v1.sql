@@ -1,4 +1,4 @@
--- Do what notices about upstream jobs say: jobs that no longer wait for anything become queued, jobs that wait for what
+-- Do what notices about events say (outlast_wake_v1), and what those about upstream jobs say: jobs that no longer wait for anything become queued, jobs that wait for what
 -- can no longer come are cancelled, and jobs that were cancelled for that reason wait again if the job upstream was
 -- requeued. Looks at most at p_most notices and p_most dependencies; more: there may be more. Returns the ids of jobs that
 -- can run now. Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1.
@@ -30,14 +30,23 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_notices tid[]; v_looks bigint[]; v_new bigint[]; v_free bigint[]; v_pairs record; v_jobs bigint[]; v_held bigint[];
     v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[]; v_stay bigint[] := '{}';
-    v_noted boolean := false;
+    v_noted boolean := false; v_names text[]; v_woken record;
 BEGIN
     more := false;
-    SELECT array_agg(n.row), array_agg(DISTINCT n.job_id), array_agg(DISTINCT n.job_id) FILTER (WHERE n.is_new)
-    INTO v_notices, v_looks, v_new
-    FROM (SELECT n.ctid AS row, n.job_id, n.is_new FROM outlast_upstream_notices n ORDER BY n.id LIMIT p_most
-          FOR UPDATE SKIP LOCKED) n;
+    SELECT array_agg(n.row), array_agg(DISTINCT n.job_id) FILTER (WHERE n.event IS NULL),
+           array_agg(DISTINCT n.job_id) FILTER (WHERE n.is_new), array_agg(DISTINCT n.event) FILTER (WHERE n.event IS NOT NULL)
+    INTO v_notices, v_looks, v_new, v_names
+    FROM (SELECT n.ctid AS row, n.job_id, n.is_new, n.event FROM outlast_upstream_notices n
+          WHERE n.event IS NULL OR n.xmin <> pg_current_xact_id()::xid
+          ORDER BY n.id LIMIT p_most FOR UPDATE SKIP LOCKED) n;
     IF v_notices IS NULL THEN RETURN; END IF;
+    IF v_names IS NOT NULL THEN
+        v_woken := outlast_wake_v1(v_names, p_most);
+        ids := v_woken.ids;
+        DELETE FROM outlast_upstream_notices n WHERE n.ctid = ANY (v_notices) AND n.event <> ALL (v_woken.stay);
+        more := v_woken.more OR cardinality(v_notices) >= p_most;
+        IF v_looks IS NULL THEN RETURN; END IF;
+    END IF;
 
     -- jobs that someone has begun to wait for: from now on their ends leave notices
     IF v_new IS NOT NULL THEN
@@ -107,7 +116,7 @@ BEGIN
                 position = CASE WHEN j.run_at <= v_now THEN nextval('outlast_position_seq') END
             WHERE j.id = ANY (v_open) AND j.state = 'blocked'
             RETURNING j.id, j.position)
-        SELECT array_agg(o.id) FILTER (WHERE o.position IS NOT NULL) INTO ids FROM opened o;
+        SELECT ids || array_agg(o.id) FILTER (WHERE o.position IS NOT NULL) INTO ids FROM opened o;
     END IF;
     IF v_again <> '{}' THEN
         UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
@@ -122,7 +131,8 @@ BEGIN
         v_stay := v_stay || ARRAY(SELECT u.upstream_id FROM unnest(v_pairs.upstreams, v_pairs.jobs) AS u (upstream_id, job_id)
                                   WHERE u.job_id <> ALL (v_held));
     END IF;
-    DELETE FROM outlast_upstream_notices n WHERE n.ctid = ANY (v_notices) AND n.job_id <> ALL (v_stay);
-    more := cardinality(v_notices) >= p_most OR cardinality(v_pairs.jobs) >= p_most OR v_noted OR v_again <> '{}';
+    DELETE FROM outlast_upstream_notices n
+    WHERE n.ctid = ANY (v_notices) AND n.event IS NULL AND n.job_id <> ALL (v_stay);
+    more := more OR cardinality(v_notices) >= p_most OR cardinality(v_pairs.jobs) >= p_most OR v_noted OR v_again <> '{}';
 END
 $$;

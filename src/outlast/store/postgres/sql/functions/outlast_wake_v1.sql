@@ -1,0 +1,44 @@
+-- Make jobs due that wait for one of these events, if that was sent (called by outlast_resolve_v1, for the names in
+-- notices). Looks at p_most jobs at most. stay: the names whose notices are to stay, since there may be more jobs, or
+-- another session holds one of them. Returns the ids of the jobs that can run now.
+--
+-- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_send_event_v1), whose transaction may stay open
+-- for long, do not see each other. Each leaves a notice in its own commit, and a look at a notice comes after that commit.
+-- Of the two, the look at the notice of the later commit sees both: the event and the job that waits. Hence an exchange
+-- passes over the notices of its own ends (outlast_resolve_v1): a sender could commit between that look and the commit of
+-- the end, and have its notice done meanwhile by a session that does not see the end. The next exchange looks at them.
+--
+-- A concurrent claim at the end of the wait, a cancel, an expiry: they hold the job's row, and what they leave is no queued
+-- job with this token and without a position, so it is left alone here. Such a job looks for the event itself when it runs
+-- next, and keeps what it has found as a step: so each wait has one outcome. A late worker that hands in an end finds
+-- another token. Suspects stay outside the line; a job that waits is none, since its attempt has ended by itself.
+CREATE FUNCTION outlast_wake_v1(p_names text[], p_most integer, OUT ids bigint[], OUT stay text[], OUT more boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_jobs bigint[]; v_events text[]; v_held bigint[];
+BEGIN
+    SELECT coalesce(array_agg(f.job_id), '{}'), coalesce(array_agg(f.event), '{}') INTO v_jobs, v_events
+    FROM (SELECT w.job_id, w.event
+          FROM unnest(p_names) AS u (name)
+          CROSS JOIN LATERAL (SELECT e.name FROM outlast_events e WHERE e.name = u.name OFFSET 0) e
+          CROSS JOIN LATERAL (SELECT w.job_id, w.event FROM outlast_waits w
+                              WHERE w.event = e.name AND NOT w.woken ORDER BY w.event, w.woken LIMIT p_most) w
+          LIMIT p_most) f;
+    v_held := ARRAY(SELECT j.id FROM unnest(v_jobs) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+                    FOR NO KEY UPDATE OF j SKIP LOCKED);
+    UPDATE outlast_waits w SET woken = true WHERE w.job_id = ANY (v_held) AND w.event = ANY (v_events);
+    WITH woken AS (
+        UPDATE outlast_jobs j SET run_at = v_now, position = nextval('outlast_position_seq')
+        FROM outlast_waits w
+        WHERE w.job_id = ANY (v_held) AND w.event = ANY (v_events) AND j.id = w.job_id AND j.token = w.token
+          AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+        RETURNING j.id)
+    SELECT array_agg(w.id) INTO ids FROM woken w;
+    more := cardinality(v_jobs) >= p_most;
+    stay := CASE WHEN more THEN p_names ELSE ARRAY(
+        SELECT DISTINCT u.event FROM unnest(v_jobs, v_events) AS u (id, event) WHERE u.id <> ALL (v_held)) END;
+END
+$$;

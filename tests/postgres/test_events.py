@@ -1,0 +1,80 @@
+"""Events and ends of attempts that wait for them, overlapped at their worst moments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.store.events import NewEvent
+from outlast.store.postgres.statements import ends_text
+from outlast.store.postgres.store import send_on
+from outlast.store.protocol import Store
+from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.test_events import NAME, send, waits
+
+
+async def test_an_event_of_a_transaction_that_was_open_before_anyone_waited_wakes_the_job(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """Neither of the two sees the other's rows."""
+    await enqueued(store)
+    mine = await hands.claim_one()
+    async with session.transaction():
+        assert await send_on(session, NewEvent(NAME, "[1]"))
+        await hands.hand_in(waits(mine))
+        assert await hands.claim() == []
+    assert (await hands.claim_one()).job_id == mine.job_id
+
+
+async def test_an_event_that_comes_between_an_exchanges_look_and_its_commit_wakes_the_job(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """The exchange that has handed in the end does not look at the notice of that end itself:
+    it would not see the event, and another has done the notice of the event by then."""
+    await enqueued(store)
+    mine = await hands.claim_one()
+    async with session.transaction():
+        await session.fetch("SELECT outlast_end_v1($1)", ends_text([waits(mine)]))
+        await session.fetch("SELECT outlast_resolve_v1(500)")
+        await send(store)
+        assert await hands.claim() == []
+    assert (await hands.claim_one()).job_id == mine.job_id
+
+
+async def test_a_session_that_holds_a_job_that_waits_delays_no_other(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    held, free = await enqueued(store, job(), job())
+    await hands.hand_in(*map(waits, await hands.claim()))
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
+        await send(store)
+        assert [each.job_id for each in await hands.claim()] == [free]
+    assert (await hands.claim_one()).job_id == held
+
+
+async def test_the_first_sender_to_commit_is_the_one_whose_value_is_kept(
+    store: Store, session: Any
+) -> None:
+    transaction = session.transaction()
+    await transaction.start()
+    assert await send_on(session, NewEvent(NAME, "[1]"))
+    await transaction.rollback()
+    assert await send(store, "[2]")
+    assert not await send_on(session, NewEvent(NAME, "[3]"))
+    assert await store.find_event(NAME) == "[2]"
+
+
+async def test_sql_sends_events_of_json_alone(store: Store, hands: Hands, session: Any) -> None:
+    await enqueued(store)
+    await hands.hand_in(waits(await hands.claim_one()))
+    for wrong in ("", "1, 2", '1], "b": [2', "nope", None):
+        try:
+            await session.fetchval("SELECT outlast_send_event_v1($1, $2)", NAME, wrong)
+        except Exception as error:
+            assert "json" in str(error).lower(), wrong  # noqa: PT017
+        else:
+            raise AssertionError(wrong)
+    assert await session.fetchval("SELECT outlast_send_event_v1($1, $2)", NAME, '{"by": "ada"}')
+    assert not await session.fetchval("SELECT outlast_send_event_v1($1)", NAME)
+    assert await store.find_event(NAME) == '[{"by": "ada"}]'
+    assert len(await hands.claim()) == 1
