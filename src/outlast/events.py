@@ -320,6 +320,10 @@ CATALOGUE: dict[str, Event] = {
         "Nothing under a limit, or one key of it, starts for this long; 0: it was let go.",
         ("limit", "key", "seconds", "by"),
     ),
+    "event_sent": Event(
+        "An event of this name was sent, for which jobs may wait.",
+        ("sent", "by"),
+    ),
     "limit_recounted": Event(
         "A permit of a limit counted other attempts than those that ran under it, and was set"
         " right: this is never seen, unless rows were changed by other means.",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,13 +12,21 @@ import pytest
 
 import outlast
 from outlast import BadArguments, JobFailed, UsageError
+from outlast.store.events import NewEvent
 from outlast.store.protocol import Store
+from outlast.testing import inline_sync, isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, row_of, transaction, until
 
 app = in_process_kit.app
 store = in_process_kit.store
 HOUR = 3_600.0
+
+
+@pytest.fixture
+def app_url(store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    return store_url
 
 
 class Approval(msgspec.Struct):
@@ -51,13 +61,16 @@ async def test_an_approval_wakes_the_job_and_each_later_attempt_gets_it(
         assert not await app.send_event(name, {"by": "eve"})
         assert await job.result(DEADLINE) == "ada"
         assert said == [Approval("ada")] * 2
+        assert (await other.status(), (await row_of(other)).event) == (
+            "waiting",
+            f"approve:{other.id}",
+        )
     row = await row_of(job)
     assert (row.failures, row.attempt_count) == (1, 3)
     ends = [
         (each.outcome, each.charge, each.message) for each in await store.inspector.attempts(job.id)
     ]
     assert ends[0] == ("snoozed", "none", f"it waits for the event {name!r}")
-    assert await waits(store, other.id, f"approve:{other.id}")
 
 
 async def test_an_event_may_be_sent_before_and_in_a_transaction_and_in_plain_code(
@@ -124,3 +137,81 @@ async def test_what_cannot_be_is_refused(app: outlast.App, store: Store) -> None
     assert "does not fit int" in errors[0]
     assert "secret" not in errors[0]
     assert "was begun before" in errors[1]
+
+
+async def test_an_event_against_the_end_of_the_time_has_one_outcome_in_each_job(
+    app: outlast.App, store: Store
+) -> None:
+    """Events come as the waits end; each attempt of a job sees what its first one saw."""
+    seen: dict[int, list[Any]] = {}
+    waiting: list[int] = []
+
+    @app.task(retries=2, backoff=0)
+    async def asks() -> None:
+        attempt = outlast.current()
+        waiting.append(attempt.job_id)
+        try:
+            outcome = await attempt.wait_event(f"event {attempt.job_id}", timeout=0.1)
+        except TimeoutError:
+            outcome = None
+        seen.setdefault(attempt.job_id, []).append(outcome)
+        if attempt.failures < 2:
+            raise ValueError("again")
+
+    async with app.worker(concurrency=20):
+        jobs = await app.enqueue_many([asks.call()] * 100)
+        while len({*waiting}) < len(jobs):
+            await asyncio.sleep(0.01)
+        for number, job in enumerate(jobs):
+            await app.send_event(f"event {job.id}", number)
+        for job in jobs:
+            await job.result(DEADLINE)
+    for number, job in enumerate(jobs):
+        assert seen[job.id] in ([None] * 3, [number] * 3)
+
+
+def test_the_test_kit_sends_events_and_travels_over_a_wait() -> None:
+    app = outlast.App("sqlite:////nowhere/production.db")
+
+    @app.task
+    async def asks(name: str) -> str | None:
+        attempt = outlast.current()
+        try:
+            found: str = await attempt.wait_event(name, timeout=86_400, type=str)
+        except TimeoutError:
+            return None
+        return found
+
+    with isolate(app) as jobs:
+        approved, unheard = asks.enqueue_sync("a"), asks.enqueue_sync("b")
+        assert jobs.drain_sync() == 2
+        jobs.travel(86_000)
+        app.send_event_sync("a", "fine")
+        assert jobs.drain_sync() == 1
+        assert approved.result_sync(timeout=0) == "fine"
+        assert unheard.status_sync() == "waiting"
+        jobs.travel(401)
+        assert jobs.drain_sync() == 1
+        assert unheard.result_sync(timeout=0) is None
+    with pytest.raises(UsageError, match="no job here"):
+        inline_sync(asks.call("a"))
+
+
+async def test_values_are_encrypted(app_url: str, store: Store) -> None:
+    encryption = outlast.Encryption({"k": outlast.Encryption.make_key()}, required=True)
+    app = outlast.App(app_url, payloads=[encryption])
+
+    @app.task(retries=0)
+    async def asks(name: str) -> Any:
+        return await outlast.current().wait_event(name, timeout=HOUR)
+
+    async with app.worker():
+        await app.send_event("card", "4711 0815")
+        assert await (await asks.enqueue("card")).result(DEADLINE) == "4711 0815"
+        await store.send_event(NewEvent("plain", '["4711"]'))
+        with pytest.raises(JobFailed, match="the event cannot be read: not encrypted"):
+            await (await asks.enqueue("plain")).result(DEADLINE)
+    await app.close()
+    stored = await store.find_event("card")
+    assert stored is not None
+    assert stored.startswith(' ["outlast:payload",["aes-256-gcm:k"]')

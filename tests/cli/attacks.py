@@ -51,7 +51,7 @@ WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
     *(f"limits {verb}" for verb in ("set", "hold", "reset")),
-    *("weight set", "weight reset"),
+    *("weight set", "weight reset", "event"),
     "actions stop",
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
@@ -68,7 +68,7 @@ NOT_ABOUT_JOBS = (
     | OF_AN_ACTION
     | (OF_A_LIMIT - {"limits show"})
     | {"schedules", "schedules list", "resume", "actions"}
-    | {"weight", "weight show", "weight set", "weight reset"}
+    | {"weight", "weight show", "weight set", "weight reset", "event"}
 )
 NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task", "crash-test"})
 SERVERS = frozenset({"dev", "exporter", "web"})

@@ -191,7 +191,11 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
 
 
 @pytest.mark.parametrize(
-    ("purpose", "may"), [("view", "read everything"), ("produce", "call outlast_enqueue_v1")]
+    ("purpose", "may"),
+    [
+        ("view", "read everything"),
+        ("produce", "call outlast_enqueue_v1 and outlast_send_event_v1"),
+    ],
 )
 def test_doctor_says_what_a_role_is_for(
     outlast: Outlast, bare_pg_url: str, role: str, purpose: str, may: str

@@ -105,9 +105,10 @@ async def test_psql_alone_enqueues_as_a_role_that_may_do_nothing_else(
     await session.execute("REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA public FROM PUBLIC")
     told = await granted(pg_url, Purpose.PRODUCE)
     assert [re.sub(r"\(.*", "", each) for each in told] == [
-        "EXECUTE ON FUNCTION outlast_enqueue_v1"
+        f"EXECUTE ON FUNCTION {name}" for name in ("outlast_enqueue_v1", "outlast_send_event_v1")
     ]
     assert psql(call).stdout.strip().isdigit()
+    assert psql("SELECT outlast_send_event_v1('paid:7', '{}')").stdout.strip() == "t"
 
     store = PostgresStore(pg_url)
     hands = await Hands.on(store)
@@ -148,12 +149,16 @@ async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
     async def own() -> list[str]:
         return [each["proname"] for each in await session.fetch(mine)]
 
-    assert len(await session.fetch(found)) == 3
+    assert len(await session.fetch(found)) == 4
     assert await own() == []
     await granted(pg_url, Purpose.VIEW)
     assert await own() == []
     await granted(pg_url, Purpose.ENQUEUE)
-    assert sorted(await own()) == ["outlast_free_keys_v1", "outlast_replace_v1"]
+    assert sorted(await own()) == [
+        "outlast_free_keys_v1",
+        "outlast_replace_v1",
+        "outlast_send_event_v1",
+    ]
 
 
 async def test_each_verb_of_ours_is_refused_to_it(pg_url: str, as_role: str) -> None:

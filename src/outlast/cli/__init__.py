@@ -32,6 +32,7 @@ unknown_names.py  names in a filter that do not exist
 workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
 limits.py       outlast limits
+event.py        outlast event
 weights.py      outlast weight
 actions.py      outlast actions
 who.py          the user who runs a command, for the record

@@ -51,10 +51,10 @@ def jobs(
     """List jobs, newest first.
 
     States are queued, running, completed, dead and cancelled. Phases are shown instead of the
-    state: scheduled, retrying, suspect (waits to be run alone), paused, unservable (no active
-    worker knows the task and serves the queue), limited and throttled (a limit is full; its rate or
-    a hold lets nothing start) are queued; orphaned and silent (its worker is gone, or sends no
-    heartbeats) are running.
+    state: scheduled, waiting (for an event), retrying, suspect (waits to be run alone), paused,
+    unservable (no active worker knows the task and serves the queue), limited and throttled (a
+    limit is full; its rate or a hold lets nothing start) are queued; orphaned and silent (its
+    worker is gone, or sends no heartbeats) are running.
 
     --args and --error search for a text, in the arguments as they are stored (JSON) and in the last
     error; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun or

@@ -49,7 +49,8 @@ def migrate(
     Run it as the owner of the tables, and workers as a role with only the privileges that they
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
     to enqueue jobs and to read them and their results; with --only produce, to call the SQL
-    function outlast_enqueue_v1 and nothing else; with --only view, to read all and change nothing.
+    functions outlast_enqueue_v1 and outlast_send_event_v1, and nothing else; with --only view, to
+    read all and change nothing.
 
     Examples:
         outlast migrate --url postgresql://app@db/shop

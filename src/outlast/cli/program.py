@@ -51,6 +51,7 @@ COMMANDS = {
     "weight": "weights",
     "flows": "flows",
     "flow": "flow",
+    "event": "event",
     "actions": "actions",
     "migrate": "migrate",
     "stats": "stats",

@@ -31,7 +31,7 @@ BEATS_LATE = 3
 ARGUMENTS_MAX = 60
 
 STYLES = {
-    "cyan": ("queued", "blocked", "scheduled", "in line"),
+    "cyan": ("queued", "blocked", "scheduled", "waiting", "in line"),
     "yellow": ("retrying", "suspect", "stopping", "paused", "draining"),
     "magenta": ("unservable", "no workers", "lacks tags", "queue not served", "undeclared"),
     "red": ("overdue", "silent"),

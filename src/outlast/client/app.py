@@ -35,6 +35,7 @@ from outlast.client.task import (
 from outlast.client.task_options import BatchOptions, TaskOptions, check_known, refuse_unknown
 from outlast.client.weights import Weights
 from outlast.errors import ConfigError, UnknownTask, UsageError
+from outlast.insight.acting import send_event
 from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome
@@ -370,7 +371,9 @@ class App:
         """
         events.check_name(name)
         event = events.encode_event(name, value, self.max_payload, self.stores)
-        return await self.stores.send_event(event, connection)
+        if connection is not None:
+            return await self.stores.send_event(event, connection)
+        return await self.stores.ask(lambda store: send_event(store, event, None))
 
     send_event_sync = blocking(send_event)
 

@@ -103,11 +103,11 @@ class Job(Generic[R]):
 
     async def status(self) -> str:
         """Read the job again; return its phase, in words for people: ``queued``, ``scheduled``,
-        ``retrying``, ``suspect`` (waits to be run alone), ``unservable`` (no active worker knows
-        the task, has the tags that it requires and serves the queue), ``paused``, ``limited`` and
-        ``throttled`` (wait for a limit: that something ends, or for its rate or a hold),
-        ``blocked`` (waits for other jobs), ``running``, ``completed``, ``dead`` or
-        ``cancelled``."""
+        ``waiting`` (for an event), ``retrying``, ``suspect`` (waits to be run alone),
+        ``unservable`` (no active worker knows the task, has the tags that it requires and serves
+        the queue), ``paused``, ``limited`` and ``throttled`` (wait for a limit: that something
+        ends, or for its rate or a hold), ``blocked`` (waits for other jobs), ``running``,
+        ``completed``, ``dead`` or ``cancelled``."""
 
         async def look(store: Store) -> str:
             stored = await self._look(store)

@@ -199,11 +199,9 @@ class StoreProvider:
             return await hop(lambda: self._enqueue_here(batch, connection))
         return await (await self._foreign(connection)).enqueue(batch)
 
-    async def send_event(self, event: NewEvent, connection: object = None) -> bool:
-        """Keep an event unless one of its name is kept: here, or in the caller's transaction."""
+    async def send_event(self, event: NewEvent, connection: object) -> bool:
+        """Keep an event, unless one of its name is kept, in the caller's transaction."""
         _check_is_no_import()
-        if connection is None:
-            return await self.ask(lambda store: store.send_event(event))
         return await (await self._foreign(connection)).send_event(event)
 
     async def _foreign(self, connection: object) -> ForeignConnection:

@@ -22,6 +22,7 @@ from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
+from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
@@ -337,6 +338,15 @@ async def hold_limit(store: Store, hold: Hold, by: By | None) -> None:
         raise no_limit(hold.name)
     actor = None if by is None else by.actor
     emit("limit_held", limit=hold.name, key=hold.key or None, seconds=hold.seconds, by=actor)
+
+
+async def send_event(store: Store, event: NewEvent, by: By | None) -> bool:
+    """Send an event, and emit one of the log; False: one of that name was sent before."""
+    record = note_of("send event", by, event.name)
+    kept = await store.send_event(event, record=record)
+    if kept:
+        emit("event_sent", sent=event.name, by=None if by is None else by.actor)
+    return kept
 
 
 async def set_weight(store: Store, new: Weight, by: By | None) -> None:

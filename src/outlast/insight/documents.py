@@ -35,10 +35,11 @@ def phase_of(
 
     It is the state itself, except for running jobs that ``astray`` names (``availability.astray``:
     ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
-    ``scheduled`` waits for its time, ``unservable`` is due but no active worker knows its task, has
-    the tags that it requires and serves its queue (only if ``served`` is given), ``suspect`` waits
-    to be run alone, ``paused`` is due and under one of the ``pauses``, ``limited`` and
-    ``throttled`` are due and wait for a limit: that something ends, or for its rate or a hold.
+    ``scheduled`` waits for its time, ``waiting`` for an event, ``unservable`` is due but no active
+    worker knows its task, has the tags that it requires and serves its queue (only if ``served`` is
+    given), ``suspect`` waits to be run alone, ``paused`` is due and under one of the ``pauses``,
+    ``limited`` and ``throttled`` are due and wait for a limit: that something ends, or for its rate
+    or a hold.
     """
     if row.state is not State.QUEUED:
         return (astray or {}).get(row.id, row.state.value)
@@ -47,6 +48,8 @@ def phase_of(
     unserved = served is not None and not served.has(row.task, row.queue)
     if row.solo and (row.waiting or not unserved):
         return "suspect"
+    if row.event is not None:
+        return "waiting"
     if row.waiting:
         return "retrying" if row.failures or row.losses else "scheduled"
     if unserved:
@@ -158,7 +161,7 @@ def listed_document(row: StoredJob, phase: str | None = None) -> Document:
         **_same(row, "key", "tenant"),
         **_times(row, "run_at", "enqueued_at", "requeued_at", "expires_at"),
         **_times(row, "started_at", "ended_at"),
-        **_same(row, "cancel_requested", "reason"),
+        **_same(row, "cancel_requested", "reason", "event"),
         "progress": _progress(row.progress),
         "checkpoint": plain(row.checkpoint),
         **_times(row, "checkpoint_at"),

@@ -52,6 +52,7 @@ SEARCHED_MAX = 20_000  # jobs that are read in search of a text
 SEARCHED_BYTES = 4 * LOOK_BYTES  # of their arguments
 PHASES = {
     "scheduled": State.QUEUED,
+    "waiting": State.QUEUED,
     "retrying": State.QUEUED,
     "suspect": State.QUEUED,
     "unservable": State.QUEUED,
@@ -64,6 +65,7 @@ PHASES = {
 """Phase -> the state that its jobs have."""
 PARTS = {
     "scheduled": Part.TIMED,
+    "waiting": Part.TIMED,
     "retrying": Part.TIMED,
     "suspect": Part.SUSPECTS,
     "limited": Part.STREAMS,

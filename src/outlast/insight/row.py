@@ -54,6 +54,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: room under its
             count, its rate, or the end of a hold.
         limits: the names of the limits that it was enqueued under, sorted.
+        event: the name of the event for which it waits (``attempt.wait_event``), if it does.
         malformed: columns that cannot be read, and are shown as empty.
     """
 
@@ -93,6 +94,7 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     stack: str | None = None
     held_back: str | None = None
     limits: tuple[str, ...] = ()
+    event: str | None = None
     malformed: str | None = None
     reason: str | None = None
 

@@ -23,8 +23,10 @@ from outlast.insight.sentences import (
     describe_last_end,
     describe_waits,
     join_names,
+    quote,
 )
 from outlast.model.crash import Charge, CrashKind
+from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import PauseKind
 from outlast.store.rows import WorkerRow
 
@@ -34,6 +36,8 @@ def explain_waiting(about: JobDetails) -> Explanation:
     row, place = about.row, about.place
     came_back = row.failures > 0 or row.losses > 0
     past = (_past(about) if came_back else []) + _suspicion(about) + _repeated(about)
+    if row.event is not None:
+        return _wait_for_event(about, row.event, past)
     blocked = _describe_pause(about) or describe_hindrance(about)
     if row.waiting:
         number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
@@ -62,6 +66,19 @@ def explain_waiting(about: JobDetails) -> Explanation:
             return Explanation(position=position, sentences=past, moves=moves, alike=alike)
         past += sentences
     return _in_line(about, past)
+
+
+def _wait_for_event(about: JobDetails, event: str, past: list[str]) -> Explanation:
+    """Return what wakes a job that waits for an event."""
+    until = about.row.run_at
+    name = quote(event)
+    past.append(
+        f"It waits for the event {name}, {span(until - about.now)} more, to {stamp(until)}."
+    )
+    moves = [
+        f"`outlast event {name} JSON` sends it; when the time is over, the job goes on without."
+    ]
+    return Explanation(position="waiting", sentences=past, moves=moves)
 
 
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:
@@ -153,4 +170,6 @@ def _repeated(about: JobDetails) -> list[str]:
             f"It could not be decoded {times} in a row{by}{because}.",
             "It waits for a release that can; the delay between tries grows to 10 minutes.",
         ]
+    if last.outcome == OutcomeKind.SNOOZED and about.row.waiting and about.row.event is None:
+        return [f"Its last attempt has ended with: {line(last.message, SAID_MAX)}."]
     return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []

@@ -78,6 +78,7 @@ Counts = dict[str, int]
 CHANGES = frozenset(
     {
         "cancelled",
+        "sent",
         "requested",
         "requeued",
         "discarded",

@@ -217,11 +217,6 @@ class Store(Protocol):
         job have ended, and no others. False: the attempt is not the current one."""
         ...
 
-    async def send_event(self, event: NewEvent) -> bool:
-        """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
-        already, and stays as it is."""
-        ...
-
     async def find_event(self, name: str) -> str | None:
         """Return the value of an event in its stored form; None: it is not there (yet)."""
         ...
@@ -471,6 +466,11 @@ class Store(Protocol):
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
         """End a pause and return it. None: there was none."""
+        ...
+
+    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
+        """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
+        already, and stays as it is."""
         ...
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:

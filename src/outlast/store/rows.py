@@ -35,7 +35,8 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     has begun. ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect). ``stack``:
     where an attempt was when its worker was last asked, at ``stack_at``; not in lists.
     ``held_back``: ``limited`` or ``throttled``, if it is due and a limit holds up its stream.
-    ``limits``: the names of the limits that it was enqueued under. ``malformed``: columns that
+    ``limits``: the names of the limits that it was enqueued under. ``event``: the name of the event
+    for which it waits, if it does. ``malformed``: columns that
     cannot be read, and are shown as if they were empty."""
 
     id: int
@@ -74,6 +75,7 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     stack: Stack | None = None
     held_back: str | None = None
     limits: tuple[str, ...] = ()
+    event: str | None = None
     malformed: str | None = None
 
     @property

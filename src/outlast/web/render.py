@@ -49,8 +49,8 @@ LINE_MAX = 70  # characters of JSON in one line
 
 MEANINGS = {
     "wait": (
-        "queued", "blocked", "scheduled", "in_line", "due", "stopped", "expired", "snoozed",
-        "released",
+        "queued", "blocked", "scheduled", "waiting", "in_line", "due", "stopped", "expired",
+        "snoozed", "released",
     ),
     "run": ("running", "active", "well"),
     "good": ("completed", "done"),

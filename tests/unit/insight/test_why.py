@@ -70,6 +70,12 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
         0,
     ),
     ("orphaned", asked(running(), DEAD_ONE, worker(2)), ["One of worker W-2 gives it back"], 0),
+    (
+        "waiting",
+        asked(job(waiting=True, run_at=NOW + 90, event="approve:17"), worker()),
+        ["It waits for the event 'approve:17', 1 min 30 s more, to ", "outlast event 'approve:17'"],
+        0,
+    ),
     ("no_workers", asked(job(), DEAD_ONE), ["the lock file of worker W-1 is free: dead"], 0),
     (
         "silent",

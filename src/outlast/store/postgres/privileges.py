@@ -87,6 +87,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_dependencies": "SELECT INSERT",
         "outlast_upstream_notices": "SELECT INSERT(job_id,is_new)",
         "outlast_windows": "SELECT INSERT UPDATE(job_id,until)",
+        "outlast_waits": "SELECT",
         "outlast_workers": "SELECT",
         "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
         "outlast_pauses": "SELECT",

@@ -18,6 +18,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
+from outlast.store.actions import Record
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.dependencies import has_dependencies
 from outlast.store.events import EVENTS_SECONDS, NewEvent
@@ -39,6 +40,7 @@ from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
 from outlast.store.postgres.pruning import Pruning
+from outlast.store.postgres.records import write_record
 from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.session import Transaction
@@ -204,10 +206,13 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
         return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))
 
-    async def send_event(self, event: NewEvent) -> bool:
-        return await self._notifying(
-            lambda it, notify: send(it, event, notify=notify), kind=Transaction.COMMITTED
-        )
+    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
+        async def work(connection: Any, notify: bool) -> bool:  # noqa: FBT001
+            kept = await send(connection, event, notify=notify)
+            await write_record(connection, record, {"sent": 1} if kept else {})
+            return kept
+
+        return await self._notifying(work, kind=Transaction.COMMITTED)
 
     async def find_event(self, name: str) -> str | None:
         rows = await self._fetch(_EVENTS["find"], name)

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
+from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit, Weight
-from outlast.store.sqlite import jobs, limits, pauses, workers
+from outlast.store.sqlite import events, jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.statements import statements
@@ -110,6 +111,13 @@ class SqliteActionVerbs:
             record,
             lambda cursor, now: limits.set_weight(cursor, now, new),
             lambda _: {"changed": 1},
+        )
+
+    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record,
+            lambda cursor, now: events.send_event(cursor, now, event),
+            lambda kept: {"sent": 1} if kept else {},
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:

@@ -166,7 +166,6 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     keep_steps = writes(steps.keep_steps)
     spawn = writes(children.spawn)
     watch_children = writes(children.watch_children)
-    send_event = writes(events.send_event)
     find_event = reads(events.find_event)
     progress = writes(jobs.progress)
     keep_logs = writes(jobs.keep_logs)

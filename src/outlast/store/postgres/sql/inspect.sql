@@ -7,7 +7,7 @@
 -- and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill the columns
 -- of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id, number), since
 -- numbers rise with tokens. held_back: what a due job in a blocked stream waits for: `throttled` if it is a rate or a
--- hold, else `limited`. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
+-- hold, else `limited`. event: the event for which it waits. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
 -- workers, including gone ones.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
@@ -32,6 +32,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
            FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked
            LEFT JOIN outlast_limits l ON l.name = p.name
            WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
+       CASE WHEN j.state = 'queued' AND j.position IS NULL AND j.attempt_count > 0 THEN (
+           SELECT v.event FROM outlast_waits v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) END AS event,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
        a.charge AS last_charge, extract(epoch FROM a.started_at)::float8 AS last_started_at,
        extract(epoch FROM a.ended_at)::float8 AS last_ended_at, a.worker_id AS last_worker_id, a.worker AS last_worker,

@@ -27,7 +27,7 @@ WHERE j.id = wanted.value
 -- checkpoints and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill
 -- the columns of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id,
 -- number), since numbers rise with tokens. held_back: what a due job in a blocked stream waits for: `throttled` if it
--- is a rate or a hold, else `limited`.
+-- is a rate or a hold, else `limited`. event: the event for which it waits.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL AS waiting,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
@@ -46,6 +46,9 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
            FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
            LEFT JOIN outlast_limits AS l ON l.name = p.name
            WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
+       CASE WHEN j.state = 'queued' AND j.position IS NULL AND j.attempt_count > 0 THEN (
+           SELECT CAST(v.event AS TEXT) FROM outlast_waits AS v
+           WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) END AS event,
        j.needs,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
        a.charge AS last_charge, a.started_at AS last_started_at, a.ended_at AS last_ended_at,

@@ -1,0 +1,44 @@
+"""``outlast event``: send an event that jobs wait for."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from outlast.base.text import line
+from outlast.cli.connect import on_store
+from outlast.cli.errors import NotSoError
+from outlast.cli.options import Url, option
+from outlast.cli.run_task import check_json
+from outlast.cli.who import me
+from outlast.client.events import check_name
+from outlast.insight.acting import send_event
+from outlast.store.events import NewEvent
+
+
+def event(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The event's name.")],
+    value: Annotated[
+        str, typer.Argument(metavar="JSON", help="Its value, as JSON; default: null.")
+    ] = "null",
+    reason: Annotated[str | None, option("--reason", "TEXT", "Why, for others.")] = None,
+    url: Url = None,
+) -> None:
+    """Send an event, such as an approval, to the jobs that wait for it.
+
+    Jobs that wait go on within a second; a job that waits for it later finds it. The first value
+    sent under a name is kept: a later one changes nothing, and the exit code is 1. The value is
+    stored as it is: an application that requires encryption refuses it, and sends its own by
+    app.send_event(). `outlast jobs --state waiting` lists the jobs that wait, `outlast why` says
+    for what.
+
+    Examples:
+        outlast event approve:17 '{"by": "ada"}'
+        outlast event 'prices are in'
+    """
+    check_name(name)
+    sent = NewEvent(name, f"[{check_json('JSON', value)}]")
+    if not on_store(url, lambda store: send_event(store, sent, me(reason)), reads=False):
+        raise NotSoError(f"{line(name)} was sent before: that value is kept")
+    print(f"{line(name)} is sent")
