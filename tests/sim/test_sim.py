@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.acting import TWINS as ACTING
+from tests.sim.awaiting import TWINS as AWAITING
 from tests.sim.expiring import TWINS as EXPIRING
 from tests.sim.flowing import TWINS as FLOWING
 from tests.sim.limiting import TWINS as LIMITING
@@ -31,6 +32,7 @@ WORLDS = {
     "expiring": (EXPIRING, "what has", ", 0 jobs expired"),
     "acting": (ACTING, "an act is exactly what was ordered: ", ", 0 jobs changed"),
     "limiting": (LIMITING, "limits hold: ", ", 0 jobs under limits"),
+    "awaiting": (AWAITING, "waits hold: ", ", 0 jobs with an outcome"),
     "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
 }
 AT_ONCE = 1  # the seed of the twins that `make test` plays, too
@@ -83,6 +85,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("expiring", 1, 2),
         ("limiting", 1, 3),
         ("flowing", 1, 4),
+        ("awaiting", 1, 4),
         ("acting", 4, 6),
         ("acting", 16, 16),
         ("acting", 36, 36),
