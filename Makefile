@@ -49,6 +49,10 @@ shell-queue: $(DEV) ## example: commands as jobs on one file; a worker dies, a j
 analysis-service: $(DEV) ## example: a pod restart, a crash without one, a dead-lock, woken by NATS
 	$(BIN)/python -m examples.analysis_service
 
+.PHONY: agent
+agent: $(DEV) ## example: an assistant, killed at each of its steps, calls no tool twice
+	$(BIN)/python -m examples.agent
+
 .PHONY: automation-registry
 automation-registry: $(DEV) ## example: workers with capabilities, watched on RabbitMQ (make debian)
 	$(BIN)/python -m examples.automation_registry

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlast.insight.verify import verify
 from outlast.store.events import NewEvent
 from outlast.store.postgres.statements import ends_text
 from outlast.store.postgres.store import send_on
@@ -78,3 +79,17 @@ async def test_sql_sends_events_of_json_alone(store: Store, hands: Hands, sessio
     assert not await session.fetchval("SELECT outlast_send_event_v1($1)", NAME)
     assert await store.find_event(NAME) == '[{"by": "ada"}]'
     assert len(await hands.claim()) == 1
+
+
+async def test_an_event_that_nothing_would_tell_is_found_by_verify(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    await enqueued(store)
+    mine = await hands.claim_one()
+    await hands.hand_in(waits(mine))
+    await send(store)
+    assert await store.inspector.unresolved() == []
+    await session.fetch("DELETE FROM outlast_upstream_notices")
+    (found,) = (await verify(store.inspector)).findings
+    assert found.job_id == mine.job_id
+    assert "waits for the event 'approve:17', which was sent" in found.sentence

@@ -95,9 +95,7 @@ async def _find(attempt: Attempt, stores: StoreProvider, kept: list[NamedStep]) 
 
 
 async def _keep(attempt: Attempt, stores: StoreProvider, step: NamedStep, text: str) -> None:
-    what = f"the step {step.name!r} has"
-    data, most = text.encode(), attempt.max_payload
-    stored = encode_payload(what, "step", "send", data, most, stores.payloads)
+    _, stored = attempt._encode_step(step.name, msgspec.Raw(text.encode()), Any)  # noqa: SLF001
     named = msgspec.structs.replace(step, value=stored)
     (answer,) = await stores.ask(lambda store: store.keep_steps([named]))
     attempt._kept(StepFound(answer))  # noqa: SLF001

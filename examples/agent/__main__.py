@@ -1,0 +1,43 @@
+"""Kill the assistant with SIGKILL at each of its steps, and look for what happened twice."""
+
+import sqlite3
+import sys
+from contextlib import closing
+
+from examples.agent.app import TABLES, Approval, app, assist, use_tool
+from outlast import Call
+from outlast.testing.crashes import crash_test
+
+
+def approved() -> Call[str]:
+    """A person has approved before the assistant asks."""
+    make_tables()
+    app.send_event_sync("approve:dinner", Approval("ada"))
+    return assist.call("dinner")
+
+
+def unanswered() -> Call[str]:
+    """No one answers: the test travels over the day."""
+    make_tables()
+    return assist.call("dinner")
+
+
+def asked() -> Call[str]:
+    make_tables()
+    return use_tool.call("search", "dinner, where?")
+
+
+def make_tables() -> None:
+    with closing(sqlite3.connect("agent.db")) as connection:
+        connection.executescript(TABLES)
+
+
+def main() -> int:
+    reports = [crash_test(app, call, real=True) for call in (approved, unanswered, asked)]
+    for report in reports:
+        print(f"{report}\n")
+    return 1 if any(report.findings for report in reports) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
