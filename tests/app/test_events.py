@@ -33,8 +33,8 @@ class Approval(msgspec.Struct):
     by: str
 
 
-async def waits(store: Store, job_id: int, name: str) -> bool:
-    return [row.event for row in await store.inspector.waits(job_id)] == [name]
+async def waits(job: outlast.Job[Any], name: str) -> bool:
+    return (await row_of(job)).event == name
 
 
 async def test_an_approval_wakes_the_job_and_each_later_attempt_gets_it(
@@ -55,8 +55,8 @@ async def test_an_approval_wakes_the_job_and_each_later_attempt_gets_it(
     async with app.worker(concurrency=1):
         job, other = await publish.enqueue(), await publish.enqueue()
         name = f"approve:{job.id}"
-        await until(functools.partial(waits, store, job.id, name))
-        await until(functools.partial(waits, store, other.id, f"approve:{other.id}"))
+        await until(functools.partial(waits, job, name))
+        await until(functools.partial(waits, other, f"approve:{other.id}"))
         assert await app.send_event(name, {"by": "ada"})
         assert not await app.send_event(name, {"by": "eve"})
         assert await job.result(DEADLINE) == "ada"

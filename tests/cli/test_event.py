@@ -21,6 +21,7 @@ def test_a_person_approves(outlast: Outlast, store_url: str) -> None:
     job_id = asyncio.run(wait())
     (listed,) = outlast("jobs", "--state", "waiting", "--json", "--url", store_url).json()["jobs"]
     assert (listed["id"], listed["phase"], listed["event"]) == (job_id, "waiting", NAME)
+    assert f"waits for {NAME}" in outlast("jobs", "--url", store_url).out
     said = outlast("why", job_id, "--url", store_url).out
     assert f"It waits for the event '{NAME}'" in said
     outlast("event", NAME, "nope", "--url", store_url).refused(2, "JSON: not JSON")

@@ -10,7 +10,8 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.events import NewEvent
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Cancelled, Claimed
+from outlast.store.values import Answer, Cancelled, Claimed, NamedStep
+from tests.app.in_process_kit import run_sql, transaction
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.conformance.test_dependencies import states
 
@@ -108,14 +109,25 @@ async def test_an_event_is_kept_while_a_job_that_waited_for_it_is_unfinished(
     assert await store.find_event(NAME) is None
 
 
-async def test_a_job_that_is_kept_for_no_time_leaves_no_wait(store: Store, hands: Hands) -> None:
-    await enqueued(store, job(policy=Policy(keep=0)))
+@pytest.mark.parametrize("scratched", [False, True])
+async def test_a_wait_goes_with_its_job_and_when_that_begins_from_scratch(
+    store: Store, hands: Hands, store_url: str, scratched: bool
+) -> None:
+    await enqueued(store, job(policy=Policy(keep=None if scratched else 0)))
     (claimed,) = await hands.claim()
-    await hands.hand_in(waits(claimed, delay=0))
-    (again,) = await hands.claim()
-    await hands.hand_in(ended(again))
-    assert await states(store, [claimed.job_id]) == ["gone"]
-    assert await store.inspector.waits() == []
+    step = NamedStep(claimed.job_id, claimed.token, f"end {NAME}", "1")  # as the client keeps it
+    assert await store.keep_steps([step]) == [Answer.ACCEPTED]
+    await hands.hand_in(waits(claimed))
+    assert len(await _waits(store_url)) == 1
+    await store.cancel([claimed.job_id])
+    if scratched:
+        await store.requeue([claimed.job_id], from_scratch=True)
+    assert await _waits(store_url) == []
+
+
+async def _waits(url: str) -> list[tuple[Any, ...]]:
+    async with transaction(url) as connection:
+        return await run_sql(connection, "SELECT job_id FROM outlast_waits")
 
 
 async def test_many_wait_for_one_event(store: Store, hands: Hands) -> None:

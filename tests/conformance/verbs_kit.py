@@ -163,7 +163,6 @@ READS: dict[str, Verb] = {
     "limit": lambda hands, _: hands.store.inspector.limit("a"),
     "steps": lambda hands, held: hands.store.inspector.steps(held.job_id),
     "dependencies": lambda hands, held: hands.store.inspector.dependencies(held.job_id),
-    "waits": lambda hands, _: hands.store.inspector.waits(),
     "unresolved": lambda hands, _: hands.store.inspector.unresolved(),
     "newest_flows": lambda hands, _: hands.store.inspector.newest_flows(99, 10, blocked=False),
     "flow_links": lambda hands, held: hands.store.inspector.flow_links([held.job_id], 10),

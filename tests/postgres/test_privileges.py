@@ -234,7 +234,6 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
         await inspector.newest_flows(99, 10, blocked=blocked)
     await inspector.flow_links([1], 10)
     await inspector.flow_members([1])
-    await inspector.waits()
     await inspector.environment()
 
 

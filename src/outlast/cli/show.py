@@ -140,6 +140,8 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
 def _doing(row: StoredJob) -> Text:
     if row.malformed is not None:
         return Text(f"malformed: {line(row.malformed)}", style="red")
+    if row.event is not None:
+        return Text(f"waits for {line(row.event, NAME_MAX)}", style="dim")
     return Text(format_progress(row.progress, 60) if _moves(row) else "", style="dim")
 
 

@@ -48,9 +48,9 @@ def phase_of(
     unserved = served is not None and not served.has(row.task, row.queue)
     if row.solo and (row.waiting or not unserved):
         return "suspect"
-    if row.event is not None:
-        return "waiting"
     if row.waiting:
+        if row.event is not None:
+            return "waiting"
         return "retrying" if row.failures or row.losses else "scheduled"
     if unserved:
         return "unservable"

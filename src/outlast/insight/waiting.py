@@ -36,17 +36,22 @@ def explain_waiting(about: JobDetails) -> Explanation:
     row, place = about.row, about.place
     came_back = row.failures > 0 or row.losses > 0
     past = (_past(about) if came_back else []) + _suspicion(about) + _repeated(about)
-    if row.event is not None:
-        return _wait_for_event(about, row.event, past)
     blocked = _describe_pause(about) or describe_hindrance(about)
     if row.waiting:
         number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
+        if row.event is not None:
+            past.append(f"It waits for the event {quote(row.event)}.")
+            number = "Its time is over"
         past.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
         moves = ["A worker takes it when it is due."]
+        if row.event is not None:
+            moves = [f"`outlast event {quote(row.event)} JSON` sends it."]
         if blocked is not None:
             past, moves = past + blocked.sentences, blocked.moves
         if row.solo:
             position, alike = "suspect", place.suspects
+        elif row.event is not None:
+            position, alike = "waiting", 0
         elif came_back:
             position, alike = "retrying", place.retrying
         else:
@@ -66,19 +71,6 @@ def explain_waiting(about: JobDetails) -> Explanation:
             return Explanation(position=position, sentences=past, moves=moves, alike=alike)
         past += sentences
     return _in_line(about, past)
-
-
-def _wait_for_event(about: JobDetails, event: str, past: list[str]) -> Explanation:
-    """Return what wakes a job that waits for an event."""
-    until = about.row.run_at
-    name = quote(event)
-    past.append(
-        f"It waits for the event {name}, {span(until - about.now)} more, to {stamp(until)}."
-    )
-    moves = [
-        f"`outlast event {name} JSON` sends it; when the time is over, the job goes on without."
-    ]
-    return Explanation(position="waiting", sentences=past, moves=moves)
 
 
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:

@@ -81,8 +81,6 @@ from outlast.store.rows import (
     GONE_MAX,
     HELD_MAX,
     UPSTREAM_SHOWN,
-    WAITS_LOOKED_AT,
-    WAITS_SHOWN,
     AttemptRow,
     Child,
     DependencyRow,
@@ -96,7 +94,6 @@ from outlast.store.rows import (
     StepRow,
     StoredJob,
     Unresolved,
-    WaitRow,
     WorkerRow,
     WorkerStatus,
 )
@@ -269,13 +266,6 @@ class Inspector(ABC):
         """Return those of these jobs that are there."""
         rows = await self._bounded("flows", "members", ids=list(ids))
         return [struct_of(FlowMember, finite(row), state=State(row["state"])) for row in rows]
-
-    async def waits(self, job_id: int | None = None, most: int = WAITS_SHOWN) -> list[WaitRow]:
-        """Return jobs that wait for events, the newest first, or this one if it does. Looks at
-        WAITS_LOOKED_AT jobs at most."""
-        values = {"job_id": job_id, "rows": WAITS_LOOKED_AT, "most": most}
-        rows = await self._rows("inspect", "waits", **values)
-        return [struct_of(WaitRow, finite(row)) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
         """Return jobs whose state contradicts their dependencies; a sound store has none."""

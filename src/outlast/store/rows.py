@@ -15,8 +15,6 @@ from outlast.store.values import Wants
 EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
 UPSTREAM_SHOWN = 20  # jobs that one waits for, that a look lists
-WAITS_SHOWN = 100  # jobs that wait for events, that a look lists
-WAITS_LOOKED_AT = 10_000
 GONE_MAX = 200  # gone workers that one look lists
 
 
@@ -143,17 +141,6 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str | None
     enqueued_at: float
     may_return: bool
-
-
-class WaitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that waits for an event; ``until``: when the wait is over. ``is_sent``: the event is
-    there, and the next worker that looks makes the job due."""
-
-    job_id: int
-    task: str
-    event: str
-    until: float
-    is_sent: bool
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):

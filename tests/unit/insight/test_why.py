@@ -73,7 +73,7 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
     (
         "waiting",
         asked(job(waiting=True, run_at=NOW + 90, event="approve:17"), worker()),
-        ["It waits for the event 'approve:17', 1 min 30 s more, to ", "outlast event 'approve:17'"],
+        ["It waits for the event 'approve:17'. Its time is over in 1 min 30 s", "event 'app"],
         0,
     ),
     ("no_workers", asked(job(), DEAD_ONE), ["the lock file of worker W-1 is free: dead"], 0),

@@ -462,6 +462,7 @@ def _requeue(
     cursor.execute(_JOBS["drop_dependencies"], (job_id,))
     if from_scratch:
         cursor.execute(_JOBS["drop_steps"], (job_id,))
+        cursor.execute(_JOBS["drop_wait"], (job_id,))
         cursor.execute(_JOBS["drop_children"], (job_id,))
     return Requeued.REQUEUED
 

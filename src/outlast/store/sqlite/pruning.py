@@ -32,8 +32,8 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
     cursor.execute(_PRUNE["attempts_of"], values)
     cursor.execute(_PRUNE["labels_of"], values)
     cursor.execute(_PRUNE["logs_of"], values)
-    cursor.execute(_PRUNE["steps_of"], values)
-    cursor.execute(_PRUNE["waits_of"], values)
+    if cursor.execute(_PRUNE["steps_of"], values).rowcount:  # who has waited has a step
+        cursor.execute(_PRUNE["waits_of"], values)
     cursor.execute(_PRUNE["dependencies_of"], values)
     return int(cursor.execute(_PRUNE["jobs_of"], values).rowcount)
 

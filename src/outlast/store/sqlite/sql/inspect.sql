@@ -150,13 +150,6 @@ ORDER BY d.state = 2, d.state DESC, d.place
 -- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
 SELECT d.upstream_id AS id, j.state, CAST(j.result AS TEXT) AS result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
--- name: waits
--- Jobs that wait for an event, the newest first, of the last :rows that have waited for one.
-SELECT w.job_id, CAST(j.task AS TEXT) AS task, CAST(w.event AS TEXT) AS event, j.run_at AS until,
-       EXISTS (SELECT 1 FROM outlast_events AS e WHERE e.name = w.event) AS is_sent
-FROM (SELECT * FROM outlast_waits WHERE :job_id IS NULL OR job_id = :job_id ORDER BY job_id DESC LIMIT :rows) AS w
-CROSS JOIN outlast_jobs AS j ON j.id = w.job_id AND j.token = w.token AND j.state = 'queued' AND j.position IS NULL
-ORDER BY w.job_id DESC LIMIT :most
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not

@@ -63,6 +63,8 @@ WHERE id = :id AND state IN ('dead', 'cancelled')
 UPDATE outlast_dependencies SET state = 2 WHERE job_id = ? AND state <> 2
 -- name: drop_steps
 DELETE FROM outlast_steps WHERE job_id = ?
+-- name: drop_wait
+DELETE FROM outlast_waits WHERE job_id = ?
 -- name: drop_children
 -- Children of a job that begins from scratch are independent jobs from now on.
 DELETE FROM outlast_dependencies WHERE job_id = ? AND place < 0

@@ -17,7 +17,7 @@ BEGIN
     DELETE FROM outlast_logs l WHERE l.job_id = ANY (p_ids);
     DELETE FROM outlast_dependencies d WHERE d.job_id = ANY (p_ids);
     DELETE FROM outlast_steps s WHERE s.job_id = ANY (p_ids);
-    DELETE FROM outlast_waits w WHERE w.job_id = ANY (p_ids);
+    IF FOUND THEN DELETE FROM outlast_waits w WHERE w.job_id = ANY (p_ids); END IF;  -- who has waited has a step
     DELETE FROM outlast_jobs j WHERE j.id = ANY (p_ids);
 END
 $$;

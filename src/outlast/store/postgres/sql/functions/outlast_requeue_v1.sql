@@ -40,6 +40,7 @@ BEGIN
                 UPDATE outlast_dependencies d SET state = 2 WHERE d.job_id = v_id AND d.state <> 2;
                 IF p_from_scratch THEN
                     DELETE FROM outlast_steps s WHERE s.job_id = v_id;
+                    DELETE FROM outlast_waits w WHERE w.job_id = v_id;
                     DELETE FROM outlast_dependencies d WHERE d.job_id = v_id AND d.place < 0;
                 END IF;
                 v_revived := v_revived || v_id;
