@@ -21,6 +21,7 @@ async def analyze(repo: str, depth: int = 100) -> dict[str, int]:
     assert_type(attempt, outlast.Attempt)
     attempt.report(0.4, "commit 400 of 1000", stage="counting")
     await attempt.save({"commit": 400})
+    assert_type(await attempt.wait_event("approve", timeout=60, type=datetime), datetime)
     await attempt.complete_in(object(), {"a": 1})
     return {"commits": depth}
 
@@ -29,6 +30,7 @@ async def analyze(repo: str, depth: int = 100) -> dict[str, int]:
 def mail(to: str, *cc: str, urgent: bool = False) -> int:
     attempt = outlast.current()
     attempt.save_sync(1)
+    assert_type(attempt.wait_event_sync("approve", timeout=60.0, type=int), int)
     attempt.check()
     assert_type(attempt.stopping, bool)
     assert_type(attempt.cancelled, bool)

@@ -81,6 +81,8 @@ WRONG = [
     "app.worker(queues='mail')",
     "outlast.current().report('half')",
     "outlast.current().save_sync()",
+    "await outlast.current().wait_event('a')",
+    "h: str = await outlast.current().wait_event('a', timeout=1, type=int)",
     "outlast.web.Access('ada')",
     "outlast.web.Access(None, can=['view'])",
     "outlast.web.dashboard(app)",
