@@ -80,6 +80,16 @@ async def test_an_end_of_another_kind_does_not_wait_any_longer(
     assert await hands.claim() == []
 
 
+async def test_a_job_waits_for_one_event_after_the_other(
+    store: Store, hands: Hands, claimed: Claimed
+) -> None:
+    for name in ("first", "second"):
+        await hands.hand_in(waits(claimed, name))
+        assert await hands.claim() == []
+        await send(store, name=name)
+        claimed = await hands.claim_one()
+
+
 async def test_a_late_end_waits_for_nothing_and_a_cancel_beats_the_wait(
     store: Store, hands: Hands, claimed: Claimed
 ) -> None:
@@ -134,6 +144,7 @@ async def test_many_wait_for_one_event(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job()] * 1_200)
     waiting = [one for _ in range(12) for one in await hands.claim(100)]
     await hands.hand_in(*map(waits, waiting))
+    assert await hands.claim() == []  # the notices of these ends are done
     await send(store)
     woken = 0
     while claimed := await hands.claim(100):
