@@ -16,7 +16,6 @@ CORES  := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 JOBS   ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-# Each of them keeps the tests as pytest has rewritten them, for the next run.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
 DEBIAN := chromium chromium-driver pgbouncer prometheus rabbitmq-server
@@ -58,10 +57,12 @@ automation-registry: $(DEV) ## example: workers with capabilities, watched on Ra
 	$(BIN)/python -m examples.automation_registry
 
 # The tests start thousands of processes: none is to compile the same files anew, not even where
-# PYTHONDONTWRITEBYTECODE is set. Files that have not changed are passed over.
+# PYTHONDONTWRITEBYTECODE is set. Files that have not changed are passed over. pytest itself would
+# rewrite the tests in each of its processes.
 .PHONY: compiled
 compiled: $(DEV)
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.rewritten
 
 .PHONY: test
 test: compiled ## run all but the slow tests; needs Python, git and make (some six minutes)
