@@ -27,16 +27,21 @@ restore_signals()
 use_memory()
 gc.disable()  # until all tests are there: what they import stays, and is never looked through
 STORES = {"store_url", "bare_store_url"}
+# What is above the store's protocol, which tests/conformance tries on both: `make test` runs these
+# on SQLite, unless a test is marked `slow_on("sqlite")` or `on_both_stores`.
+ABOVE = ("tests/app/", "tests/cli/", "tests/metrics/", "tests/web/")
 settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure
 settings.load_profile("outlast")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what is ``slow_on`` the store that it runs on."""
+    """Mark as slow what is ``slow_on`` the store that it runs on, or above the stores."""
     for item in items:
         marker = item.get_closest_marker("slow_on")
-        if marker is not None and is_on(item, *marker.args):
+        is_above = item.nodeid.startswith(ABOVE) and not item.get_closest_marker("on_both_stores")
+        slow_on = marker.args[0] if marker else "postgres" if is_above else None
+        if slow_on and is_on(item, slow_on):
             item.add_marker("slow")
 
 

@@ -28,6 +28,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize("program", [ENQUEUES, ENQUEUES_IN_A_LOOP], ids=["sync", "loop"])
 def test_a_program_that_enqueues_prints_nothing_and_ends(
     program: str, store_url: str, tmp_path: Path

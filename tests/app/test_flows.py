@@ -125,6 +125,7 @@ async def test_a_dead_link_cancels_the_rest_until_a_retry(app: outlast.App, task
     assert await run.cancel() == 0
 
 
+@pytest.mark.on_both_stores
 async def test_a_flow_waits_in_the_callers_transaction(
     app: outlast.App, tasks: Tasks, store: Any
 ) -> None:

@@ -28,6 +28,7 @@ app = in_process_kit.app
 store = in_process_kit.store
 
 
+@pytest.mark.on_both_stores
 async def test_jobs_run_and_give_their_results(app: outlast.App) -> None:
     @app.task
     async def add(a: int, b: int) -> int:

@@ -236,6 +236,7 @@ async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
     assert stopped == ["cancel"]
 
 
+@pytest.mark.on_both_stores
 async def test_a_worker_that_lost_its_lease_stops_and_its_late_writes_are_refused(
     app: outlast.App, store: Store
 ) -> None:

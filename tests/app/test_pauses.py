@@ -159,6 +159,7 @@ async def test_what_is_saved_when_a_pause_asks_is_where_the_job_goes_on(
     assert (turned, row.failures, row.losses, row.attempt_count) == ([0, 1], 0, 0, 2)
 
 
+@pytest.mark.on_both_stores
 @pytest.mark.parametrize("is_committed", [False, True], ids=["before", "after"])
 async def test_work_that_a_pause_interrupts_about_its_commit_is_done_once(
     app: outlast.App, store_url: str, is_committed: bool

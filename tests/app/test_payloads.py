@@ -128,6 +128,7 @@ async def test_a_key_is_held_by_what_is_encrypted_though_no_two_encryptions_are_
         await each.close()
 
 
+@pytest.mark.on_both_stores
 async def test_the_result_that_a_transaction_of_the_task_s_own_stores_is_encoded(
     store: Store, store_url: str
 ) -> None:

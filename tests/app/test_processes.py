@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow_on("sqlite")  # connections can be lost on PostgreSQL alone
+
 PROGRAM = """
 import asyncio, atexit, gc, os, signal, sys, threading, time
 def goodbye():  # before Outlast is there: it is called when that has said its own goodbye
@@ -96,7 +98,6 @@ print(mail.enqueue_sync("parent").id - USED)
 )
 
 
-@pytest.mark.slow_on("sqlite")
 @pytest.mark.parametrize("used", [0, 1])
 def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
     used: int, store_url: str, tmp_path: Path
@@ -173,7 +174,6 @@ print(last == len(ids) + 6)
 """
 
 
-@pytest.mark.slow_on("sqlite")
 def test_forks_in_the_middle_of_calls_of_other_threads_lose_and_double_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -313,7 +313,6 @@ ConnectionError: unexpected connection_lost() call
 """
 
 
-@pytest.mark.slow_on("sqlite")
 def test_event_loops_one_after_the_other_leave_nothing_behind(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -365,7 +364,6 @@ print(mail.enqueue_sync("last").id == 6 * 8 * 4 + 8 + 1)
 """
 
 
-@pytest.mark.slow_on("sqlite")
 def test_threads_with_event_loops_of_their_own_do_not_disturb_each_other(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -156,6 +156,7 @@ async def test_a_cancelled_step_ends_when_its_thread_does() -> None:
     assert ended.is_set()
 
 
+@pytest.mark.on_both_stores
 async def test_the_writes_of_a_step_and_its_value_are_one_commit(
     app: outlast.App, store: Store, store_url: str
 ) -> None:

@@ -13,6 +13,7 @@ from outlast.model.job import State
 DEADLINE = 60.0
 
 
+@pytest.mark.slow_on("sqlite")
 def test_everything_works_on_uvloop(store_url: str) -> None:
     uvloop = pytest.importorskip("uvloop")
     app = outlast.App(store_url)

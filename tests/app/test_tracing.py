@@ -117,6 +117,7 @@ async def test_a_delayed_job_begins_a_trace_of_its_own(app: outlast.App, spans: 
     assert origin(spans.one("process default")) == ("linked", sender)
 
 
+@pytest.mark.on_both_stores
 async def test_plain_code_and_connections_of_its_own_send_as_well(
     app: outlast.App, spans: Spans
 ) -> None:

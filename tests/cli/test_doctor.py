@@ -56,6 +56,7 @@ def staffed_url(store_url: str) -> str:
     return store_url
 
 
+@pytest.mark.on_both_stores
 def test_doctor_checks_workers_and_jobs(outlast: Outlast, staffed_url: str, folder: Path) -> None:
     code = 0 if staffed_url.startswith("sqlite") else 1  # the tests' server runs without fsync
     findings = found(outlast, staffed_url, "shop:app", code=code)
@@ -83,6 +84,7 @@ async def spoiled(url: str) -> int:
         return claimed.job_id
 
 
+@pytest.mark.on_both_stores
 def test_rows_that_cannot_be_read_are_found(outlast: Outlast, store_url: str) -> None:
     job_id = asyncio.run(spoiled(store_url))
     code = 0 if store_url.startswith("sqlite") else 1

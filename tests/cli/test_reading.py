@@ -156,6 +156,7 @@ def test_a_large_checkpoint_is_shown_in_part(rows: Filled) -> None:
     assert '"lang30"' not in said.out
 
 
+@pytest.mark.on_both_stores
 def test_a_job_as_json_has_all_its_attempts(filled: Filled) -> None:
     document = filled.job(filled.ids["completed"])
     assert document["schema"] == 1

@@ -108,6 +108,7 @@ def test_a_database_that_cannot_be_reached_is_unavailable(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.on_both_stores
 def test_migrate_makes_a_store_and_says_so(outlast: Outlast, bare_store_url: str) -> None:
     outlast("migrate", "--check", "--url", bare_store_url).refused(
         1, "0001 schema", "outlast migrate"
@@ -134,6 +135,7 @@ def test_migrate_hides_the_password(outlast: Outlast, bare_pg_url: str) -> None:
     assert "hush" not in said.out + said.err
 
 
+@pytest.mark.on_both_stores
 async def test_after_a_restore_tokens_go_on_far_above(
     outlast: Outlast, bare_store_url: str
 ) -> None:

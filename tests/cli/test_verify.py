@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 
+import pytest
+
 from tests.cli.conftest import Filled, Outlast
 
 
+@pytest.mark.on_both_stores
 def test_a_healthy_store_holds_every_rule(filled: Filled) -> None:
     said = filled("verify")
     assert said.code == 0, said.err

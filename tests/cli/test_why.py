@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
@@ -14,6 +16,7 @@ NAMES = names(
 )
 
 
+@pytest.mark.on_both_stores
 def test_each_kind_of_job_is_explained(filled: Filled) -> None:
     positions = {
         name: filled("why", number, "--json").json() for name, number in filled.ids.items()

@@ -146,6 +146,7 @@ def test_a_worker_prints_the_tasks_that_its_tags_exclude(outlast: Outlast, folde
     assert "not here  mail (needs gpu)" in log
 
 
+@pytest.mark.slow_on("sqlite")
 def test_the_url_of_the_command_line_wins(
     outlast: Outlast, folder: Path, bare_store_url: str
 ) -> None:

@@ -21,6 +21,9 @@ from tests.conformance.connections_kit import (
     Asyncpg,
     AsyncSqlalchemySession,
     Caller,
+    Django,
+    Psycopg,
+    Sqlalchemy,
     SqlalchemySession,
     Sqlite3,
     opened,
@@ -28,19 +31,39 @@ from tests.conformance.connections_kit import (
 from tests.conformance.kit import Hands
 
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=NAMES, indirect=True)
+# One of each way to lead to a connection. The others do the same through the same code, with
+# another library in between: `make test` tries them only in tests of `every_kind`.
+CHIEF = {
+    ("sqlite_url", Sqlite3),
+    ("sqlite_url", AsyncSqlalchemySession),
+    ("sqlite_url", Django),
+    ("pg_url", Asyncpg),
+    ("pg_url", Psycopg),
+    ("pg_url", Sqlalchemy),
+}
+
+
+def params(*kinds: type[Caller]) -> list[Any]:
+    """These kinds, on the stores that they can be on; slow but for the chief ones, if any."""
+    chosen = {each: name for each, name in zip(KINDS, NAMES, strict=True) if each[1] in kinds}
+    chief = CHIEF.intersection(chosen) or set(chosen)
+    return [
+        pytest.param(each, id=name, marks=[] if each in chief else [pytest.mark.slow])
+        for each, name in chosen.items()
+    ]
 
 
 def of(*kinds: type[Caller]) -> Any:
-    """Only these kinds, on the stores that they can be on."""
-    chosen = [(each, name) for each, name in zip(KINDS, NAMES, strict=True) if each[1] in kinds]
-    return pytest.mark.parametrize(
-        "kind", [each for each, _ in chosen], ids=[name for _, name in chosen], indirect=True
-    )
+    """Only these kinds."""
+    return pytest.mark.parametrize("kind", params(*kinds), indirect=True)
 
 
+# As `every_kind`, where it is about a rule that holds for all of them.
+ALL = {kind for _, kind in KINDS}
+chief_kinds = of(*ALL)
 # A session of SQLAlchemy is led to its connection at once. Where only what is done on it differs,
 # the connections say all.
-every_connection = of(*({kind for _, kind in KINDS} - {SqlalchemySession, AsyncSqlalchemySession}))
+every_connection = of(*(ALL - {SqlalchemySession, AsyncSqlalchemySession}))
 
 
 @dataclass

@@ -29,15 +29,21 @@ from tests.conformance.connections_kit import (
     opened,
 )
 from tests.conformance.kit import Hands
-from tests.conformance.shop_kit import Link, Shop, every_connection, every_kind, of, orders, write
+from tests.conformance.shop_kit import (
+    Link,
+    Shop,
+    chief_kinds,
+    every_connection,
+    of,
+    orders,
+    params,
+    write,
+)
 
 kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 with_blocks = of(*({*ON_SQLITE, *ON_POSTGRES} - {Sqlite3, Aiosqlite}))
 on_postgres = pytest.mark.parametrize(
-    "kind",
-    [("pg_url", kind) for kind in ON_POSTGRES],
-    ids=[kind.__name__ for kind in ON_POSTGRES],
-    indirect=True,
+    "kind", [each for each in params(*ON_POSTGRES) if each.values[0][0] == "pg_url"], indirect=True
 )
 
 
@@ -64,7 +70,7 @@ async def leave(caller: Caller, block: Any, error: BaseException | None = None) 
 # ------------------------------------------------------------------- completions done again
 
 
-@every_kind
+@chief_kinds
 async def test_a_completion_that_was_taken_back_is_done_again_and_one_that_stands_is_not(
     shop: Shop, caller: Caller
 ):

@@ -41,6 +41,7 @@ from tests.conformance.kit import eventually, lost_worker
 from tests.conformance.shop_kit import (
     Shop,
     an_app,
+    chief_kinds,
     every_connection,
     every_kind,
     make_orders,
@@ -77,7 +78,7 @@ async def test_a_job_exists_once_the_caller_has_committed(shop: Shop, caller: Ca
     await wakeup.close()
 
 
-@every_kind
+@chief_kinds
 async def test_the_callers_rollback_also_removes_the_job(shop: Shop, caller: Caller):
     await write(caller)
     await caller.enqueue(shop.mail, "lost")
@@ -194,7 +195,7 @@ async def test_work_and_completion_are_committed_together(shop: Shop, caller: Ca
     assert (row.state, row.result, await orders(shop)) == (State.COMPLETED, '{"paid":true}', 1)
 
 
-@every_kind
+@chief_kinds
 async def test_a_late_attempt_is_refused_and_its_work_rolled_back(shop: Shop, caller: Caller):
     attempt, hands = await shop.attempt()
     await hands.vanish()
@@ -207,7 +208,7 @@ async def test_a_late_attempt_is_refused_and_its_work_rolled_back(shop: Shop, ca
     assert (row.state, row.result, await orders(shop)) == (State.QUEUED, None, 0)
 
 
-@every_kind
+@chief_kinds
 async def test_without_a_transaction_to_wait_for_completion_is_refused(shop: Shop):
     attempt, _ = await shop.attempt()
     async with opened(shop.kind, shop.url, autocommit=True) as caller:

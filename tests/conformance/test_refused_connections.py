@@ -16,8 +16,6 @@ from outlast.errors import ConnectionMismatch, JobNotFound, StoreUnavailable, Us
 from outlast.store import open_store
 from tests.conformance import shop_kit
 from tests.conformance.connections_kit import (
-    KINDS,
-    NAMES,
     Aiosqlite,
     Asyncpg,
     AsyncPsycopg,
@@ -33,7 +31,7 @@ from tests.conformance.connections_kit import (
     Sqlite3,
     opened,
 )
-from tests.conformance.shop_kit import Shop, an_app, of
+from tests.conformance.shop_kit import ALL, Shop, an_app, of, params
 
 kind = shop_kit.kind
 bare_kind = shop_kit.bare_kind
@@ -41,7 +39,7 @@ shop = shop_kit.shop
 caller = shop_kit.caller
 
 
-@pytest.mark.parametrize("bare_kind", KINDS, ids=NAMES, indirect=True)
+@pytest.mark.parametrize("bare_kind", params(*ALL), indirect=True)
 async def test_a_connection_to_another_store_is_refused_and_stays_usable(
     bare_kind: tuple[str, type[Caller]], tmp_path
 ):

@@ -27,7 +27,7 @@ from tests.conformance.schedules_kit import (
     row_of,
     schedule,
 )
-from tests.conformance.shop_kit import Shop, every_kind, write
+from tests.conformance.shop_kit import Shop, chief_kinds, write
 
 kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 ODD = ["a b", "ä€🎉", "x'; DROP TABLE outlast_schedules; --", "%_", "..", "A" * 500, "\x7f\t"]
@@ -309,7 +309,7 @@ async def test_a_bad_call_is_refused_when_it_is_fired_and_leaves_its_tick_due(st
     assert await due_one(store) == due
 
 
-@every_kind
+@chief_kinds
 async def test_what_is_put_in_a_callers_transaction_is_in_use_after_its_commit(
     shop: Shop, caller: Caller
 ) -> None:

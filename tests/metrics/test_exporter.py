@@ -86,6 +86,7 @@ async def test_a_reader_that_leaves_ends_no_look() -> None:
     assert looking.looks == 1
 
 
+@pytest.mark.on_both_stores
 async def test_a_look_at_a_real_store_shows_what_is_in_it(store: Store) -> None:
     hands = await Hands.on(store)
     await declare(store, "api", running=1)

@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from outlast.insight import bulk
 from outlast.insight.documents import job_document, workers_document
 from outlast.insight.queries import list_workers
@@ -55,6 +57,7 @@ async def only(store: Store) -> ActionRow:
     return row
 
 
+@pytest.mark.on_both_stores
 async def test_documents_are_those_of_the_command_line(store: Store) -> None:
     (number,) = await enqueued(
         store, job(args='{"big":9007199254740993}', policy=Policy(retries=0))

@@ -51,6 +51,7 @@ async def looking(store: Store) -> AsyncIterator[Looking]:
     await made.reader.close()
 
 
+@pytest.mark.on_both_stores
 async def test_a_change_is_hinted_at_to_those_who_asked_about_it(
     store: Store, looking: Looking
 ) -> None:

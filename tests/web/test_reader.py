@@ -76,6 +76,7 @@ async def test_a_page_of_a_store_that_is_not_there_does_not_make_it(bare_store_u
         await store.close()
 
 
+@pytest.mark.on_both_stores
 async def test_the_reading_side_cannot_write(store: Store) -> None:
     reader = StoreReader(store.url, ManualClock())
     try:

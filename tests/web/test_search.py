@@ -50,6 +50,7 @@ async def test_a_search_says_how_far_back_it_has_looked(
         assert f'id="job-{ids[0]}"' in await page.see("/jobs", args="rare", before=ids[2])
 
 
+@pytest.mark.on_both_stores
 async def test_a_search_tells_nothing_of_what_is_hidden(store: Store) -> None:
     """Letter by letter it would: whether a job is found says what it holds."""
     await enqueued(store, job(args='{"card": "4111"}'))
