@@ -36,12 +36,13 @@ settings.load_profile("outlast")
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what is ``slow_on`` the store that it runs on, or above the stores."""
+    """Mark as slow what is ``slow_on`` the store that it runs on, or above the stores, and what is
+    ``slow_but`` for other cases."""
     for item in items:
         marker = item.get_closest_marker("slow_on")
         is_above = item.nodeid.startswith(ABOVE) and not item.get_closest_marker("on_both_stores")
         slow_on = marker.args[0] if marker else "postgres" if is_above else None
-        if slow_on and is_on(item, slow_on):
+        if (slow_on and is_on(item, slow_on)) or is_other(item):
             item.add_marker("slow")
 
 
@@ -53,6 +54,12 @@ def is_on(item: pytest.Item, store: str) -> bool:
         else {}
     )
     return any(given.get(name) == store for name in STORES)
+
+
+def is_other(item: pytest.Item) -> bool:
+    """Whether this case is none of those for which a test is not slow."""
+    marker = item.get_closest_marker("slow_but")
+    return marker is not None and not any(f"{case}]" in item.name for case in marker.args)
 
 
 def pytest_collection_finish() -> None:

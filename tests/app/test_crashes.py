@@ -169,6 +169,7 @@ REAL = [each for each in MISTAKES if each[0] in {"imports_again", "appends_again
 REAL.append(("remembers_posts_in_memory", "POST 127.0.0.1/mails", "-Key", "killed at 2"))
 
 
+@pytest.mark.slow_but("key-killed at 3; lease lost at 1, 2, 3; delivered twice")
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(("name", "effect", "remedy", "when"), REAL)
 def test_a_real_kill_shows_the_same_and_what_was_kept_in_memory(
@@ -181,6 +182,7 @@ def test_a_real_kill_shows_the_same_and_what_was_kept_in_memory(
     assert describe_cases(report.findings[0].cases).startswith(when)
 
 
+@pytest.mark.slow_but("posts_again")
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize("name", ["appends_again", "posts_again", "mails_again"])
 def test_runs_in_several_processes_show_the_same_as_in_one(
@@ -194,6 +196,7 @@ def test_runs_in_several_processes_show_the_same_as_in_one(
     assert many.document() == one.document()
 
 
+@pytest.mark.slow_but("imports_with_keys")
 @pytest.mark.usefixtures("servers")
 @pytest.mark.parametrize(
     "name",
@@ -350,6 +353,7 @@ def make_census() -> outlast.Call[dict[str, Any]]:
     return census.analyze.call(make_repository(Path.cwd().parent / "tmp"), 2, every=1)
 
 
+@pytest.mark.slow_but("make_analysis")
 @pytest.mark.parametrize(
     ("application", "call"),
     [

@@ -91,6 +91,7 @@ def read(url: str, sql: str) -> list[tuple[object, ...]]:
         return db.execute(sql).fetchall()
 
 
+@pytest.mark.slow_but("psycopg_plain", "asyncpg_pool")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_that_a_crash_repeats_is_found_with_its_line(
     url: str, task: outlast.Task[[str, str], None]
@@ -107,6 +108,7 @@ def test_a_commit_that_a_crash_repeats_is_found_with_its_line(
     assert read(url, COPIES) == []
 
 
+@pytest.mark.slow_but("sqlalchemy_engine")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_with_a_key_is_clean(url: str, task: outlast.Task[[str, str], None]) -> None:
     make(url, "PRIMARY KEY")

@@ -86,6 +86,7 @@ def test_the_page_about_flask_does_what_it_says(tmp_path: Path) -> None:
     assert re.search(r"\b6 passed\b", done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_first_call_of_the_page_about_flask_is_answered(tmp_path: Path) -> None:
     """After its commands, and with nothing else."""
     write_files("flask.md", tmp_path)
@@ -149,6 +150,7 @@ def follow(client: httpx.Client, job: int) -> Iterator[dict[str, object]]:
                 yield json.loads(line[6:])
 
 
+@pytest.mark.slow
 def test_requests_under_uvicorn_and_a_worker_beside_it(tmp_path: Path, pg_url: str) -> None:
     """A request's rows and jobs are one commit; progress is streamed while the job runs."""
     write_files("fastapi.md", tmp_path)

@@ -161,6 +161,7 @@ def test_a_schedule_of_the_code_ticks_when_time_travels(shop: Shop, jobs: AppUnd
     assert len(jobs.jobs(shop.mail)) == 2
 
 
+@pytest.mark.slow_but("[1")
 @pytest.mark.parametrize("days", [1, 31])
 def test_one_drain_fires_a_cron_line_whose_ticks_have_passed_by_the_thousand(
     shop: Shop, jobs: AppUnderTest, days: int

@@ -26,6 +26,7 @@ def until(log: Path, text: str | re.Pattern[str]) -> str:
     return found[0]
 
 
+@pytest.mark.slow_but("True")
 @pytest.mark.parametrize("page", [True, False])
 def test_one_ctrl_c_ends_the_worker_and_the_page(
     outlast: Outlast, folder: Path, page: bool

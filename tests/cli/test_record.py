@@ -71,6 +71,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_each_death_is_recorded_shown_and_tried_again_elsewhere(
     outlast: Outlast, folder: Path
 ) -> None:

@@ -268,6 +268,7 @@ def test_a_worker_needs_an_application_or_commands(here: Here) -> None:
     here(["worker"]).refused(2, "MODULE:APP", "--shell")
 
 
+@pytest.mark.slow_but("structlog")
 @pytest.mark.parametrize("module", ["msgspec", "asyncpg", "structlog"])
 def test_a_worker_of_commands_imports_nothing_from_the_folder_that_it_starts_in(
     outlast: Outlast, folder: Path, module: str

@@ -99,6 +99,7 @@ def test_each_command_whose_answer_has_no_place_says_so(
     assert wrong == {}
 
 
+@pytest.mark.slow
 def test_a_new_interpreter_without_any_stream_does_its_work(folder: Path, sqlite_url: str) -> None:
     """What is opened first has the number of a standard stream then."""
     populated(sqlite_url)

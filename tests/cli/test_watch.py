@@ -40,6 +40,7 @@ sys.exit(main(["stats", "--watch", *sys.argv[1:]]))
 """
 
 
+@pytest.mark.slow_but("json")
 @pytest.mark.parametrize("flags", [(), ("--json",)], ids=["table", "json"])
 def test_refreshes_leave_nothing_behind(flags: tuple[str, ...], tmp_path: Path) -> None:
     ours, theirs = pty.openpty()

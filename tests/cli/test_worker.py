@@ -186,6 +186,7 @@ def dies() -> None:
 """
 
 
+@pytest.mark.slow_but("by flag")
 @pytest.mark.parametrize(
     ("options", "env"),
     [(["--log-format", "json"], {}), ([], {"OUTLAST_LOG_FORMAT": "json", "OUTLAST_LOG": "debug"})],

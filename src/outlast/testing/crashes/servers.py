@@ -92,6 +92,7 @@ class Servers:
         self.is_recorded = False
         self._prefix = prefix
         self._names: dict[str, str] = {}  # what was given to connect -> the database
+        self._refused: dict[str, BaseException] = {}  # databases that could not be copied
         self._placing = threading.Lock()
 
     def close(self) -> None:
@@ -164,13 +165,16 @@ class Servers:
         if name not in self.sources:
             if self.is_recorded:
                 raise LookupError(f"{name} is used only after a crash")
+            if name in self._refused:  # the server itself waits five seconds each time
+                raise self._refused[name]
             self.sources[name] = source
             try:
                 base = self._copy_of(name, "base")
                 source.ask(f'CREATE DATABASE "{base}" TEMPLATE "{name}"')
                 self._copy(source, name)
-            except BaseException:
+            except BaseException as error:
                 del self.sources[name]
+                self._refused[name] = error
                 raise
         return name
 
