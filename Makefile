@@ -69,8 +69,12 @@ test: compiled ## run all but the slow tests; needs Python, git and make (some s
 	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser and not prometheus" $(ARGS)
 
 .PHONY: test-all
-test-all: compiled debian ## run all tests, also slow ones and those that need Debian packages (installs them)
-	$(PYTEST) $(ARGS)
+test-all: compiled debian ## run all but the long tests, also those that need Debian packages (installs them)
+	$(PYTEST) -m "not long" $(ARGS)
+
+.PHONY: proofs
+proofs: compiled debian ## run the long tests, which test-all leaves out: before a release
+	$(PYTEST) -m long $(ARGS)
 
 .PHONY: debian
 debian: ## install the Debian packages that some tests need, where that is possible

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
+import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,13 +16,12 @@ from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresMissing, PostgresServer
 from harness.stores import opened
-from tests.databases import Databases
+from tests.databases import Databases, make_tables
 from tests.dispositions import restore_signals
 from tests.scratch import use_memory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from outlast.store.protocol import Store
 
@@ -36,14 +38,25 @@ settings.load_profile("outlast")
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what is ``slow_on`` the store that it runs on, or above the stores, and what is
-    ``slow_but`` for other cases."""
+    """Mark as slow or long what is so on this store, or in this case; what is long is slow, too."""
     for item in items:
-        marker = item.get_closest_marker("slow_on")
-        is_above = item.nodeid.startswith(ABOVE) and not item.get_closest_marker("on_both_stores")
-        slow_on = marker.args[0] if marker else "postgres" if is_above else None
-        if (slow_on and is_on(item, slow_on)) or is_other(item):
+        if is_left_out(item, "long"):
+            item.add_marker("long")
+        is_above = item.nodeid.startswith(ABOVE) and is_on(item, "postgres")
+        if (
+            item.get_closest_marker("long")
+            or is_left_out(item, "slow")
+            or (is_above and not any(map(item.get_closest_marker, ("on_both_stores", "slow_on"))))
+        ):
             item.add_marker("slow")
+
+
+def is_left_out(item: pytest.Item, what: str) -> bool:
+    """Whether `slow_on` or `slow_but` (`long_on`, `long_but`) says so of this case of a test."""
+    on, but = (item.get_closest_marker(f"{what}_{which}") for which in ("on", "but"))
+    if on is not None and is_on(item, *on.args):
+        return True
+    return but is not None and not any(f"{end}]" in item.name for end in but.args)
 
 
 def is_on(item: pytest.Item, store: str) -> bool:
@@ -54,12 +67,6 @@ def is_on(item: pytest.Item, store: str) -> bool:
         else {}
     )
     return any(given.get(name) == store for name in STORES)
-
-
-def is_other(item: pytest.Item) -> bool:
-    """Whether this case is none of those for which a test is not slow."""
-    marker = item.get_closest_marker("slow_but")
-    return marker is not None and not any(f"{case}]" in item.name for case in marker.args)
 
 
 def pytest_collection_finish() -> None:
@@ -150,9 +157,19 @@ def sqlite_url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'outlast.db'}"
 
 
+@pytest.fixture(scope="session")
+def sqlite_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SQLite file with Outlast's empty tables, to copy."""
+    path = tmp_path_factory.mktemp("tables") / "outlast.db"
+    asyncio.run(make_tables(f"sqlite:///{path}"))
+    return path
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest) -> str:
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind: a test that uses this runs twice."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_tables"), tmp_path / "outlast.db")
     fixture = {"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     return url

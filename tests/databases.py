@@ -76,11 +76,12 @@ class Databases:
     def _make_template(self) -> None:
         if not self._has_template:
             self._copy("template0", _TEMPLATE)
-            asyncio.run(_make_tables(self._server.url(_TEMPLATE)))
+            asyncio.run(make_tables(self._server.url(_TEMPLATE)))
             self._has_template = True
 
 
-async def _make_tables(url: str) -> None:
+async def make_tables(url: str) -> None:
+    """Make Outlast's tables in a store that has none."""
     store = open_store(url)
     await store.open()
     await store.close()

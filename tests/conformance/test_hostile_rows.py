@@ -25,6 +25,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Put
 from outlast.store.values import Answer, NewPause
+from tests.conformance import hostile_kit
 from tests.conformance.hostile_kit import raw, shows, victims, works_on
 from tests.conformance.kit import (
     Hands,
@@ -111,6 +112,19 @@ TABLES = {
     "outlast_schedules": SCHEDULES,
     "outlast_actions": ACTIONS,
 }
+
+
+OTHERS = pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long_on("postgres")])
+
+
+@pytest.fixture(autouse=True, params=[True, OTHERS])
+def _values(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each column gets a quarter of the values; longer runs try the others as well."""
+    values = {
+        store: [each for n, each in enumerate(given) if (n % 4 == 0) == request.param]
+        for store, given in hostile_kit.VALUES.items()
+    }
+    monkeypatch.setattr(hostile_kit, "VALUES", values)
 
 
 async def test_each_column_is_among_those_below(store_url: str, store: Store) -> None:

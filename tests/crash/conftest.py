@@ -13,6 +13,11 @@ from tests.conftest import is_on
 from tests.crash.kit import scene, shown
 
 HERE = Path(__file__).parent
+# They are about workers and their runners, which know no store: on SQLite they are long.
+OF_RUNNERS = {
+    f"test_{each}.py"
+    for each in ("bad_applications", "deploys", "encoded", "evidence", "output", "recalls")
+} | {"test_runner_deaths.py", "test_suspects.py", "test_waits.py"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
@@ -24,6 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             continue
         if item.get_closest_marker("short") is None or is_on(item, "sqlite"):
             item.add_marker("slow")
+        if item.path.name in OF_RUNNERS and is_on(item, "sqlite"):
+            item.add_marker("long")
 
 
 @contextlib.asynccontextmanager

@@ -161,6 +161,7 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(
         )
 
 
+@pytest.mark.long_but("took it")
 @pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9"])
 def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
     with demo(tmp_path, "--repo", str(generated)) as running:

@@ -81,6 +81,7 @@ async def test_what_is_kept_can_be_looked_at_as_it_says(tmp_path):
     assert f'"primes":{PRIMES}' in (job.result or "")
 
 
+@pytest.mark.long_but("runs it: attempt 1-1", "goes on-15")
 @pytest.mark.parametrize(
     ("when", "number"),
     list(zip(STEPS, [signal.SIGINT, signal.SIGTERM, signal.SIGHUP] * 2, strict=False)),
@@ -92,6 +93,7 @@ def test_an_interrupted_demo_leaves_nothing(tmp_path, when, number):
     assert left_in(tmp_path) == []
 
 
+@pytest.mark.long_but("runs it: attempt 1", "kill -9")
 @pytest.mark.parametrize("when", STEPS)
 def test_a_killed_demo_leaves_no_process(tmp_path, when):
     with demo(tmp_path) as running:

@@ -10,7 +10,7 @@ import pytest
 from harness.rabbit_server import missing as rabbit_missing
 from harness.scene import ROOT
 
-pytestmark = pytest.mark.xdist_group("whole machine")  # one after the other
+pytestmark = pytest.mark.xdist_group("examples")  # one after the other
 
 SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 40
 

@@ -49,6 +49,7 @@ def test_an_upgrade_and_its_way_back_lose_nothing_and_accept_nothing_stale(
     assert "applied 0" in said, "it has migrated"
 
 
+@pytest.mark.long
 def test_a_value_that_the_old_release_cannot_read_is_a_violation_that_says_so() -> None:
     code, said = rehearse("sqlite", "--break")
     assert code == 1, said

@@ -15,6 +15,11 @@ from tests.model.twins import TWINS, caught
 
 STATES = 400
 SCHEDULE_STATES = 1_500
+AT_ONCE = {  # twins that `make test-all` plays, too
+    "no token check in complete",
+    "a tick is fired without compare-and-set",
+    "attempts go on after the lease",
+}
 
 
 @pytest.mark.timeout(400)
@@ -50,6 +55,7 @@ def test_no_state_of_a_schedule_breaks_a_law(name: str) -> None:
     assert states >= SCHEDULE_STATES
 
 
+@pytest.mark.long_but(*AT_ONCE)
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", TWINS)

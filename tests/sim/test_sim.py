@@ -116,7 +116,7 @@ def test_each_kind_of_world_keeps_its_law(world: str, first: int, last: int) -> 
 @pytest.mark.parametrize(
     ("world", "twin"),
     [
-        pytest.param(world, twin, marks=[] if twin in AT_ONCE else [pytest.mark.slow])
+        pytest.param(world, twin, marks=[] if twin in AT_ONCE else [pytest.mark.long])
         for world, (twins, _, _) in WORLDS.items()
         for twin in twins
     ],

@@ -78,7 +78,7 @@ def test_ticks_around_changes_are_those_of_a_search_minute_by_minute(zone_name: 
     assert check(zone_name, some, expressions, chance) > len(some) * len(COMMON)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1800)
 def test_ticks_around_all_changes_of_all_zones_are_those_of_a_search() -> None:
     chance = Random(SEED)
