@@ -13,7 +13,6 @@ from outlast.model.job import State
 from tests.crash.kit import STUCK
 
 
-@pytest.mark.short("signalled")
 async def test_a_killed_runner_s_job_starts_again_at_once(stage: Scene) -> None:
     await stage.worker()
     job = await stage.enqueue("first_hangs_in_python")

@@ -50,7 +50,6 @@ async def test_the_second_attempt_goes_on_from_the_checkpoint(stage: Scene) -> N
     assert row.losses == 0, "a checkpoint that advanced forgives the loss"
 
 
-@pytest.mark.short
 @pytest.mark.parametrize("plainly", [True, False])
 async def test_the_second_attempt_gets_the_values_of_the_steps(stage: Scene, plainly: bool) -> None:
     holder = await stage.worker()

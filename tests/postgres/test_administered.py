@@ -79,6 +79,7 @@ async def other_session(pg_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
+@pytest.mark.slow_but("USING outlast_jobs_pkey", "(state, token)")
 @pytest.mark.parametrize(
     "work",
     [

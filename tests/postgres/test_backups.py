@@ -91,6 +91,7 @@ async def test_a_dump_is_restored_as_the_page_says(shop: Shop) -> None:
     await app.close()
 
 
+@pytest.mark.slow
 def test_an_older_program_works_unless_a_step_says_otherwise(shop: Shop) -> None:
     """Rows as a newer release leaves them."""
     shown = shop.run(block("Go back a release"))

@@ -56,6 +56,7 @@ async def prepared(url: str) -> None:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_a_copy_of_the_files_of_a_stopped_server_is_put_back() -> None:
     """Nothing is recovered at such a start."""
     with PostgresServer() as server:
@@ -85,6 +86,7 @@ async def test_a_copy_of_the_database_takes_its_name(pg_server: PostgresServer) 
         pg_server.drop_database("outlast_original")
 
 
+@pytest.mark.slow
 async def test_a_dump_of_a_restored_dump_is_restored(tmp_path: Path) -> None:
     """Into a new server each time, where the same tables have the same oids."""
 
@@ -149,6 +151,7 @@ async def test_two_copies_are_started_while_the_clock_is_behind_the_tokens(
     assert min(tokens) > ahead + 1_000_000
 
 
+@pytest.mark.slow
 async def test_a_worker_goes_on_after_the_server_was_stopped_and_started() -> None:
     """It keeps what it runs; what it claims next has a token above."""
     with PostgresServer() as server:

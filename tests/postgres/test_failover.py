@@ -92,6 +92,7 @@ async def draw_until(hands: Hands, primary: PostgresServer, *, logged: bool) -> 
     raise AssertionError("the sequence was never there")
 
 
+@pytest.mark.slow_but("to the last token")
 @pytest.mark.parametrize("logged", [False, True], ids=["to the last token", "some tokens ahead"])
 async def test_a_token_that_was_lost_in_a_failover_is_not_drawn_again(logged: bool) -> None:
     async with lagging() as servers:
@@ -119,6 +120,7 @@ async def test_a_token_that_was_lost_in_a_failover_is_not_drawn_again(logged: bo
         assert await other.hand_in(ended(again)) == [Answer.ACCEPTED]
 
 
+@pytest.mark.slow
 async def test_enqueuers_and_new_workers_need_not_notice_a_failover() -> None:
     async with lagging() as servers:
         store = await servers.store(servers.primary)
@@ -134,6 +136,7 @@ async def test_enqueuers_and_new_workers_need_not_notice_a_failover() -> None:
         assert min(each.token for each in await fresh.claim()) > lost.token
 
 
+@pytest.mark.slow
 async def test_a_token_that_was_lost_in_a_second_failover_is_not_drawn_again() -> None:
     """To a standby that has received nothing from the primary in between."""
     async with lagging(standbys=2) as servers:

@@ -174,6 +174,7 @@ DEEDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow_but("enqueue_one", "end_and_claim", "cancel")
 @pytest.mark.parametrize("deed", DEEDS)
 async def test_what_cannot_notify_is_done_without(
     deed: Deed, store: Store, fill: Callable[[], Awaitable[None]]

@@ -113,6 +113,7 @@ async def lose(s: Session, me: WorkerRef, jobs: int) -> None:
     await s.store.reclaim(lost_worker)
 
 
+@pytest.mark.slow_but("0-", "1-ANALYZE")
 @pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
 @pytest.mark.parametrize("jobs", [0, 1])
 async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(

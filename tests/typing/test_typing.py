@@ -127,6 +127,7 @@ def lines_by_pyright(folder: Path) -> set[tuple[str, int]]:
 CHECKERS = {"mypy": lines_by_mypy, "pyright": lines_by_pyright}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", ["mypy", pytest.param("pyright", marks=pytest.mark.slow)])
 def test_correct_use_type_checks_and_every_mistake_is_found(checker, folder):
     pytest.importorskip(checker)
