@@ -72,6 +72,7 @@ def test_a_page_installs_what_its_programs_import(page: str, tmp_path: Path) -> 
     assert not any("asyncio_mode" in each for each in settings) or "pytest-asyncio" in installed
 
 
+@pytest.mark.slow
 def test_the_page_about_fastapi_does_what_it_says(tmp_path: Path, pg_url: str) -> None:
     write_files("fastapi.md", tmp_path)
     (tmp_path / "test_others.py").write_text(OTHERS)
