@@ -25,7 +25,7 @@ from tests.postgres.kit import blocked, exchange_on
 from tests.postgres.limits_kit import Fleet, broken_laws, drained, watched
 
 SECONDS = 4.0
-ENDED, DEADLINE = 100, 60.0  # a busy machine goes on for longer, until so many have ended
+ENDED, DEADLINE = 100, 60.0  # a busy machine goes on for longer, until these have ended
 
 OWN = '{"running":40}'  # what a person sets
 
