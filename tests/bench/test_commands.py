@@ -17,7 +17,7 @@ from outlast.cli import program
 OTHERS = {
     *("worker", "enqueue", "cancel", "requeue", "run-task", "crash-test", "run", "checkpoint"),
     *("report", "stack", "pause", "resume", "exporter", "verify", "rehearse", "record", "replay"),
-    *("web", "completion", "dev", "demo"),
+    *("web", "event", "completion", "dev", "demo"),
 }
 
 

@@ -14,7 +14,7 @@ import outlast
 from outlast.client.schedules import ScheduleOptions
 from outlast.client.task import BoundTask
 from outlast.client.task_options import BatchOptions
-from outlast.model.job import State
+from outlast.model.job import ENDED, State
 from outlast.store.rows import JobFilter
 from outlast.testing import isolate
 
@@ -67,7 +67,7 @@ async def complete_all(app: outlast.App) -> None:
 
 async def unfinished(app: outlast.App) -> int:
     rows = await app.stores.ask(lambda store: store.inspector.jobs(JobFilter()))
-    return sum(row.state in {State.QUEUED, State.RUNNING} for row in rows)
+    return sum(row.state not in ENDED for row in rows)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -10,6 +10,7 @@ import pytest
 
 import outlast
 from outlast.client.task import BoundTask
+from outlast.client.task_options import BatchOptions
 from outlast.errors import BadArguments, ConfigError
 from outlast.insight.queries import PHASES
 from outlast.model.job import State
@@ -151,8 +152,8 @@ def test_an_attribute_that_does_not_exist_is_not_hinted_at_where_it_exists(words
 def test_the_words_that_stand_for_those_of_other_queues_exist():
     ours = {meant.partition("=")[0].split(",")[0] for meant in option_words.OF_TASKS.values()}
     sentences = {each for each in ours if " " in each}
-    assert ours - sentences <= outlast.TaskOptions.__annotations__.keys()
-    assert not option_words.OF_TASKS.keys() & outlast.TaskOptions.__annotations__.keys()
+    assert ours - sentences <= BatchOptions.__annotations__.keys()
+    assert not option_words.OF_TASKS.keys() & BatchOptions.__annotations__.keys()
     known = {*State, *PHASES}
     assert {one for each in option_words.OF_STATES.values() for one in each.split(", or ")} <= known
     assert not option_words.OF_STATES.keys() & known

@@ -313,7 +313,7 @@ BEGIN
     INSERT INTO outlast_upstream_notices (job_id) VALUES (NEW.id);
 END;
 
--- The job of a key and a task in the window that is under way (using(once_per=…)): one row for each, which holds until its
+-- The job of a key and a task in the window that is under way (once_per): one row for each, which holds until its
 -- window is over, and is then overwritten or pruned.
 CREATE TABLE outlast_windows (
     key    TEXT NOT NULL,

@@ -1,4 +1,4 @@
--- The job of a key and a task in the window that is under way (using(once_per=…)): one row for each, which holds until its
+-- The job of a key and a task in the window that is under way (once_per): one row for each, which holds until its
 -- window is over, and is then overwritten or pruned. job_id 0: an enqueue that took the row has stored no job. The row
 -- is what two enqueues at once wait for: see `take_window`.
 CREATE TABLE outlast_windows (
