@@ -21,7 +21,18 @@ import asyncpg
 
 import outlast
 from harness.journal import boot
-from tests.chaos.tasks import BUSY, KEYED, KEYS, PACED, TURN, any_call, any_flow, app
+from tests.chaos.tasks import (
+    BUSY,
+    KEYED,
+    KEYS,
+    PACED,
+    TURN,
+    answer_to,
+    any_call,
+    any_flow,
+    app,
+    asks,
+)
 from tests.crash.payments import transaction
 
 ANSWER_SECONDS = 5.0  # how long it waits for the store
@@ -47,6 +58,7 @@ class Enqueuer:
         self._number = 0
         self._known: deque[int] = deque(maxlen=60)
         self._flows: deque[outlast.FlowRun] = deque(maxlen=10)
+        self._asked: deque[int] = deque(maxlen=10)
 
     async def go_on(self) -> None:
         """Do one thing after the other until cancelled."""
@@ -54,6 +66,7 @@ class Enqueuer:
             self.one: 70,
             self.flow: 8,
             self.end_flow: 2,
+            self.answer: 8,
             self.shared_key: 6,
             self.many: 6,
             self.in_transaction: 10,
@@ -120,6 +133,23 @@ class Enqueuer:
             async with asyncio.timeout(ANSWER_SECONDS):
                 await self._rng.choices(deeds, [1, 3, 1])[0]()
         except (*UNANSWERED, outlast.JobNotFound):  # the judge says whether it may be missing
+            return
+
+    async def answer(self) -> None:
+        """Send the event for which a job waits, perhaps; now and then in a transaction."""
+        if not self._asked:
+            return
+        name, value = answer_to(self._asked.popleft()), self._rng.random()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                if self._rng.random() < 0.7:
+                    await app.send_event(name, value)
+                    return
+                async with transaction() as connection:
+                    await app.send_event(name, value, connection=connection)
+                    if not app.url.startswith("sqlite"):  # there it holds the one write lock
+                        await asyncio.sleep(self._rng.uniform(0, 0.5))
+        except BROKEN:
             return
 
     async def cancel(self) -> None:
@@ -225,6 +255,9 @@ class Enqueuer:
 
     def _accepted(self, jobs: list[Any], calls: list[Any], asked_at: float) -> None:
         self._known.extend(job.id for job in jobs)
+        self._asked.extend(
+            job.id for job, call in zip(jobs, calls, strict=True) if call.job.task == asks.name
+        )
         self._note([(job, call.job.key) for job, call in zip(jobs, calls, strict=True)], asked_at)
 
     def _note(self, jobs: list[tuple[Any, str | None]], asked_at: float) -> None:

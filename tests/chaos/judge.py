@@ -79,6 +79,7 @@ def violations(run: Run) -> Iterator[str]:
     yield from expired(run)
     yield from children(run)
     yield from given(run)
+    yield from outcomes(run)
 
 
 def lost(run: Run) -> Iterator[str]:
@@ -206,6 +207,17 @@ def given(run: Run) -> Iterator[str]:
         right = [job.token if job.state is State.COMPLETED else None for job in upstream if job]
         if entry["tokens"] != right:
             yield f"RESULTS job {entry['job']} was given {entry['tokens']}, not {right}"
+
+
+def outcomes(run: Run) -> Iterator[str]:
+    """All attempts of a job find the same step, and the same outcome of a wait."""
+    if run.failovers:
+        return
+    first: dict[int, Any] = {}
+    for entry in _of(run, "outcome"):
+        said = first.setdefault(entry["job"], entry["said"])
+        if said != entry["said"]:
+            yield f"OUTCOME job {entry['job']} was told {said}, and then {entry['said']}"
 
 
 def _last_failover(run: Run, start: Entry) -> tuple[float, int]:

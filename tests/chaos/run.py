@@ -26,15 +26,17 @@ from harness.proxy import Proxy, proxied
 from harness.scene import ROOT, Scene
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
-from outlast.model.job import ENDED
+from outlast.model.job import ENDED, State
 from outlast.store import open_store
+from outlast.store.rows import JobFilter
 from tests.chaos.deeds import deeds_on
 from tests.chaos.disk import Disk
 from tests.chaos.enqueuer import BRAKE
 from tests.chaos.nemesis import Deed, Ground, Nemesis
 from tests.chaos.supervisor import Member, Supervisor
+from tests.chaos.tasks import answer_to
 from tests.chaos.timetable import Timetable
-from tests.chaos.verdict import Verdict, verdict_of
+from tests.chaos.verdict import KEY, Verdict, verdict_of
 from tests.conformance.hostile_kit import raw
 from tests.crash.payments import EFFECTS
 
@@ -125,6 +127,7 @@ class Chaos:
         supervisor.odd += [f"an enqueuer ended with code {code}" for code in codes if code]
         await ground.timetable.pause()
         await self._resume(ground.scene.url)
+        await self._answer(ground.scene)
         quiet = await self._until_all_ended(ground.scene)
         await supervisor.end(DRAIN_SECONDS)
         return await verdict_of(ground, nemesis, quiet)
@@ -256,6 +259,18 @@ class Chaos:
         app = outlast.App(url)
         for paused in await app.pauses():
             await app.resume(task=paused.name)
+        await app.close()
+
+    async def _answer(self, scene: Scene) -> None:
+        """Send each event that may not have been sent: one that was sent before wakes no job once
+        more."""
+        key = os.environ.get(KEY)
+        payloads = [outlast.Encryption({"chaos": key})] if key else []
+        app = outlast.App(scene.url, payloads=payloads)
+        for state in (State.QUEUED, State.RUNNING):
+            left = JobFilter(state=state, task="asks", limit=500)
+            for job in await scene.store.inspector.jobs(left):
+                await app.send_event(answer_to(job.id), "late")
         await app.close()
 
     # --- during the faults ------------------------------------------------------------------------

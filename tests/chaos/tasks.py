@@ -32,6 +32,9 @@ BUSY = app.limit("busy", running=8)  # changed while the storm goes on
 TURN = app.limit("turn", running=1, per="limit_key", ordered=True)
 PACED = app.limit("paced", rate="60/s", burst=5)
 KEYS = 6
+UNTIL_ANSWERED = (
+    3_600.0  # seconds: what waits for so long is answered, at the latest when all is quiet
+)
 
 
 class Unlucky(Exception):
@@ -185,6 +188,41 @@ def forks(seconds: float, hangs: bool) -> dict[str, Any]:
     return done(attempt)
 
 
+@app.task(batch=6, batch_wait=0.3, **SOON)
+async def batched(seconds: list[float]) -> list[dict[str, Any]]:
+    """Many jobs in one call, which fails for one of them now and then."""
+    attempts = outlast.current_batch()
+    for attempt in attempts:
+        tell("start", attempt, pid=os.getpid(), step=0)
+    await asyncio.sleep(max(seconds))
+    results = [done(attempt) for attempt in attempts]
+    if random.random() < 0.2:
+        raise outlast.ItemErrors({0: Unlucky()}, results)
+    return results
+
+
+@app.task(**SOON)
+async def asks(timeout: float) -> dict[str, Any]:
+    """Keeps a step, waits for an event, and fails now and then once it knows the outcome."""
+    attempt, _ = begin()
+    drawn = await attempt.step("draw", random.random)
+    said: object = None
+    try:
+        said = await attempt.wait_event(answer_to(attempt.job_id), timeout=timeout)
+    except TimeoutError:
+        said = "nothing"
+    tell("outcome", attempt, said=[drawn, said])
+    await asyncio.sleep(0.05)
+    if random.random() < 0.3:
+        raise Unlucky
+    return done(attempt)
+
+
+def answer_to(job_id: int) -> str:
+    """Return the name of the event for which a job of ``asks`` waits."""
+    return f"answer-{job_id}"
+
+
 @app.task(limits=[KEYED], **SOON)
 async def part(seconds: float, child: tuple[int, int] | None = None) -> dict[str, Any]:
     """Begins a flow. ``child``: the job that has spawned it, and its number there."""
@@ -271,6 +309,8 @@ _CALLS = {
     crashes: (3, lambda rng: (0.3,)),
     brief: (5, lambda rng: (rng.uniform(0.1, 1),)),
     bulky: (4, lambda rng: ("x" * BULK, rng.uniform(0.05, 0.5))),
+    batched: (8, lambda rng: (rng.uniform(0.05, 0.5),)),
+    asks: (6, lambda rng: (rng.choice([rng.uniform(0.1, 3), UNTIL_ANSWERED]),)),
     parent: (5, lambda rng: (rng.randint(1, 5), rng.uniform(0.05, 0.5))),
     forks: (4, lambda rng: (rng.uniform(0.05, 1), rng.random() < 0.2)),
 }  # task: (how often, its arguments)

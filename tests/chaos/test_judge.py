@@ -72,6 +72,8 @@ FLOW: dict[str, Any] = {
     "upstream": {3: [1, 2]},
 }
 
+TOLD = (entry("outcome", 11.0, 8, said=[0.5, 3]), entry("outcome", 12.0, 9, said=[0.5, 3]))
+
 HEALTHY = (
     entry("start", 10.0, 5, step=0),
     entry("saved", 11.0, 5, step=1, asked_at=10.9),
@@ -88,6 +90,7 @@ def test_a_healthy_run_has_no_violation() -> None:
     assert list(judge.stale_saves(run(*HEALTHY))) == []
     assert list(judge.violations(run(*HEALTHY[:3], *FAMILY))) == []
     assert list(judge.violations(run(*GIVEN, **FLOW))) == []
+    assert list(judge.violations(run(*HEALTHY[:3], *TOLD))) == []
     dead = [job(), job(2, 8, state=State.DEAD), job(3, 9)]  # waited for however they end
     flow = {**FLOW, "jobs": dead}
     assert (
@@ -116,6 +119,7 @@ def test_a_healthy_run_has_no_violation() -> None:
         ),
         (run(*FAMILY[:3], entry("gathered", 12.0, 7, missing=1)), "misses 1 results"),
         (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[8, 7]), **FLOW), "RESULTS job 3"),
+        (run(*TOLD, entry("outcome", 12.0, 9, said=[0.5, "nothing"])), "OUTCOME job 1"),
         (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[7]), **FLOW), "RESULTS job 3"),
         (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[None, 8]), **FLOW), "RESULTS job 3"),
     ],
