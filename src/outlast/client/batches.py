@@ -40,8 +40,8 @@ _OF_ONE = {
 }
 _USUAL: dict[str, object] = {"checkpoint": Any, "logs": False, "own_runner": True, "uses": {}}
 _REFUSED = (
-    "save, step, sleep, spawn, wait_for and complete_in are for a task that takes one job: a batch"
-    " is one call for many, and each of them ends with its item"
+    "save, step, sleep, spawn, wait_for, wait_event and complete_in are for a task that takes one"
+    " job: a batch is one call for many, and each of them ends with its item"
 )
 
 
@@ -208,5 +208,5 @@ class BatchLink:
     async def _refuse_later(self, *_: object, **__: object) -> NoReturn:
         self._refuse()
 
-    save = step = spawn = wait_for = _refuse_later
+    save = step = spawn = wait_for = wait_event = _refuse_later
     save_blocking = step_blocking = _refuse

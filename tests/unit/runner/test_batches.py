@@ -88,6 +88,8 @@ async def test_a_plain_function_runs_in_a_thread_and_knows_its_attempts() -> Non
                 attempt.step_sync("a", len, [])
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
                 asyncio.run(attempt.wait_for(None))  # type: ignore[arg-type]
+            with pytest.raises(outlast.UsageError, match="a task that takes one job"):
+                asyncio.run(attempt.wait_event("answer", timeout=1))
         return [attempt.token for attempt in attempts]
 
     batch = Batch(numbers)
