@@ -6,6 +6,7 @@ import asyncio
 import fcntl
 import multiprocessing
 import os
+import sqlite3
 import time
 from pathlib import Path
 
@@ -70,3 +71,20 @@ def terminates_a_child(patience: float) -> int | None:
     child.terminate()
     child.join(patience)
     return child.exitcode
+
+
+@app.task(retries=0)
+def leaves_a_transaction_open() -> None:
+    _leave_a_transaction_open()
+
+
+@app.task(retries=0)
+async def leaves_a_transaction_open_in_the_loop() -> None:
+    _leave_a_transaction_open()
+
+
+def _leave_a_transaction_open() -> None:
+    connection = sqlite3.connect(app.url.removeprefix("sqlite:///"))
+    connection.execute("CREATE TABLE effects (n INTEGER)")
+    connection.execute("INSERT INTO effects VALUES (1)")  # begins a transaction
+    raise RuntimeError("before the commit")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import pytest
+
 from harness.scene import DEADLINE, Scene
 from outlast.model.job import State
 
@@ -48,3 +50,17 @@ async def test_a_child_that_a_task_has_forked_ends_at_a_save_and_by_sigterm(
     assert (await stage.ended(terminated)).result == str(-signal.SIGTERM)
     assert (await stage.ended(saves)).result == "1"
     assert "a child process of the task cannot save or report" in worker.log.read_text()
+
+
+@pytest.mark.parametrize(
+    "task", ["leaves_a_transaction_open", "leaves_a_transaction_open_in_the_loop"]
+)
+async def test_a_failed_task_leaves_no_transaction_open_on_the_queues_file(
+    sqlite_stage: Scene, task: str
+) -> None:
+    """Its sqlite3 connection refers to itself, and kept the file locked for all until a chance
+    garbage collection in an idle runner."""
+    stage = sqlite_stage
+    await stage.worker(env=ODD)
+    row = await stage.ended(await stage.enqueue(task))
+    assert row.state is State.DEAD

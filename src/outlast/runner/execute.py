@@ -79,8 +79,9 @@ class ExecutorLink(Link, Protocol):
 
 
 # called when no attempt runs any more: the token that ended last, how many others have run since
-# the executor was last idle, and whether code of any of them has run in the event loop
-OnIdle = Callable[[int, int, bool], None]
+# the executor was last idle, whether code of any of them has run in the event loop, and whether
+# any has not completed
+OnIdle = Callable[[int, int, bool, bool], None]
 
 
 class Executor:
@@ -104,6 +105,7 @@ class Executor:
         self._make_attempt = make_attempt
         self._ran = 0  # attempts since the executor was last idle
         self._in_loop = False  # whether the code of one of them, or its hooks, ran there
+        self._failed = False  # whether one of them has not completed
         self._link = link
         self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
@@ -393,13 +395,15 @@ class Executor:
             else:
                 value = await run_marked(attempt.token, task.fn, args, kwargs)
             outcome = self._complete(attempt, value)
+            raised = False
         except BaseException as error:
             self._leave_if_forked(error)
-            self._end(attempt, judge(error, attempt, task._error_rules))  # noqa: SLF001
-            return False
-        self._leave_if_forked(None)
-        self._end(attempt, outcome)
-        return is_as(before)
+            outcome = judge(error, attempt, task._error_rules)  # noqa: SLF001
+            raised = True
+        if not raised:
+            self._leave_if_forked(None)
+        self._end(attempt, outcome)  # after the exception is gone, with what its frames held
+        return not raised and is_as(before)
 
     def _end(self, attempt: Attempt, outcome: Outcome, *, frees: bool = True) -> None:
         """Report an end. ``frees``: the attempt had a slot."""
@@ -411,11 +415,12 @@ class Executor:
         if self._end_fns:
             self._tell_end(attempt, outcome)
         self._ran += 1
+        self._failed |= outcome.kind is not OutcomeKind.COMPLETED
         if not self._tasks:
             if self._on_idle is not None:
                 with contextlib.suppress(Exception):  # it must not keep the end back
-                    self._on_idle(attempt.token, self._ran - 1, self._in_loop)
-            self._ran, self._in_loop = 0, False
+                    self._on_idle(attempt.token, self._ran - 1, self._in_loop, self._failed)
+            self._ran, self._in_loop, self._failed = 0, False, False
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
         if frees:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
+import gc
 import os
 import platform
 import signal
@@ -241,9 +242,13 @@ class Runner:
         self._channel.send(ApplicationFailed(message, stack))
         _exit(BROKEN)
 
-    def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
+    def _restore(self, token: int, others: int, in_loop: bool, failed: bool) -> None:  # noqa: FBT001
         """Restore what tasks have changed in this process, and report it before the end, so that
-        nothing else runs here meanwhile."""
+        nothing else runs here meanwhile. A failed task may leave a database connection with an
+        open transaction: sqlite3's are freed, and roll back, only by a garbage collection, and one
+        to the queue's own file locks it, so that the end could not be written."""
+        if failed:
+            gc.collect()
         if changes := self._state.restore(signals=in_loop):
             self._channel.send(Restored(token, others, changes))
 

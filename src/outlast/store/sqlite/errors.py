@@ -66,7 +66,7 @@ def translate(error: Exception, path: Path) -> Exception:
     if code in _BUSY:
         return StoreUnavailable(
             f"{path} stayed locked by another program: look for a transaction that is held open"
-            " (a shell, a backup, a long write) and end it"
+            " (a shell, a backup, a task that did not commit) and end it"
         )
     if code in _CORRUPT:
         return StoreCorrupt(
