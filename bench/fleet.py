@@ -28,9 +28,8 @@ from bench.series import Series
 from harness.servers import PostgresServer
 from outlast.base.clock import SYSTEM, seeded
 from outlast.errors import StoreError
-from outlast.store.peeks import Peek
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import ClaimRequest, NewWorker, WorkerRef
+from outlast.store.values import ClaimRequest, NewWorker, Peek, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
 from outlast.worker.claims.pacing import Pacing
 from outlast.worker.claims.wake_turns import EASED_PEERS, PeerCount, WakeTurns

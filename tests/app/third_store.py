@@ -12,7 +12,7 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.store.backend import Backend, Callers, StoreOptions
 from outlast.store.finding import CheckContext, Environment, Finding, ok
-from outlast.store.presence import NoPresence
+from outlast.store.protocol import NoPresence
 from outlast.store.sqlite import callers as sqlite_callers
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.store import SqliteStore

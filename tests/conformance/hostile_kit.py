@@ -18,9 +18,8 @@ from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.evidence import AttemptFilter
 from outlast.store.protocol import ServerStore, Store
-from outlast.store.rows import JobFilter
+from outlast.store.rows import AttemptFilter, JobFilter
 from outlast.store.values import Answer, Claimed
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 

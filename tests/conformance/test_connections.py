@@ -20,7 +20,7 @@ from outlast.errors import BadData, KeyInUse, LostLease, UsageError
 from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.backend import backend_of
-from outlast.store.foreign.connection import foreign
+from outlast.store.foreign import foreign
 from outlast.store.values import NewJob
 from outlast.store.wakeup import POLLING_ONLY
 from tests.conformance import shop_kit

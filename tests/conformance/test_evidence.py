@@ -12,9 +12,8 @@ from outlast.insight.bulk import BulkFilter, begin, go_on, preview
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.evidence import AttemptFilter
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
+from outlast.store.rows import AttemptFilter, JobFilter
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 FINAL = Policy(retries=0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
+from outlast.store.values import Peek
 from tests.conformance.kit import Hands
 
 MARK = 7 << 40 | 1

@@ -11,7 +11,7 @@ from outlast.base.sync import drive
 from outlast.errors import BadData
 from outlast.model.job import State
 from outlast.model.schedule_plan import CatchUp, Overlap
-from outlast.store.foreign.connection import checked
+from outlast.store.foreign import checked
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.schedules import Deleted, NewSchedule, Put

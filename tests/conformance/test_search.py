@@ -10,8 +10,7 @@ from outlast.insight.queries import list_jobs
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
-from outlast.store.searching import Searched, Texts
+from outlast.store.rows import JobFilter, Searched, Texts
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
 
 NOW = 1.0  # phases do not matter here

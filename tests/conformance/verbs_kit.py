@@ -12,13 +12,11 @@ from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
 from outlast.store.events import NewEvent
-from outlast.store.evidence import AttemptFilter
 from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, WorkerStatus
-from outlast.store.searching import Texts
+from outlast.store.rows import AttemptFilter, JobFilter, Texts, WorkerStatus
 from outlast.store.stacks import Stack
 from outlast.store.values import (
     Claimed,

@@ -14,7 +14,7 @@ from harness.servers import PostgresServer
 from outlast.errors import BadData, NotPermitted
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Transition
-from outlast.store.bisect import exchange_bisecting
+from outlast.store.batches import exchange_bisecting
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose

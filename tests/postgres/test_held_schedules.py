@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 from outlast.model.schedule_plan import Overlap
-from outlast.store.foreign.connection import checked
+from outlast.store.foreign import checked
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.schedules import DECLARED_SECONDS, RENEW_SECONDS, Origin, Put
 from tests.conformance.kit import job

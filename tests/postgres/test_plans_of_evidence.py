@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.model.job import State
-from outlast.store.evidence import DEAD_LOOKED_AT, ROWS_LOOKED_AT, AttemptFilter
-from outlast.store.rows import JobFilter
+from outlast.store.rows import DEAD_LOOKED_AT, ROWS_LOOKED_AT, AttemptFilter, JobFilter
 from tests.postgres.plans_kit import Session, by_index, session
 
 FILL = """

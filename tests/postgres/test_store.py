@@ -17,7 +17,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import PauseKind
 from outlast.model.suspects import Suspicion
-from outlast.store.bisect import exchange_bisecting
+from outlast.store.batches import exchange_bisecting
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store

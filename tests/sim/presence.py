@@ -15,12 +15,13 @@ import msgspec
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.peeks import Neighbour, Peek
 from outlast.store.values import (
     Beat,
     Exchanged,
     LockIdentity,
+    Neighbour,
     NewWorker,
+    Peek,
     Registered,
     Snapshot,
     WorkerRef,

@@ -12,8 +12,8 @@ import pytest
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import LimitSpec, Per
+from outlast.store.limit_counts import PROBE
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, NewLimit
-from outlast.store.shares import PROBE
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import limits as sqlite_limits

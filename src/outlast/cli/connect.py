@@ -14,7 +14,7 @@ from outlast.cli.loop import run_loop
 from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
 from outlast.store.backend import describe_place, file_of, open_store, resolve_url
-from outlast.store.paths import is_there
+from outlast.store.environment import is_there
 from outlast.store.protocol import Store
 
 R = TypeVar("R")

@@ -26,8 +26,7 @@ from outlast.insight.documents import listed_document
 from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
 from outlast.store.backend import describe_place, resolve_url
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
-from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
+from outlast.store.rows import SEARCH_MAX, JobFilter, Texts, is_searchable
 
 
 def jobs(

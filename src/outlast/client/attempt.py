@@ -700,7 +700,7 @@ class Attempt:
 
     async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
         with importing:
-            from outlast.store.foreign.connection import checked
+            from outlast.store.foreign import checked
 
         foreign = await checked(connection, self._link.store_id, clock=self._clock)
         if not await foreign.in_transaction():

@@ -22,7 +22,7 @@ from outlast.base.sync import drive, loop_is_running, run_in_background
 from outlast.client.stores import StoreProvider
 from outlast.client.task import Call
 from outlast.errors import UsageError
-from outlast.store.foreign.drivers import is_of, open_driver
+from outlast.store.foreign import is_of, open_driver
 from outlast.store.values import Enqueued, NewJob
 
 

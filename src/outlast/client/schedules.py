@@ -208,7 +208,7 @@ class Schedules:
         if connection is None:
             (answer,) = await self._stores.ask(lambda store: store.put_schedules([new]))
         else:
-            from outlast.store.foreign.connection import checked
+            from outlast.store.foreign import checked
 
             store_id = await self._stores.store_id()
             foreign = await checked(connection, store_id, clock=self._stores.clock)

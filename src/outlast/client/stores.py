@@ -207,7 +207,7 @@ class StoreProvider:
     async def _foreign(self, connection: object) -> ForeignConnection:
         """Return a connection of the caller's, once it is known to be on this store."""
         with importing:
-            from outlast.store.foreign.connection import checked
+            from outlast.store.foreign import checked
 
         try:
             store_id = await self.store_id()

@@ -29,8 +29,7 @@ from outlast.store.actions import (
     Overtaken,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, JobIds, StoredJob
-from outlast.store.searching import Texts
+from outlast.store.rows import JobFilter, JobIds, StoredJob, Texts
 from outlast.store.values import Cancelled, Requeued
 
 COUNT_MAX = 10_000  # matches that are counted

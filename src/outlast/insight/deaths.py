@@ -12,9 +12,8 @@ from outlast.model.crash import CrashKind
 from outlast.model.fingerprint import find_place
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.suspects import ONE_BY_ONE_MAX
-from outlast.store.evidence import DeadGroup, Suspect
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, JobFilter, StoredJob
+from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect
 
 GROUPS_SHOWN = 100
 TEXT_MAX = 200  # characters of an example's arguments

@@ -16,9 +16,8 @@ from outlast.insight.row import moment, plain
 from outlast.model.crash import Charge, Progress
 from outlast.model.job import State
 from outlast.model.pause import NO_PAUSES, Pauses
-from outlast.store.evidence import EndedAttempt
 from outlast.store.logs import LogRow
-from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow
+from outlast.store.rows import AttemptRow, EndedAttempt, RefusalRow, Served, StoredJob, WorkerRow
 
 SCHEMA = 1
 

@@ -24,6 +24,7 @@ from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
 from outlast.store.rows import (
+    LOOK_BYTES,
     UPSTREAM,
     AttemptRow,
     DependencyRow,
@@ -31,13 +32,14 @@ from outlast.store.rows import (
     JobIds,
     Part,
     RefusalRow,
+    Searched,
     Served,
     StepRow,
     StoredJob,
+    Texts,
     WorkerRow,
 )
 from outlast.store.schedules import ScheduleRow
-from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.statistics import Place
 
 PAGE = 500  # jobs read at once for their states and phases

@@ -19,9 +19,8 @@ from outlast.model.crash import Charge, CrashKind, charge_of
 from outlast.model.job import ENDED, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.pause import Pause, Pauses
-from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.inspector import Inspector
-from outlast.store.rows import Unresolved, WorkerStatus
+from outlast.store.rows import AttemptPast, HistoryPage, JobPast, Unresolved, WorkerStatus
 
 HOLDING = frozenset({WorkerStatus.ACTIVE, WorkerStatus.DRAINING})
 NUMBERS_SHOWN = 20

@@ -24,8 +24,7 @@ from outlast.errors import ConfigError, text_of
 if TYPE_CHECKING:
     from outlast.store.finding import Route
     from outlast.store.lockfile import LockFile
-    from outlast.store.presence import PresenceLock
-    from outlast.store.protocol import ForeignConnection, ForeignDriver, Store
+    from outlast.store.protocol import ForeignConnection, ForeignDriver, PresenceLock, Store
     from outlast.store.wakeup import Wakeup
 
 

@@ -1,13 +1,25 @@
-"""Splits a large enqueue into statements of a bounded size."""
+"""Splits large calls into statements of a bounded size, and around one value that a store refuses.
+
+A store refuses a whole batch when it refuses one value in it (a NUL byte, a number out of range).
+If the batch were sent again unchanged, it would be refused forever, while the heartbeat keeps its
+jobs alive. So the batch is halved until the bad outcome is alone, and that is replaced by an end
+that any store takes. Nothing of a refused batch was written, so halves can be sent on their own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX
+import msgspec
+
+from outlast.errors import BadData
+from outlast.model.lifecycle import Transition
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
+from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
 
 T = TypeVar("T")
+A = TypeVar("A")
 
 
 def split(
@@ -28,3 +40,66 @@ def split(
         rows, size = rows + more_rows, size + more_size
     if batch:
         yield batch
+
+
+async def bisecting(
+    call: Callable[[Sequence[T]], Awaitable[Sequence[A]]],
+    items: Sequence[T],
+    refused: Callable[[T, BadData], A],
+) -> list[A]:
+    """Return the answers of ``call``, one for each item, in their order. Items that the store
+    refuses are sent in halves; ``refused`` returns the answer for one that it refuses alone."""
+    if not items:
+        return []
+    try:
+        return list(await call(items))
+    except BadData as error:
+        if len(items) == 1:
+            return [refused(items[0], error)]
+    middle = len(items) // 2
+    first = await bisecting(call, items[:middle], refused)
+    return first + await bisecting(call, items[middle:], refused)
+
+
+async def exchange_bisecting(
+    store: Store,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    requests: Sequence[ClaimRequest],
+    reject: Callable[[Transition], Transition],
+) -> Exchanged:
+    """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
+
+    Answers are in the order of ``ended``. After a refusal the claim requests are sent last and
+    alone, lowered by the number of busy ends. Raises BadData if the store refuses what ``reject``
+    returned, or the requests.
+    """
+    try:
+        return await store.exchange(me, ended, requests)
+    except BadData:
+        if not ended:
+            raise
+    answers = await _hand_in(store, me, ended, reject)
+    busy = answers.count(Answer.BUSY)
+    left = [
+        msgspec.structs.replace(request, limit=max(0, request.limit - busy)) for request in requests
+    ]
+    reply = await store.exchange(me, [], left)
+    return msgspec.structs.replace(reply, answers=answers)
+
+
+async def _hand_in(
+    store: Store,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    reject: Callable[[Transition], Transition],
+) -> list[Answer]:
+    """Hand in ends without requests, in halves if the store refuses them."""
+    try:
+        return (await store.exchange(me, ended, [])).answers
+    except BadData:
+        if len(ended) == 1:
+            return (await store.exchange(me, [reject(ended[0])], [])).answers
+    middle = len(ended) // 2
+    first = await _hand_in(store, me, ended[:middle], reject)
+    return first + await _hand_in(store, me, ended[middle:], reject)

@@ -36,21 +36,7 @@ from outlast.store.columns import (
     stack_of,
     struct_of,
 )
-from outlast.store.evidence import (
-    DEAD_LOOKED_AT,
-    GROUPS_MAX,
-    ROWS_LOOKED_AT,
-    SUSPECTS_MAX,
-    AttemptFilter,
-    Cause,
-    DeadGroup,
-    DeadGroups,
-    EndedAttempt,
-    EndedAttempts,
-    Suspect,
-)
 from outlast.store.finding import Environment
-from outlast.store.history import HISTORY_PAGE, AttemptPast, HistoryPage, JobPast
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
     PERMITS_SHOWN,
@@ -78,27 +64,44 @@ from outlast.store.minutes import (
     counted_of,
 )
 from outlast.store.rows import (
+    DEAD_LOOKED_AT,
     GONE_MAX,
+    GROUPS_MAX,
     HELD_MAX,
+    HISTORY_PAGE,
+    LOOK_BYTES,
+    ROWS_LOOKED_AT,
+    SUSPECTS_MAX,
     UPSTREAM_SHOWN,
+    AttemptFilter,
+    AttemptPast,
     AttemptRow,
+    Cause,
     Child,
+    DeadGroup,
+    DeadGroups,
     DependencyRow,
+    EndedAttempt,
+    EndedAttempts,
     FlowLink,
     FlowMember,
     Held,
+    HistoryPage,
     JobFilter,
     JobIds,
+    JobPast,
     RefusalRow,
+    Searched,
     Served,
     StepRow,
     StoredJob,
+    Suspect,
+    Texts,
     Unresolved,
     WorkerRow,
     WorkerStatus,
 )
 from outlast.store.schedules import ScheduleRow
-from outlast.store.searching import LOOK_BYTES, Searched, Texts
 from outlast.store.statements import Row, Rows
 from outlast.store.statistics import (
     LANES_MAX,

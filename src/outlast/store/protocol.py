@@ -29,7 +29,6 @@ from outlast.store.limits import (
 )
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
-from outlast.store.peeks import Peek
 from outlast.store.rows import WorkerStatus
 from outlast.store.schedules import (
     DUE_MAX,
@@ -43,7 +42,6 @@ from outlast.store.schedules import (
     Put,
 )
 from outlast.store.stacks import Stack
-from outlast.store.unpublished import RunBy, UnpublishedBatch
 from outlast.store.values import (
     Answer,
     Beat,
@@ -60,14 +58,17 @@ from outlast.store.values import (
     NewWorker,
     Orphan,
     OverdueAttempt,
+    Peek,
     Purpose,
     Registered,
     Report,
     Requeued,
+    RunBy,
     Save,
     Snapshot,
     Spawn,
     StepFound,
+    UnpublishedBatch,
     WorkerRef,
     WorkerSeen,
 )
@@ -83,6 +84,7 @@ REFUSALS_KEPT = 1_000
 ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST = 10, 20  # of a job; as in outlast_end_v1.sql
 ENQUEUE_MAX = 5_000  # rows in one statement; callers of the store split more
 ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in one statement; a single job may exceed it
+SWITCHED_OFF = "switched off (--no-presence)"
 
 
 class Store(Protocol):
@@ -577,3 +579,30 @@ class ForeignConnection(Protocol):
     async def send_event(self, event: NewEvent) -> bool:
         """As Store.send_event; jobs are woken when the caller commits."""
         ...
+
+
+class PresenceLock(Protocol):
+    """One worker's lock."""
+
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
+        """Take the lock, or prove that this session still has it, and write that on the worker's
+        row. ``on_lost`` is called, in the loop, when the session has ended.
+
+        Return None, or why it cannot be held. Raises StoreError; the next call reconnects.
+        """
+        ...
+
+    async def release(self) -> None:
+        """End the session, and the lock with it. Safe to call twice."""
+        ...
+
+
+class NoPresence:
+    """The lock of a worker that was configured to do without one."""
+
+    async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
+        """Return why not."""
+        return SWITCHED_OFF
+
+    async def release(self) -> None:
+        """There is nothing to end."""

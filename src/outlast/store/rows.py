@@ -1,4 +1,4 @@
-"""Defines jobs, attempts, workers and refusals as people and screens read them."""
+"""Defines jobs, attempts, workers and bad ends as people, screens and ``verify`` read them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,13 @@ EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
 UPSTREAM_SHOWN = 20  # jobs that one waits for, that a look lists
 GONE_MAX = 200  # gone workers that one look lists
+DEAD_LOOKED_AT = 4_000  # dead jobs, in their index: each may still have to be looked up
+ROWS_LOOKED_AT = 1_000  # dead jobs or attempts, if each row is read
+GROUPS_MAX = 200
+SUSPECTS_MAX = 500
+SEARCH_MAX = 1_000  # characters of a text that is searched for
+LOOK_BYTES = 8_000_000  # of arguments that one look reads: some tenths of a second
+HISTORY_PAGE = 1_000  # jobs
 
 
 class WorkerStatus(StrEnum):
@@ -304,3 +311,179 @@ class JobIds(msgspec.Struct, frozen=True, kw_only=True):
 
     ids: list[int] = []
     before: int | None = None
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead jobs with one fingerprint (``model.fingerprint``; None: written by another program).
+
+    Attributes:
+        number: how many of them are among those that were looked at.
+        newest: the largest id.
+        first_at, last_at: when the first and the last of them died, in seconds since 1970.
+    """
+
+    fingerprint: str | None
+    number: int
+    newest: int
+    first_at: float
+    last_at: float
+
+
+class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups of dead jobs, the group with the latest death first, at most GROUPS_MAX.
+    ``looked_at``: how many jobs were read; ``full``: there are more jobs, with smaller ids.
+    ``more``: there are more groups."""
+
+    groups: list[DeadGroup] = []
+    looked_at: int = 0
+    full: bool = False
+    more: bool = False
+
+
+class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which ended attempts to list, newest first. ``outcomes``: only these; None: all.
+    ``before``: only those with smaller tokens."""
+
+    outcomes: tuple[str, ...] | None = None
+    worker_id: int | None = None
+    tenant: str | None = None
+    before: int | None = None
+    limit: int = 50
+
+
+class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did not complete, without its crash report. ``task``, ``queue`` and
+    ``tenant`` are those of its job, None if the job is gone."""
+
+    token: int
+    job_id: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    worker_id: int | None = None
+    worker: str | None = None
+    host: str | None = None
+    message: str = ""
+    repeats: int = 1
+    task: str | None = None
+    queue: str | None = None
+    tenant: str | None = None
+
+
+class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one look. ``before``: attempts with smaller tokens were not looked at; None:
+    there are no others. ``back_to``: when the oldest attempt that was looked at ended."""
+
+    rows: list[EndedAttempt] = []
+    before: int | None = None
+    back_to: float | None = None
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Attempts that ended with one outcome, among those looked at; ``hour``: how many within the
+    last hour; ``last_at``: when the last of them ended."""
+
+    outcome: str
+    number: int
+    hour: int
+    last_at: float
+
+
+class Suspect(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that shared a process which died. ``incident`` names that death by the lowest token in
+    it, ``cohort`` the suspects that run together next. ``solo`` has the meaning it has on a job."""
+
+    incident: int
+    cohort: int | None
+    job_id: int
+    task: str
+    queue: str
+    state: str
+    solo: int
+    losses: int
+    tenant: str | None = None
+
+
+class Texts(msgspec.Struct, frozen=True, kw_only=True):
+    """The texts that a job has to hold; None lets all pass. A to Z match in upper and lower case.
+
+    Attributes:
+        args: a text in its arguments, as they are stored: JSON.
+        error: a text in its last error: ``OUTCOME: MESSAGE`` of its last attempt that did not
+            complete.
+        within: seconds within which it ended, began or was enqueued.
+    """
+
+    args: str | None = None
+    error: str | None = None
+    within: float | None = None
+
+
+class Searched(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one look at jobs, newest first. ``before``: jobs with smaller ids were not
+    looked at, since the arguments of the others are large; None: all were. ``size``: bytes of the
+    arguments that were looked at."""
+
+    ids: list[int] = []
+    before: int | None = None
+    size: int = 0
+
+
+def is_searchable(text: str) -> bool:
+    """Whether a job could hold this text."""
+    try:
+        return 0 < len(text) <= SEARCH_MAX and "\x00" not in text and bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed attempt. Times are seconds since 1970 on the store's clock. ``dropped`` counts the
+    deleted rows of earlier attempts."""
+
+    job_id: int
+    token: int
+    number: int
+    outcome: str
+    charge: str
+    started_at: float
+    ended_at: float
+    has_crash: bool = False
+    worker_id: int | None = None
+    dropped: int = 0
+
+
+class JobPast(msgspec.Struct, frozen=True, kw_only=True):
+    """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is on the
+    row of the worker that runs it; None: there is no such row. ``ordered``: the stream in which it
+    waits its turn, if an ordered limit is among its limits."""
+
+    id: int
+    state: State
+    attempt_count: int
+    failures: int
+    losses: int
+    policy: Policy
+    solo: int = 0
+    token: int | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+    worker_id: int | None = None
+    worker_status: WorkerStatus | None = None
+    task: str = ""
+    queue: str = ""
+    tenant: str | None = None
+    ordered: int | None = None
+    attempts: list[AttemptPast] = []
+
+
+class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs by rising id. ``strays`` are attempts of jobs that do not exist; ``token_last`` is the
+    highest token ever drawn; ``next_after`` is None on the last page."""
+
+    jobs: list[JobPast]
+    strays: list[AttemptPast]
+    token_last: int
+    next_after: int | None

@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.store.limit_counts import count_limits
+from outlast.store.limit_counts import Shares, count_limits
 from outlast.store.limits import LimitRow
-from outlast.store.shares import Shares
 from outlast.store.statements import Rows
 
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler

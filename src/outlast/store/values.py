@@ -15,10 +15,10 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
 from outlast.model.pause import PauseKind
-from outlast.store.peeks import Peek
 from outlast.store.stacks import StackAsk
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless a request allows more
+RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
 
 
 class Answer(StrEnum):
@@ -479,3 +479,59 @@ class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     device: int
     inode: int
+
+
+class Neighbour(msgspec.Struct, frozen=True):
+    """The lock file of another live worker of the same host, where this program looks for it."""
+
+    worker_id: int
+    lock_path: str
+    lock_device: int | None
+    lock_inode: int | None
+
+
+class Peek(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that each worker polls all the time; their cost does not depend on the number of
+    workers.
+
+    Attributes:
+        next_due: in how many seconds a job that is in no line may fall due; zero or less if one is
+            due, None if there is none. A job more than a minute ahead may be left out.
+        drawn: the highest position ever drawn, which rises whenever a job joins a line.
+        next_tick, pauses: as in a ``Snapshot``.
+        watches: the marks of the workers that watch over all others (``model.watch``).
+        neighbours: the next few live workers of the same host whose lock files are in the same
+            directory as the worker's own.
+
+    A store may leave all of it out: then each of its workers watches.
+    """
+
+    next_due: float | None = None
+    drawn: int | None = None
+    next_tick: float | None = None
+    pauses: str | None = None
+    watches: tuple[int, ...] = ()
+    neighbours: tuple[Neighbour, ...] = ()
+
+
+class Unpublished(msgspec.Struct, frozen=True):
+    """A due job that has waited for a while, as a notice about it needs it. ``token``: of its last
+    attempt, 0 before the first; ``seconds``: how long it has been due; ``position``: in the line, a
+    new one each time that it enters it, 0 while it is outside."""
+
+    job_id: int
+    queue: str
+    task: str
+    token: int
+    seconds: float
+    position: int
+
+
+class UnpublishedBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Jobs that wait in the store and are to be announced. ``workers``: how many are active;
+    ``next_due``: in how many seconds the next scheduled job falls due; None: not within a minute,
+    as far as the store knows."""
+
+    workers: int
+    next_due: float | None
+    jobs: list[Unpublished]

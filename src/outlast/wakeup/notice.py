@@ -15,8 +15,7 @@ from typing import Annotated
 import msgspec
 
 from outlast.errors import text_of
-from outlast.store.unpublished import Unpublished
-from outlast.store.values import Enqueued, NewJob
+from outlast.store.values import Enqueued, NewJob, Unpublished
 
 BODY_MAX = 16_384  # bytes
 NAME_MAX = 1_000  # characters; programs use shorter names, a row may hold any

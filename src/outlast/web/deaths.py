@@ -6,8 +6,8 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.deaths import DEATHS, SharedDeath, shared_deaths
-from outlast.store.evidence import ROWS_LOOKED_AT, AttemptFilter, Cause, EndedAttempts
 from outlast.store.protocol import Store
+from outlast.store.rows import ROWS_LOOKED_AT, AttemptFilter, Cause, EndedAttempts
 from outlast.web.endpoint import Endpoints
 from outlast.web.listing import ROWS, read_name, read_number
 from outlast.web.visit import Visit

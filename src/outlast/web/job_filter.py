@@ -7,7 +7,7 @@ import msgspec
 from outlast.base.config import parse_seconds
 from outlast.insight.queries import state_of
 from outlast.model.job import State
-from outlast.store.searching import SEARCH_MAX, Texts, is_searchable
+from outlast.store.rows import SEARCH_MAX, Texts, is_searchable
 from outlast.web.access import Right
 from outlast.web.listing import read_name
 from outlast.web.problem import WebRefusal

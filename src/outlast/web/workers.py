@@ -11,9 +11,15 @@ from outlast.insight.availability import health, holds, unheard
 from outlast.insight.documents import refused_since
 from outlast.insight.queries import WorkerList, list_workers
 from outlast.model.job import State
-from outlast.store.evidence import AttemptFilter, EndedAttempt
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, RefusalRow, StoredJob, WorkerRow
+from outlast.store.rows import (
+    AttemptFilter,
+    EndedAttempt,
+    JobFilter,
+    RefusalRow,
+    StoredJob,
+    WorkerRow,
+)
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal

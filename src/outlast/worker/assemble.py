@@ -26,8 +26,7 @@ from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import NO_WILL
 from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
-from outlast.store.presence import NoPresence, PresenceLock
-from outlast.store.protocol import Store
+from outlast.store.protocol import NoPresence, PresenceLock, Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import NewWorker, WorkerRef
 from outlast.store.wakeup import Wakeup

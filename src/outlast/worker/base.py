@@ -15,12 +15,12 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Reported
 from outlast.store.limits import CodeLimits
-from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Claimed,
     ClaimRequest,
     NamedStep,
+    Peek,
     Save,
     Snapshot,
     WorkerRef,

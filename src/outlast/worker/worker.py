@@ -13,11 +13,9 @@ from outlast.events import emit
 from outlast.model.lease import DeathCause, patience
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile
-from outlast.store.peeks import Peek
-from outlast.store.presence import PresenceLock
-from outlast.store.protocol import ServerStore, Store
+from outlast.store.protocol import PresenceLock, ServerStore, Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Beat, NewWorker, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, NewWorker, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger

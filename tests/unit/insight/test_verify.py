@@ -22,9 +22,8 @@ from outlast.insight.verify import (
 )
 from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
-from outlast.store.history import AttemptPast, HistoryPage, JobPast
 from outlast.store.limits import Forgotten, Miscounted
-from outlast.store.rows import Unresolved, WorkerStatus
+from outlast.store.rows import AttemptPast, HistoryPage, JobPast, Unresolved, WorkerStatus
 
 
 def attempt(token: int, number: int, **more: Any) -> AttemptPast:

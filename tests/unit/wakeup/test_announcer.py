@@ -9,8 +9,7 @@ import msgspec
 
 from outlast.model.job import JobFacts
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
-from outlast.store.unpublished import RunBy, UnpublishedBatch
-from outlast.store.values import WorkerRef
+from outlast.store.values import RunBy, UnpublishedBatch, WorkerRef
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.maintenance.announcer import RECLAIMED_MAX, Announcer
 from tests.manual_clock import ManualClock

@@ -14,8 +14,7 @@ import pytest
 from outlast.events import subscribe
 from outlast.store import wakeup
 from outlast.store.postgres.wakeup import PostgresWakeup
-from outlast.store.unpublished import Unpublished
-from outlast.store.values import ClaimRequest
+from outlast.store.values import ClaimRequest, Unpublished
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox

@@ -6,10 +6,9 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LeaseTerms
-from outlast.store.peeks import Peek
-from outlast.store.presence import NoPresence
+from outlast.store.protocol import NoPresence
 from outlast.store.stacks import StackAsk
-from outlast.store.values import Beat, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.lease.presence import PresenceKeeper
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage

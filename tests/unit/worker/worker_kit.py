@@ -13,7 +13,6 @@ from outlast.model.job import Policy
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.limits import CodeLimits
-from outlast.store.peeks import Peek
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Answer,
@@ -21,6 +20,7 @@ from outlast.store.values import (
     ClaimRequest,
     Exchanged,
     NamedStep,
+    Peek,
     Report,
     Save,
     Snapshot,

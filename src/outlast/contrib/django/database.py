@@ -18,7 +18,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.sync import drive, run_in_background
 from outlast.errors import ConfigError, text_of
 from outlast.store import open_store
-from outlast.store.foreign.drivers import open_driver
+from outlast.store.foreign import open_driver
 
 _TO_THE_SERVER = ("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "options")
 _OF_DJANGO = (

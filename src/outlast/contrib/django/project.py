@@ -24,7 +24,7 @@ from outlast.client.task import Task
 from outlast.client.task_options import TaskOptions
 from outlast.contrib.django.database import url_of
 from outlast.errors import ConfigError, UsageError, text_of
-from outlast.store.foreign.connection import foreign
+from outlast.store.foreign import foreign
 from outlast.store.values import Enqueued, NewJob
 
 R = TypeVar("R")

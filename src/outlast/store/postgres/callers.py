@@ -12,7 +12,7 @@ from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
 from outlast.store.dependencies import has_dependencies
 from outlast.store.events import NewEvent
-from outlast.store.foreign.drivers import (
+from outlast.store.foreign import (
     Driver,
     is_of,
     need_loop,

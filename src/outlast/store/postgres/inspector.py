@@ -12,8 +12,7 @@ from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import limited_to, privileges
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import numbered
-from outlast.store.rows import JobFilter
-from outlast.store.searching import LOOK_BYTES, Searched, Texts
+from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
 from outlast.store.values import Purpose
 

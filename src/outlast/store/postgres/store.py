@@ -50,7 +50,6 @@ from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements
-from outlast.store.unpublished import RunBy, Unpublished, UnpublishedBatch
 from outlast.store.values import (
     Answer,
     ClaimRequest,
@@ -61,9 +60,12 @@ from outlast.store.values import (
     NewJob,
     Purpose,
     Report,
+    RunBy,
     Save,
     Spawn,
     StepFound,
+    Unpublished,
+    UnpublishedBatch,
     WorkerRef,
 )
 

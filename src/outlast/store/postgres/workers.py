@@ -14,7 +14,6 @@ from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of, seconds_of, struct_of
 from outlast.store.lockfile import directory_for, place_in
-from outlast.store.peeks import Neighbour, Peek
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
@@ -27,9 +26,11 @@ from outlast.store.values import (
     Beat,
     Failing,
     LockIdentity,
+    Neighbour,
     NewWorker,
     Orphan,
     OverdueAttempt,
+    Peek,
     Registered,
     Snapshot,
     WorkerRef,

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from outlast.base.clock import Clock
 from outlast.store.backend import Callers
 from outlast.store.events import NewEvent
-from outlast.store.foreign.drivers import Driver, need_loop, refuse_closed
+from outlast.store.foreign import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
 from outlast.store.values import Enqueued, NamedStep, NewJob, StepFound

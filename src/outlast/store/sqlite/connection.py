@@ -31,7 +31,7 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 from outlast.base.forks import at_fork
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.store.backend import StoreOptions
-from outlast.store.paths import is_there, mode_of
+from outlast.store.environment import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
 from outlast.store.sqlite.thread import OneThread
 from outlast.store.statements import statements

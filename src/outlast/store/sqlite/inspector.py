@@ -11,8 +11,7 @@ import msgspec
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
-from outlast.store.rows import JobFilter
-from outlast.store.searching import LOOK_BYTES, Searched, Texts
+from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.wanted import count_wanted
 from outlast.store.statements import Row, Rows, statements

@@ -17,12 +17,11 @@ import msgspec
 from outlast.errors import ConfigError
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
+from outlast.store.environment import is_there
 from outlast.store.inspector import Inspector
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
-from outlast.store.paths import is_there
-from outlast.store.peeks import Peek
 from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
 from outlast.store.sqlite import (
     children,
@@ -54,6 +53,7 @@ from outlast.store.values import (
     Failing,
     Migration,
     Orphan,
+    Peek,
     Purpose,
     Snapshot,
     WorkerRef,

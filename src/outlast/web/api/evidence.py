@@ -8,9 +8,8 @@ from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_group
 from outlast.insight.documents import Document, iso
 from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.queues import read_scale
-from outlast.store.evidence import AttemptFilter, Cause, EndedAttempt, EndedAttempts
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter
+from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, EndedAttempts, JobFilter
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.dead import keep_own_numbers

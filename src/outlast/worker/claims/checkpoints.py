@@ -17,7 +17,7 @@ from itertools import accumulate
 from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.runner.protocol import Reported
-from outlast.store.bisect import bisecting
+from outlast.store.batches import bisecting
 from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, NamedStep, Report, Save
 from outlast.worker.claims.in_flight import InFlight

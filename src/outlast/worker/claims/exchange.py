@@ -21,11 +21,18 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
-from outlast.store.bisect import exchange_bisecting
-from outlast.store.peeks import Peek
+from outlast.store.batches import exchange_bisecting
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.rows import JobFilter, Part
-from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
+from outlast.store.values import (
+    TRIP_BYTES,
+    Answer,
+    Claimed,
+    ClaimRequest,
+    Exchanged,
+    Peek,
+    WorkerRef,
+)
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Pool

@@ -17,8 +17,7 @@ from enum import StrEnum
 
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.peeks import Peek
-from outlast.store.values import Exchanged
+from outlast.store.values import Exchanged, Peek
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.wake_turns import WakeTurns

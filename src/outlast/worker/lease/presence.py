@@ -19,8 +19,7 @@ from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.lease import LeaseTerms
 from outlast.model.lease import Presence as Seen
-from outlast.store.presence import PresenceLock
-from outlast.store.protocol import Store
+from outlast.store.protocol import PresenceLock, Store
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.service import Nudge
 

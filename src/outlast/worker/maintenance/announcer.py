@@ -19,8 +19,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import ServerStore
-from outlast.store.unpublished import UnpublishedBatch
-from outlast.store.values import NewWorker, WorkerRef, WorkerSeen
+from outlast.store.values import NewWorker, UnpublishedBatch, WorkerRef, WorkerSeen
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import can_carry, notice_of

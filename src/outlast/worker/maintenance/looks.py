@@ -17,9 +17,8 @@ from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.model.watch import WatchPart
 from outlast.store.lockfile import Probe, probe
-from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
-from outlast.store.values import WorkerRef
+from outlast.store.values import Peek, WorkerRef
 
 EASED_SECONDS = 2.25  # between two rare peeks: a heartbeat is 2 s by default
 

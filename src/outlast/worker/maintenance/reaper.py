@@ -33,9 +33,8 @@ from outlast.model.lease import LOOK_FRACTION, LOOK_SECONDS, DeathCause, Observe
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
-from outlast.store.peeks import Peek
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, Snapshot, WorkerSeen
+from outlast.store.values import Orphan, Peek, Snapshot, WorkerSeen
 from outlast.worker.base import Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell

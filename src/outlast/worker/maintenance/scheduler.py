@@ -17,10 +17,8 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.errors import ConfigError, describe
 from outlast.events import emit
-from outlast.store.batches import split
-from outlast.store.bisect import bisecting
+from outlast.store.batches import bisecting, split
 from outlast.store.limits import CodeLimits
-from outlast.store.peeks import Peek
 from outlast.store.protocol import Store
 from outlast.store.schedules import (
     DECLARED_SECONDS,
@@ -34,7 +32,7 @@ from outlast.store.schedules import (
     Origin,
     Put,
 )
-from outlast.store.values import Snapshot
+from outlast.store.values import Peek, Snapshot
 from outlast.worker.base import Owner
 from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge, Throttle

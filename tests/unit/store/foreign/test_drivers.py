@@ -15,7 +15,7 @@ import pytest
 
 import outlast
 from outlast.errors import ConnectionMismatch, UsageError
-from outlast.store.foreign.drivers import pyformat
+from outlast.store.foreign import pyformat
 
 
 def application(url: str) -> outlast.App:
@@ -62,7 +62,7 @@ def test_an_unknown_kind_of_connection_names_the_known_ones(lite, connection):
 
 LOADED = """
 import sys, outlast
-from outlast.store.foreign.drivers import open_driver
+from outlast.store.foreign import open_driver
 try:
     open_driver(object())
 except outlast.OutlastError:

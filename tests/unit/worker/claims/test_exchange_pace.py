@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.peeks import Peek
-from outlast.store.values import Answer, ClaimRequest, Exchanged
+from outlast.store.values import Answer, ClaimRequest, Exchanged, Peek
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, POLL_FACTOR_WHERE_SHOWN

@@ -18,7 +18,7 @@ from outlast.model.lease import (
     Sign,
 )
 from outlast.model.lease import Presence as Seen
-from outlast.store.presence import SWITCHED_OFF, NoPresence
+from outlast.store.protocol import SWITCHED_OFF, NoPresence
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper

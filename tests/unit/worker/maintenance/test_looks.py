@@ -9,8 +9,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import LOOK_SECONDS, DeathCause
 from outlast.store.lockfile import boot_id
-from outlast.store.peeks import Neighbour, Peek
-from outlast.store.values import WorkerRef
+from outlast.store.values import Neighbour, Peek, WorkerRef
 from outlast.store.wakeup import Listening
 from outlast.worker.claims.wake_turns import EASED_PEERS, is_among_many
 from outlast.worker.maintenance.looks import OwnLooks

@@ -19,10 +19,11 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any, TypeVar
 
+from outlast.base.clock import SYSTEM, Clock
 from outlast.base.sync import loop_is_running
 from outlast.errors import ConnectionMismatch, UsageError, text_of
 from outlast.store.backend import Callers, all_callers
-from outlast.store.protocol import ForeignDriver
+from outlast.store.protocol import ForeignConnection, ForeignDriver
 
 T = TypeVar("T")
 Use = Callable[[Any], T]
@@ -233,3 +234,33 @@ def pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]
     """Return a statement with ``$1``, and its values, in the form that psycopg takes."""
     names = {f"p{place}": value for place, value in enumerate(values, 1)}
     return _with_names(statement), names
+
+
+async def checked(
+    connection: object, store_id: str, *, notify: bool = True, clock: Clock = SYSTEM
+) -> ForeignConnection:
+    """Return the connection, which is on the schema of that id, or raise ConnectionMismatch."""
+    found = foreign(connection, notify=notify, clock=clock)
+    seen = await found.store_id()
+    if seen != store_id:  # its search_path may have been changed
+        seen = await found.store_id(refresh=True)
+    if seen is None:
+        raise ConnectionMismatch(
+            "the connection sees no Outlast schema: it is to another database than the"
+            " application's, or its search_path leads elsewhere"
+        )
+    if seen != store_id:
+        raise ConnectionMismatch(
+            "the connection is on another Outlast schema than the application's: in its"
+            " transaction nothing can be stored here"
+        )
+    return found
+
+
+def foreign(connection: object, *, notify: bool = True, clock: Clock = SYSTEM) -> ForeignConnection:
+    """Return the connection as the protocol defines it; ConnectionMismatch for an unknown kind.
+
+    ``notify``: whether its commit wakes idle workers, if the store can do that.
+    """
+    driver, callers = open_driver(connection)
+    return callers.connect(driver, notify=notify, clock=clock)
