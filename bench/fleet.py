@@ -31,12 +31,9 @@ from outlast.errors import StoreError
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, Peek, WorkerRef
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
-from outlast.worker.claims.pacing import Pacing
-from outlast.worker.claims.wake_turns import EASED_PEERS, PeerCount, WakeTurns
-from outlast.worker.maintenance.deadlines import Deadlines
-from outlast.worker.maintenance.expirer import Expirer
-from outlast.worker.maintenance.looks import OwnLooks
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.claims.pacing import EASED_PEERS, Pacing, PeerCount, WakeTurns
+from outlast.worker.maintenance.pruner import Expirer
+from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
 from outlast.worker.service import Nudge
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)

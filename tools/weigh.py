@@ -33,7 +33,7 @@ GENERATED = ("docs/reference.md", "docs/performance/")
 LIVES = 5  # jobs whose lives are traced, one after another; the median counts
 IDLE_SECONDS = 10
 WARM_JOBS = 3
-CLAIM_MODULES = ("exchange.py", "claim_floors.py")
+CLAIM_MODULES = ("exchange.py",)
 CLAIM = "outlast_exchange_v1"
 OTHER_DUTIES = ("outlast_end_v1", "outlast_notify_v1")  # the end, and wake-ups
 _ASKED = "SELECT state FROM outlast_jobs WHERE id ="

@@ -15,8 +15,7 @@ import pytest
 import outlast
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts
-from outlast.model.lifecycle import Outcome, OutcomeKind, decide
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, decide
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest, NewWorker

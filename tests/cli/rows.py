@@ -9,8 +9,7 @@ from typing import Any
 
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, Transition, decide
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus

@@ -22,8 +22,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from harness.servers import PostgresServer
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, State
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, Transition, decide
 from outlast.store import open_store
 from outlast.store.values import Answer, Cancelled, ClaimRequest, NewJob, Orphan, Requeued, Save
 from tests.conformance.differential_kit import Side

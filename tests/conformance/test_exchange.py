@@ -10,8 +10,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Answer, ClaimRequest, NewJob, Save

@@ -10,8 +10,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
-from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import OutcomeKind, Suspicion, Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob
 from tests.conformance.kit import (

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from outlast.cli import main
 from outlast.worker.claims import exchange
-from outlast.worker.maintenance import deadlines, reaper
+from outlast.worker.maintenance import reaper
 from outlast.worker.runners import process, watchdog
 
 exchange.LEFT_OPEN_SECONDS = 2.0
-deadlines.SLACK_SECONDS = reaper.SLACK_SECONDS = 6.0  # type: ignore[attr-defined]
+reaper.SLACK_SECONDS = 6.0
 process.GROUP_EMPTY_SECONDS = 2.0
 watchdog.HELD_SECONDS = 1.0
 

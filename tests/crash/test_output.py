@@ -12,7 +12,7 @@ from harness.scene import Scene
 from outlast.model.job import Policy, State
 from outlast.model.pause import PauseKind
 from outlast.store.values import NewJob, NewPause
-from outlast.worker.runners.printed import NOT_KNOWN
+from outlast.worker.runners.output import NOT_KNOWN
 
 ONCE = Policy(retries=0, max_losses=0)
 PRINTERS = {"OUTLAST_TEST_APP": "tests.crash.printers:app"}

@@ -13,7 +13,7 @@ from outlast.runner.stacks import current_attempt, line_of, own_first
 from outlast.runner.tail import LINE_BYTES_MAX
 from outlast.store.lockfile import _kind_of
 from outlast.worker.runners import memory
-from outlast.worker.runners.printed import _HEAD_MAX, Printed
+from outlast.worker.runners.output import _HEAD_MAX, Printed
 from outlast.worker.runners.process import STACKS_BYTES_MAX
 from tests.fuzz.kit import DIGITS, Fuzzer, damaged
 from tests.manual_clock import ManualClock

@@ -26,13 +26,13 @@ from outlast.runner.protocol import (
     Pong,
     Quit,
     Run,
+    RunnerSettings,
     Saved,
     Stop,
     ToRunner,
     ToWorker,
     pack,
 )
-from outlast.runner.settings import RunnerSettings
 from outlast.worker.runners.process import Death, Pipe, RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
 from tests.manual_clock import ManualClock

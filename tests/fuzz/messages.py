@@ -19,10 +19,9 @@ from nats.aio.msg import Msg
 from outlast.store.values import ClaimRequest
 from outlast.wakeup.amqp import AmqpDelivery
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
-from outlast.wakeup.messenger import Messenger
+from outlast.wakeup.messenger import Delivery, Messenger
 from outlast.wakeup.nats import _Pull
 from outlast.wakeup.notice import BODY_MAX, Notice, read
-from outlast.wakeup.unwanted import Delivery
 from tests.fuzz.kit import BOMBS, INT64, SECONDS, Fuzzer, damaged, json_values
 from tests.manual_clock import ManualClock
 from tests.unit.worker.stage_kit import Stage

@@ -16,8 +16,8 @@ import outlast
 from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
 from outlast.wakeup import messenger
-from outlast.worker.claims import wake_turns
-from outlast.worker.claims.wake_turns import is_among_many
+from outlast.worker.claims import pacing
+from outlast.worker.claims.pacing import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
@@ -181,7 +181,7 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those do that listen to the database: else a fleet's peeks grow with its size."""
-    monkeypatch.setattr(wake_turns, "EASED_PEERS", 3)
+    monkeypatch.setattr(pacing, "EASED_PEERS", 3)
     async with (
         shop.ready_worker() as one,
         shop.ready_worker() as two,

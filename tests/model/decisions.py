@@ -9,10 +9,10 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
+from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import _let_store_check
 from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
-from outlast.worker.running import Running
 from tests.model.state import LOST, End, Held, Job
 
 Facts = tuple[int, int, int, int, int, int, int, bool]  # token, job, failures, … cohort, cancel

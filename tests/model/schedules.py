@@ -25,7 +25,7 @@ from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite.jobs import enqueue_unless_taken
 from outlast.store.values import NewJob
-from outlast.worker.maintenance.firing import firing_of
+from outlast.worker.maintenance.scheduler import firing_of
 from tests.model.leases import reachable
 
 END = 7  # seconds: what the clock shows at most

@@ -22,7 +22,7 @@ from outlast.store.sqlite import refusals as sqlite_refusals
 from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.values import Answer
-from outlast.worker.maintenance import firing
+from outlast.worker.maintenance import scheduler
 from outlast.worker.runners import exits
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
@@ -305,7 +305,7 @@ def _tick_again() -> Iterable[Patch]:
     def again(spec: Any, since: float, *rest: Any) -> Any:
         return schedule_plan.plan(spec, since - 0.5, *rest)
 
-    yield mock.patch.object(firing, "plan", again)
+    yield mock.patch.object(scheduler, "plan", again)
 
 
 @twin("a delete forgets what was accounted for", "each tick", "a tick has two jobs")

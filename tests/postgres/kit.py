@@ -8,8 +8,7 @@ from importlib import resources
 from typing import Any
 
 from outlast.base.clock import SYSTEM
-from outlast.store.postgres.claim_floors import ClaimFloors
-from outlast.store.postgres.exchange import request_columns
+from outlast.store.postgres.exchange import ClaimFloors, request_columns
 from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands

@@ -13,8 +13,8 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
-from outlast.store.postgres import claim_floors
-from outlast.store.postgres.claim_floors import (
+from outlast.store.postgres import exchange
+from outlast.store.postgres.exchange import (
     FULL_SECONDS,
     FULL_SECONDS_MAX,
     FULL_SHARE,
@@ -253,7 +253,7 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     line: Line, pg_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind an open transaction it may take longer than a statement may."""
-    monkeypatch.setattr(claim_floors, "PART", 300)
+    monkeypatch.setattr(exchange, "PART", 300)
     other = await asyncpg.connect(pg_url)
     await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
     (held,) = await enqueue_on(other, [NewJob(task="t")])
@@ -341,13 +341,13 @@ def test_lanes_are_told_in_the_order_of_the_index() -> None:
 def test_of_many_lanes_those_are_known_out_of_which_enough_was_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(claim_floors, "LANES_FEW", 2)
+    monkeypatch.setattr(exchange, "LANES_FEW", 2)
     lanes = ClaimFloors(ManualClock(boot=0.0))
     hot, few = ("hot", "t", 0), [("a", "t", 0), ("b", "t", 0)]
     for key in few:
         claims(lanes, key, 1)
     assert [*lanes._lanes] == few
-    claims(lanes, hot, claim_floors.WORTH_CLAIMS - 1)
+    claims(lanes, hot, exchange.WORTH_CLAIMS - 1)
     assert [*lanes._lanes] == []
     claims(lanes, hot, 1)
     assert [*lanes._lanes] == [hot]
@@ -356,7 +356,7 @@ def test_of_many_lanes_those_are_known_out_of_which_enough_was_claimed(
 def test_a_lane_with_its_share_of_the_claims_stays_counted_among_any_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
+    monkeypatch.setattr(exchange, "LANES_MAX", 4)
     lanes = ClaimFloors(ManualClock(boot=0.0))
     hot = ("hot", "t", 0)
     for n in range(300):
@@ -369,8 +369,8 @@ def test_a_lane_with_its_share_of_the_claims_stays_counted_among_any_number(
 def test_the_floor_rises_of_a_lane_that_lost_its_place_and_took_it_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(claim_floors, "LANES_FEW", 1)
-    monkeypatch.setattr(claim_floors, "LANES_MAX", 4)
+    monkeypatch.setattr(exchange, "LANES_FEW", 1)
+    monkeypatch.setattr(exchange, "LANES_MAX", 4)
     clock = ManualClock(boot=0.0)
     lanes = ClaimFloors(clock)
     hot = ("hot", "t", 0)

@@ -13,9 +13,8 @@ import pytest
 
 from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
-from outlast.model.lifecycle import OutcomeKind
+from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.model.limits import LimitSpec, Need, permit_id
-from outlast.model.suspects import Suspicion
 from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer

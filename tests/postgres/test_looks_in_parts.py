@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.postgres.claim_floors import FULL_SECONDS, FULL_SECONDS_MAX, ClaimFloors
+from outlast.store.postgres.exchange import FULL_SECONDS, FULL_SECONDS_MAX, ClaimFloors
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import TASK, Hands
 from tests.manual_clock import ManualClock

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.store.postgres import claim_floors
-from outlast.store.postgres.claim_floors import (
+from outlast.store.postgres import exchange
+from outlast.store.postgres.exchange import (
     FULL_SECONDS,
     FULL_SECONDS_MAX,
     FULL_SHARE,
@@ -192,7 +192,7 @@ async def test_a_search_that_is_slow_comes_less_often_and_news_are_read_meanwhil
     await client.add(*spread(QUEUES, 3))
     await client.drain(300)
     before = await client.read()
-    monkeypatch.setattr(claim_floors, "SLOW_ENTRIES", 0)  # as any walk
+    monkeypatch.setattr(exchange, "SLOW_ENTRIES", 0)  # as any walk
     assert await client.take(9) == []
     walk = await client.read() - before
     assert walk > QUEUES * 2, "all that is dead in lanes that are not known"
@@ -212,7 +212,7 @@ async def test_what_was_named_is_remembered_until_there_was_a_place_for_it(
 ) -> None:
     await client.add(NewJob(task="t", queue="a"))
     await client.drain(9)
-    monkeypatch.setattr(claim_floors, "SLOW_ENTRIES", 0)
+    monkeypatch.setattr(exchange, "SLOW_ENTRIES", 0)
     assert await client.take(9) == []
     old = await client.add(*[NewJob(task="t", queue="a") for _ in range(20)])
     (new,) = await client.add(NewJob(task="t", queue="z"))

@@ -12,7 +12,7 @@ import pytest
 
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Suspicion
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Claimed, ClaimRequest, NewJob, Report, Save, WorkerRef

@@ -18,7 +18,7 @@ from outlast.model.schedule_plan import Overlap
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
 from outlast.store.values import Purpose
-from outlast.worker.maintenance.firing import firing_of
+from outlast.worker.maintenance.scheduler import firing_of
 from tests.conformance.kit import TASK, Hands, job, new_worker
 from tests.conformance.schedules_kit import due_one, fire_one, put_one, row_of
 

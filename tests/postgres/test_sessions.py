@@ -14,8 +14,8 @@ import outlast
 from outlast.model.lease import Presence
 from outlast.store.postgres import wakeup as wakeup_module
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.shared_wakeup import SharedWakeup
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.postgres.wakeup import SharedWakeup
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob
 from outlast.worker.in_process import embedded

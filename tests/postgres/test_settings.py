@@ -11,10 +11,10 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.backend import StoreOptions
+from outlast.store.postgres.connection import KEEPALIVE, settings_of
 from outlast.store.postgres.errors import Collision
 from outlast.store.postgres.pool import RETRIES, Connections
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.session import KEEPALIVE, settings_of
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Cancelled
 from tests.conformance.kit import Hands, ended, enqueued, job

@@ -14,9 +14,8 @@ from harness.pgbouncer import PgBouncerServer
 from outlast.errors import BadData, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
-from outlast.model.lifecycle import Transition
+from outlast.model.lifecycle import Suspicion, Transition
 from outlast.model.pause import PauseKind
-from outlast.model.suspects import Suspicion
 from outlast.store.batches import exchange_bisecting
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore

@@ -12,14 +12,13 @@ import pytest
 
 import outlast
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.postgres.claim_floors import ClaimFloors
-from outlast.store.postgres.exchange import PostgresExchange
+from outlast.store.postgres.exchange import ClaimFloors, PostgresExchange
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import FollowedWakeups, NewJob
-from outlast.worker.claims import wake_turns
-from outlast.worker.claims.wake_turns import PeerCount
+from outlast.worker.claims import pacing
+from outlast.worker.claims.pacing import PeerCount
 from outlast.worker.in_process import embedded
 from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
@@ -221,8 +220,8 @@ async def test_one_job_sets_off_few_trips_of_many_idle_workers(
     """Also once each of them has looked at the store. Their steps are long enough for a machine
     under load: trips are counted, not time."""
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(wake_turns, "STEP_SECONDS_MIN", 0.1)
-    monkeypatch.setattr(wake_turns, "STEP_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(pacing, "STEP_SECONDS_MIN", 0.1)
+    monkeypatch.setattr(pacing, "STEP_SECONDS_MAX", 0.1)
     counts = Trips(monkeypatch)
     app = outlast.App(pg_url)
     done = asyncio.Semaphore(0)

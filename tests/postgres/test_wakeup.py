@@ -12,8 +12,7 @@ import pytest
 
 from outlast.errors import ConfigError
 from outlast.model.crash import CrashKind
-from outlast.model.lifecycle import OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.store.postgres import wakeup as postgres_wakeup
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.postgres.wakeup import PostgresWakeup

@@ -8,8 +8,7 @@ import pytest
 
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.postgres.store import PostgresStore
-from outlast.worker.maintenance.looks import OwnLooks
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.maintenance.reaper import OwnLooks, Reaper
 from tests.conformance.kit import Hands, enqueued
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner

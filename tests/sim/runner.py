@@ -9,8 +9,7 @@ from typing import Any
 
 from outlast.runner.channel import Channel
 from outlast.runner.main import Runner
-from outlast.runner.protocol import TO_RUNNER, TO_WORKER, Unpacker, pack
-from outlast.runner.settings import RunnerSettings
+from outlast.runner.protocol import TO_RUNNER, TO_WORKER, RunnerSettings, Unpacker, pack
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from tests.sim.loop import PROCESS, Process, SimLoop
 from tests.sim.tasks import RUNNER, app

@@ -29,9 +29,9 @@ from outlast.store.sqlite import workers as sqlite_workers
 from outlast.store.sqlite.connection import writes
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer
-from outlast.worker.claims import exchange, in_flight, trip_bytes
+from outlast.worker.claims import exchange, in_flight
 from outlast.worker.lease import last_will, registration
-from outlast.worker.maintenance import firing, reaper
+from outlast.worker.maintenance import reaper, scheduler
 from outlast.worker.runners import control, exits
 from tests.sim import host as host_module
 from tests.sim import world as world_module
@@ -377,7 +377,7 @@ def _one_row_stops_all() -> Iterable[Patch]:
 
 @twin("claims without a bound in bytes", seed=31, theme="slow links")
 def _no_bytes() -> Iterable[Patch]:
-    yield mock.patch.object(trip_bytes.TripBytes, "note_break")
+    yield mock.patch.object(in_flight.TripBytes, "note_break")
 
 
 @twin("a worker's row known by its id alone", seed=29, theme="failovers")
@@ -423,4 +423,4 @@ def _tick_again() -> Iterable[Patch]:
     def again(spec: Any, since: float, *rest: Any) -> Any:
         return schedule_plan.plan(spec, since - 0.5, *rest)
 
-    yield mock.patch.object(firing, "plan", again)
+    yield mock.patch.object(scheduler, "plan", again)

@@ -9,8 +9,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
-from outlast.model.lifecycle import OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import ClaimRequest

@@ -17,9 +17,8 @@ import pytest
 
 from outlast.base.clock import SYSTEM
 from outlast.store.sqlite import wakeup as module
-from outlast.store.sqlite.inotify import FileWatch
 from outlast.store.sqlite.store import SqliteStore
-from outlast.store.sqlite.wakeup import POLL_SECONDS, Pace, SqliteWakeup
+from outlast.store.sqlite.wakeup import POLL_SECONDS, FileWatch, Pace, SqliteWakeup
 from tests.conformance.kit import Hands, enqueued, eventually
 from tests.unit.worker.worker_kit import heard_fields
 

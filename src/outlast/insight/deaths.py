@@ -10,8 +10,7 @@ from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.queries import read_dead
 from outlast.model.crash import CrashKind
 from outlast.model.fingerprint import find_place
-from outlast.model.lifecycle import OutcomeKind
-from outlast.model.suspects import ONE_BY_ONE_MAX
+from outlast.model.lifecycle import ONE_BY_ONE_MAX, OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect
 

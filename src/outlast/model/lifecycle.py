@@ -16,7 +16,7 @@ its attempt is cleared; one that was interrupted, or has never begun, is still a
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -25,13 +25,13 @@ import msgspec
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of
 from outlast.model.fingerprint import fingerprint_of
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, Policy, State
-from outlast.model.suspects import Suspicion
 
 UNDECODABLE_PAUSE_SECONDS = 10.0  # the first delay; another release has time to take the job
 UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # the delay doubles up to this while no release can decode it
 WORKER_LOSSES = 2  # workers lost without a new checkpoint, then a job gets one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: every store can hold it
 _DOUBLINGS_MAX = 60
+ONE_BY_ONE_MAX = 4  # suspects that run one by one; more are halved
 
 
 class OutcomeKind(StrEnum):
@@ -309,3 +309,39 @@ def delay_seconds(
         return 0.0
     full = min(policy.backoff_max, policy.backoff_first * 2.0 ** min(charged - 1, _DOUBLINGS_MAX))
     return full * (0.5 + 0.5 * random())
+
+
+class Suspicion(msgspec.Struct, frozen=True):
+    """The incident that an attempt is suspected of, and the cohort that it runs with next."""
+
+    incident: int
+    cohort: int
+
+
+def suspicions(died: Mapping[int, int | None], named: int | None) -> dict[int, Suspicion]:
+    """Return the suspects among attempts that died together; the attempts left out are not
+    suspects.
+
+    Args:
+        died: the token of each attempt -> the incident it was suspected of already, or None.
+        named: the token that the evidence names, or None; a token that is not among the dead is
+            ignored.
+    """
+    known = [incident for incident in died.values() if incident is not None]
+    if named is not None and named in died:
+        return {named: Suspicion(died[named] or named, named)}
+    if not died:
+        return {}
+    incident = min(known) if known else min(died)
+    return {
+        token: Suspicion(incident, cohort[0])
+        for cohort in _cohorts(sorted(died))
+        for token in cohort
+    }
+
+
+def _cohorts(tokens: list[int]) -> list[list[int]]:
+    if len(tokens) <= ONE_BY_ONE_MAX:
+        return [[token] for token in tokens]
+    half = len(tokens) // 2
+    return [tokens[:half], tokens[half:]]

@@ -15,11 +15,13 @@ from itertools import takewhile
 import msgspec
 
 from outlast.errors import ConfigError
-from outlast.model.cron import Cron, check_text, cron_of
-from outlast.model.zone import (
+from outlast.model.cron import (
     DAY,
+    Cron,
     changes_between,
+    check_text,
     check_zone,
+    cron_of,
     end_of_gap,
     instants_of,
     wall_at,

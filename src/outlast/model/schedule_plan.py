@@ -4,16 +4,22 @@ A plan accounts once for every tick after ``since`` and up to now: it fires the 
 missed. The store skips a fired tick if an earlier job is unfinished. Now is read from the store's
 clock. If that clock steps back there is no such tick, and nothing is fired until it has passed
 ``since`` again.
+
+The store reads no specs. When it advances a schedule without a plan, it notes the span and the spec
+whose ticks it passes over, one line for each: ``SINCE UNTIL SPEC``. The next worker that plans
+counts these *owed* ticks as missed, in the commit of its firing. Pure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
 import msgspec
+
+from outlast.errors import ConfigError
 
 if TYPE_CHECKING:
     from outlast.model.schedule import Spec
@@ -100,3 +106,41 @@ def _after(spec: Spec, instant: float) -> Iterator[float]:
     while tick is not None and tick > instant:
         yield tick
         instant, tick = tick, spec.next_after(tick)
+
+
+if TYPE_CHECKING:
+    from outlast.model.schedule import Spec
+
+_BAD = (ConfigError, ValueError, ArithmeticError, RecursionError)
+
+
+def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
+    """Return the text of what is owed, with the ticks of a spec that are later than ``since`` and
+    up to ``until`` added. Ticks are whole seconds, and so are the bounds. A text that would be
+    longer than ``most`` characters is returned unchanged."""
+    first, last = int(since), int(until)
+    if last <= first or len(owed) + len(spec) > most:
+        return owed
+    return f"{owed}{first} {last} {spec}\n"
+
+
+def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
+    """Return the number of owed ticks, and the rest to count later if they are too many to be
+    counted at once."""
+    passed = 0
+    while owed and passed < LOOK_TICKS:
+        line, _, rest = owed.partition("\n")
+        more, left = _count_line(line, read)
+        passed, owed = passed + more, f"{left}\n{rest}" if left else rest
+    return passed, owed
+
+
+def _count_line(line: str, read: Callable[[str], Spec]) -> tuple[int, str]:
+    """A line that this host cannot read counts as nothing: waiting for a host that can read it
+    would hold up the schedule."""
+    try:
+        since, until, spec = line.split(" ", 2)
+        passed, reached = count_passed(read(spec), float(since), float(until))
+    except _BAD:
+        return 0, ""
+    return passed, f"{reached:.0f} {until} {spec}" if reached < float(until) else ""

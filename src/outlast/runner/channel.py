@@ -22,6 +22,7 @@ from outlast.runner.protocol import (
     TO_RUNNER,
     Configure,
     FrameError,
+    RunnerSettings,
     Saved,
     SaveRequest,
     StepRequest,
@@ -30,7 +31,6 @@ from outlast.runner.protocol import (
     Unpacker,
     pack,
 )
-from outlast.runner.settings import RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
 
 READ_BYTES = 1 << 18

@@ -39,10 +39,9 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
 from outlast.runner.batches import BatchCall, Gathering
-from outlast.runner.coroutine_stacks import stack_of
 from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
 from outlast.runner.protocol import Began, End, FunctionsEnded, StackAtLimit
-from outlast.runner.stacks import call_marked, run_marked
+from outlast.runner.stacks import call_marked, run_marked, stack_of
 from outlast.runner.task_reuse import ReusedTasks, is_as
 from outlast.runner.threads import Threads
 from outlast.store.values import Claimed

@@ -36,6 +36,7 @@ from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
 from outlast.runner.protocol import (
+    STACKS_SIGNAL,
     ApplicationFailed,
     AttemptsEnded,
     Began,
@@ -50,6 +51,7 @@ from outlast.runner.protocol import (
     Reported,
     Restored,
     Run,
+    RunnerSettings,
     ShowStack,
     StackAtLimit,
     StackShown,
@@ -57,7 +59,6 @@ from outlast.runner.protocol import (
     TaskInfo,
     ToRunner,
 )
-from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent
 from outlast.store.limits import CodeLimits, DeclaredTask

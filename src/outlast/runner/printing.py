@@ -3,7 +3,7 @@
 The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
 ``sys.stdout`` and ``sys.stderr`` find the writing attempt by its context, as ``outlast.current()``
 does, and put a head before the text: the token, and the number of bytes that follow. The worker
-removes the heads (``worker/runners/printed.py``). Output of C code or a child process bypasses
+removes the heads (``worker/runners/output.py``). Output of C code or a child process bypasses
 Python and has no head. An attempt that prints nothing costs nothing.
 
 A piece with its head is at most as long as a pipe takes in one write (PIPE_BUF), so that pieces of

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outlast.model.crash import clean
-from outlast.runner.settings import STACKS_SIGNAL
+from outlast.runner.protocol import STACKS_SIGNAL
 
 SIGNALS = tuple(
     {

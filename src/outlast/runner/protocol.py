@@ -7,15 +7,16 @@ is malformed or above the limit: nothing after it can be trusted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 import msgspec
 
+from outlast.base.credentials import make_hider, redact
 from outlast.errors import OutlastError, text_of
-from outlast.model.crash import Progress
+from outlast.model.crash import Progress, hiding
 from outlast.model.lifecycle import Outcome
-from outlast.runner.settings import RunnerSettings
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed
@@ -25,6 +26,35 @@ BATCH_BYTES = 1024 * 1024  # a frame that carries many attempts is closed above 
 PREFIX_BYTES = 4
 
 T = TypeVar("T")
+STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else signal.SIGUSR2
+
+
+class RunnerSettings(msgspec.Struct, frozen=True):
+    """The settings of a runner. They come over the socket, not as arguments: every user of the
+    machine can read the arguments of a process, and the URLs contain passwords.
+
+    ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
+    ``redact``: patterns of text that reports must not show.
+    """
+
+    app: str
+    stacks: int
+    concurrency: int
+    store_id: str
+    url: str
+    lock: int | None = None
+    shell: bool = False
+    wakeup: str | None = None
+    redact: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"<settings of a runner of {self.app} for {redact(self.url)}>"
+
+    def make_hide(self) -> Callable[[str], str]:
+        """Return a function that removes the secrets of the URLs, and all matches of the patterns,
+        from a text. Call it before the text is cut: no pattern matches a piece of a secret."""
+        secrets, patterns = make_hider(self.url, self.wakeup), hiding(self.redact)
+        return lambda text: patterns(secrets(text))
 
 
 class FrameError(OutlastError):

@@ -2,7 +2,7 @@
 
 A row records which instants are accounted for (``since``) and when a worker has to look next
 (``next_tick``). A change, or the end of a pause, moves both on, and the ticks in between are
-``owed``: the next worker that looks counts them (``model/schedule_owed.py``). There is no row for
+``owed``: the next worker that looks counts them (``model/schedule_plan.py``). There is no row for
 each tick: a tick is fired by moving both forward, if they stand where they were seen, and by
 storing its job in the same commit (docs/decisions/0056). The meaning of a spec is not known here:
 its text goes in and comes out unchanged.

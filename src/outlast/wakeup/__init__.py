@@ -8,7 +8,6 @@ kinds.py        the differences between messengers before a connection: schemes,
 address.py      checks the URL of a messenger, without its driver
 notice.py       the content of a message: check this queue, this job
 inbox.py        between messenger and exchange: fetches only as many messages as can be claimed
-unwanted.py     drops messages that are not for this worker, without delay or flood
 nats.py         NATS JetStream: one stream for a store, one consumer for a queue
 amqp.py         RabbitMQ: one exchange for a store, one quorum queue for a queue
 """

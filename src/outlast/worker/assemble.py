@@ -22,7 +22,7 @@ from outlast.errors import ConfigError, OutlastError, StoreError, StoreUnavailab
 from outlast.events import emit
 from outlast.insight.schedules import call_of
 from outlast.runner.garbage import keep_what_is_loaded
-from outlast.runner.settings import RunnerSettings
+from outlast.runner.protocol import RunnerSettings
 from outlast.runner.tether import NO_WILL
 from outlast.store.backend import backend_of, file_of, open_store
 from outlast.store.lockfile import LockFile, boot_id, directory_for
@@ -35,7 +35,7 @@ from outlast.worker.base import Pool, no_tether
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.lease.registration import LEAVE_SECONDS
 from outlast.worker.maintenance.pid1 import Pid1
-from outlast.worker.probes.server import open_probes
+from outlast.worker.probes import open_probes
 from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool

@@ -26,23 +26,21 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.channel import IN_CHILD
-from outlast.runner.coroutine_stacks import stacks_here
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
-from outlast.runner.stacks import own_first
+from outlast.runner.stacks import own_first, stacks_here
 from outlast.store.limits import CodeLimits
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, NamedStep, Save, StepFound
 from outlast.worker.assemble import open_parts
-from outlast.worker.base import WAITS
+from outlast.worker.base import WAITS, Running
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
-from outlast.worker.probes.server import open_probes
+from outlast.worker.probes import open_probes
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
-from outlast.worker.running import Running
 from outlast.worker.worker import Worker
 
 T = TypeVar("T")

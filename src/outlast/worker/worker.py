@@ -21,27 +21,23 @@ from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
+from outlast.worker.claims.counters import MinuteWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
 from outlast.worker.claims.in_flight import InFlight
+from outlast.worker.claims.pacing import PeerCount, WakeTurns, is_among_many, is_request
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.stacks import StackShower
 from outlast.worker.claims.units import Units
 from outlast.worker.claims.until_empty import UntilEmpty
-from outlast.worker.claims.wake_turns import PeerCount, WakeTurns, is_among_many, is_request
-from outlast.worker.condition import Condition
 from outlast.worker.lease.heartbeat import Heartbeat
 from outlast.worker.lease.presence import PresenceKeeper
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS, Registration
 from outlast.worker.maintenance.announcer import Announcer, Passed
-from outlast.worker.maintenance.deadlines import Deadlines
-from outlast.worker.maintenance.expirer import Expirer
-from outlast.worker.maintenance.looks import OwnLooks
-from outlast.worker.maintenance.minutes import MinuteWriter
-from outlast.worker.maintenance.pruner import Pruner
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.maintenance.pruner import Expirer, Pruner
+from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
 from outlast.worker.maintenance.scheduler import Scheduler
-from outlast.worker.service import Duty, Nudge, Nudges, Service
+from outlast.worker.service import Condition, Duty, Nudge, Nudges, Service
 
 OpenStore = Callable[[], Awaitable[Store]]
 

@@ -21,8 +21,7 @@ from outlast.base.credentials import (
     without_secrets,
 )
 from outlast.errors import ConfigError, StoreUnavailable
-from outlast.runner.protocol import Configure
-from outlast.runner.settings import RunnerSettings
+from outlast.runner.protocol import Configure, RunnerSettings
 from outlast.store.backend import open_store, resolve_url
 from outlast.store.postgres.connection import connect
 from outlast.store.sqlite.url import parse as parse_sqlite

@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind
 from outlast.model.job import JobFacts, Policy, State
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
-from outlast.model.suspects import ONE_BY_ONE_MAX, Suspicion, suspicions
+from outlast.model.lifecycle import (
+    ONE_BY_ONE_MAX,
+    Outcome,
+    OutcomeKind,
+    Suspicion,
+    Transition,
+    decide,
+    suspicions,
+)
 
 RETRIES = 3
 SUSPECT = {"solo": 1, "incident": 5, "cohort": 7}

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.errors import ConfigError
-from outlast.model import zone
+from outlast.model import cron
 from outlast.model.schedule import Spec
 
 BERLIN = "Europe/Berlin"
@@ -197,13 +197,13 @@ def test_changes_count_from_one_second_to_another(seconds: int, days: int, numbe
 
 def test_schedules_of_a_zone_look_for_its_changes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
-    real = zone.next_change
+    real = cron.next_change
 
     def look(*asked: Any) -> int | None:
         looks.append(1)
         return real(*asked)
 
-    monkeypatch.setattr(zone, "next_change", look)
+    monkeypatch.setattr(cron, "next_change", look)
     for hour in range(24):
         start = utc(2031, 1, 1, hour)
         assert list(Spec(cron=f"{hour} 4 * * *", zone="America/Lima").disturbances(start)) == []

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from outlast.model.schedule import Spec
-from outlast.model.schedule_owed import count_owed, owe
-from outlast.model.schedule_plan import LOOK_TICKS
+from outlast.model.schedule_plan import LOOK_TICKS, count_owed, owe
 
 MOST = 1_000
 NOON, DAY = 1_795_348_800, 86_400

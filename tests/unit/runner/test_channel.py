@@ -33,6 +33,7 @@ from outlast.runner.protocol import (
     FrameError,
     Quit,
     Reported,
+    RunnerSettings,
     Saved,
     SaveRequest,
     Stop,
@@ -41,7 +42,6 @@ from outlast.runner.protocol import (
     Unpacker,
     pack,
 )
-from outlast.runner.settings import RunnerSettings
 from tests.unit.interruptions_kit import call_at_each_line
 
 SECONDS = 60.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 from types import coroutine
 
-from outlast.runner.coroutine_stacks import FRAMES_MAX, stack_of
-from outlast.runner.stacks import line_of, own_first, run_marked
+from outlast.runner.stacks import FRAMES_MAX, line_of, own_first, run_marked, stack_of
 
 
 async def shown(inner, turns: int = 3) -> str:

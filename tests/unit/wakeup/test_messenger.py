@@ -18,9 +18,17 @@ from outlast.store.values import ClaimRequest, Unpublished
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox
-from outlast.wakeup.messenger import BATCH_MAX, LOOK_SECONDS, PUBLISH_SECONDS, Messenger
+from outlast.wakeup.messenger import (
+    BATCH_MAX,
+    DELIVERIES_MAX,
+    LOOK_SECONDS,
+    PUBLISH_SECONDS,
+    REST_SECONDS,
+    RESTING_SHARE,
+    TELL_SECONDS,
+    Messenger,
+)
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry, notice_of
-from outlast.wakeup.unwanted import DELIVERIES_MAX, REST_SECONDS, RESTING_SHARE, TELL_SECONDS
 from tests.manual_clock import ManualClock
 
 FREE_SLOTS = 20

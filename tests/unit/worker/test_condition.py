@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from outlast.errors import NotPermitted, StoreUnavailable
 from outlast.model.crash import hiding
-from outlast.worker.condition import GIVE_UP_SECONDS, TELL_SECONDS, Condition, Failure
+from outlast.worker.service import FAILING_SECONDS, GIVE_UP_SECONDS, Condition, Failure
 from tests.manual_clock import ManualClock
 
 REFUSED = NotPermitted("permission denied for sequence outlast_token_seq")
@@ -35,7 +35,7 @@ def beating(clock: ManualClock, condition: Condition, seconds: float) -> None:
 def test_a_brief_failure_of_a_duty_is_not_reported():
     clock, condition = judged()
     duty = Duty("reaper", REFUSED)
-    clock.advance(TELL_SECONDS - 0.1)
+    clock.advance(FAILING_SECONDS - 0.1)
     assert condition.find_trouble(of(duty)) is None
     clock.advance(0.2)
     told = condition.find_trouble(of(duty))
@@ -58,7 +58,7 @@ def test_a_failure_that_makes_a_worker_useless_comes_first():
 
 def test_an_error_is_one_bounded_line_without_secrets():
     clock, condition = judged(hide="hush")
-    clock.advance(TELL_SECONDS)
+    clock.advance(FAILING_SECONDS)
     told = condition.find_trouble(of(Duty("reaper", RuntimeError("a hush\nb" + "x" * 1_000))))
     assert told is not None
     assert told.error.startswith("RuntimeError: a [redacted] b")

@@ -9,8 +9,8 @@ import pytest
 from outlast.errors import NotPermitted
 from outlast.store.values import WorkerRef
 from outlast.worker.base import KILL_SECONDS
-from outlast.worker.condition import GIVE_UP_SECONDS, Failure
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
+from outlast.worker.service import GIVE_UP_SECONDS, Failure
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
 from tests.unit.worker.worker_kit import COMPLETED, claimed, heard

@@ -28,11 +28,11 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
+from outlast.worker.base import Running
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
-from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 

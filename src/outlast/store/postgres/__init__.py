@@ -2,30 +2,23 @@
 
 backend.py       its entry among the kinds of stores
 store.py         PostgresStore: the verbs
-verbs.py         what its verbs share
 workers.py       its verbs about workers: rows, leases, and the jobs of lost workers
 schedules.py     its verbs about schedules
 limits.py        its verbs about limits
 actions.py       its verbs for acts of people
-records.py       the records of acts of people
-exchange.py      the hot path: hand in ends and claim what is next, in one round trip
-claim_floors.py  floors that let a claim skip dead rows, and searches for new lanes
+exchange.py      the hot path: hand in ends and claim what is next; floors that skip dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
-pruning.py       deletes what ended long ago, and remembers where it stopped
 inspector.py     runs the inspector's statements, and the reads that differ here
 presence.py      a worker's presence: a session advisory lock
-wakeup.py        wake-ups: LISTEN and NOTIFY, on a connection that checks that it receives
-shared_wakeup.py  one such connection for all workers of an event loop
+wakeup.py        wake-ups: LISTEN and NOTIFY, on one connection for all workers of an event loop
 pool.py          the connections that a store shares among its calls
-connection.py    opens one connection, by its URL and settings, through a pooler or not
+connection.py    opens one connection and sets up its session, through a pooler or not
 errors.py        translates the server's and the driver's errors into Outlast's
-session.py       the settings of each of our sessions, regardless of its role's
 checks.py        facts for the doctor, and checks of them: durability, connections, vacuum
 route.py         how safe the network path to the server is, for the doctor
 privileges.py    the privileges of a role: granted by the tables' owner, checked at the start
-strangers.py     refuses other roles' objects in our schema, which could run as this role
-schema.py        makes and migrates the schema, and refuses one that does not fit
+schema.py        makes and migrates the schema; refuses one that does not fit or is not ours alone
 statements.py    turns values into arguments of statements, and rows into values
 sql/             statements by topic, functions and migrations; comments argue why they are right
 """

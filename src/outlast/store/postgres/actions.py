@@ -10,12 +10,22 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from outlast.model.pause import Pause, PauseKind
-from outlast.store.actions import BulkStep, Counts, More, Note, Record, Tokens
+from outlast.store.actions import (
+    ACTIONS_KEPT,
+    CHANGES,
+    BulkStep,
+    Counts,
+    More,
+    Note,
+    Record,
+    Tokens,
+    columns_of,
+    moved,
+)
 from outlast.store.columns import pause_of
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import enqueue
-from outlast.store.postgres.records import move, write_note, write_record
-from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.verbs import Verbs
+from outlast.store.postgres.pool import Verbs
 from outlast.store.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
@@ -191,3 +201,27 @@ async def _do(
 
 def _count(rows: Iterable[Any]) -> Counts:
     return dict(Counter(row["answer"] for row in rows if row["answer"] != _HELD))
+
+
+async def write_record(connection: Any, record: Record | None, counts: Counts) -> None:
+    """Write a record of the act, if it changed anything; a step is taken in any case. Raises
+    Overtaken."""
+    if isinstance(record, Note):
+        if counts.keys() & CHANGES:
+            await write_note(connection, record, counts)
+    elif record is not None:
+        await move(connection, record, counts)
+
+
+async def write_note(connection: Any, note: Note, counts: Counts) -> int:
+    """Add a row; keep the newest ACTIONS_KEPT of its actor."""
+    values = columns_of(note, counts).values()
+    rows = await connection.fetch(_ACTIONS["note"], *values, ACTIONS_KEPT)
+    return int(rows[0][0])
+
+
+async def move(connection: Any, step: BulkStep | More, counts: Counts) -> None:
+    """Advance a bulk action. Raises Overtaken."""
+    rows = await connection.fetch(_ACTIONS["lock"], step.action_id)
+    text, state, before_id = moved(step, tuple(rows[0]) if rows else None, counts)
+    await connection.fetch(_ACTIONS["move"], step.action_id, text, state, before_id)

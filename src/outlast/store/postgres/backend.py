@@ -12,8 +12,8 @@ from outlast.store.backend import Backend, Callers, StoreOptions
 if TYPE_CHECKING:
     from outlast.store.postgres.presence import PostgresPresence
     from outlast.store.postgres.route import PostgresRoute
-    from outlast.store.postgres.shared_wakeup import SharedWakeup
     from outlast.store.postgres.store import PostgresStore
+    from outlast.store.postgres.wakeup import SharedWakeup
 
 
 def _open_store(url: str, options: StoreOptions) -> PostgresStore:
@@ -29,7 +29,7 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
 
 
 def _open_wakeup(url: str, clock: Clock) -> SharedWakeup:
-    from outlast.store.postgres.shared_wakeup import SharedWakeup
+    from outlast.store.postgres.wakeup import SharedWakeup
 
     return SharedWakeup(url, clock)
 

@@ -1,22 +1,64 @@
-"""Opens one connection to PostgreSQL, by its URL and settings, through a pooler or not."""
+"""Opens one connection to PostgreSQL, by its URL and settings, through a pooler or not.
+
+A session of our own gets its settings once, at its start. Behind a transaction pooler nothing may
+be left in a session: there each call is a transaction that begins with all settings, in the message
+of its BEGIN, which costs that message and a COMMIT. The arguments in the SQL files rest on READ
+COMMITTED.
+"""
 
 from __future__ import annotations
 
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from enum import StrEnum
+from functools import lru_cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import asyncpg
 
 from outlast.base.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.postgres.session import KEEPALIVE, READS_ONLY, settings_of, use_one_schema
+from outlast.store.statements import statements
 
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
 
 # OpenSSL initialises itself at its first context. This module is imported where no fork can come
 # in between, which would leave that half done: a child would wait forever at its first connection.
 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_SQL = statements("postgres", "session")
+
+# With these, plans use indexes, a NULL in an array is no text, and idle sessions stay open. A
+# statement from which row security would hide rows fails: a worker whose row is hidden would be
+# taken for gone. default_transaction_read_only keeps the server's value: a server that runs out of
+# disk protects itself by it. search_path keeps it too until our schema is found, and is then that
+# schema alone (use_one_schema of session.sql).
+_PLAIN = {
+    "jit": "off",
+    "enable_indexscan": "on",
+    "enable_indexonlyscan": "on",
+    "enable_nestloop": "on",
+    "enable_tidscan": "on",
+    "array_nulls": "on",
+    "idle_session_timeout": "0",
+    "row_security": "off",
+}
+
+# How the server finds that a client's host is gone while it has nothing to send: it probes after a
+# minute of silence, then each ten seconds, and ends the session once tcp_user_timeout is over as
+# well. That is never sooner than the default lease, by which the worker itself has stopped.
+# Otherwise each host that loses its power would leave its idle sessions for two hours.
+KEEPALIVE = {
+    "tcp_keepalives_idle": "60",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "6",
+}
+
+# For a session that only reads: the server refuses its writes. It is never set to "off", which
+# would overrule a server that protects itself.
+READS_ONLY = {"default_transaction_read_only": "on"}
 
 
 async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bool = False) -> Any:
@@ -67,3 +109,96 @@ async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, poo
             raise
         text = make_hider(url)(text_of(error))
         raise ConfigError(f"{redact(url)}: {text}") from None
+
+
+class Transaction(StrEnum):
+    """How a transaction reads: each statement sees all that is committed when it begins, or all
+    statements see one snapshot."""
+
+    COMMITTED = "ISOLATION LEVEL READ COMMITTED"
+    SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+
+@lru_cache(maxsize=64)
+def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str]:
+    """Return the settings of a session or transaction; ``statement_timeout`` is in seconds.
+
+    It bounds how long rows may stay locked that the client no longer needs: while the session
+    works, while it waits for the next statement, and while the client does not read its reply.
+    Neither of the first two limits ends the last (the TCP one does on Linux;
+    outlast_terminate_stuck_v1 does for a Unix socket).
+    """
+    milliseconds = str(int(statement_timeout * 1000))
+    return {
+        "statement_timeout": milliseconds,
+        "idle_in_transaction_session_timeout": milliseconds,
+        "tcp_user_timeout": milliseconds,
+        "lock_timeout": "0",
+        "plan_cache_mode": "force_generic_plan" if keeps_plans else "force_custom_plan",
+        **_PLAIN,
+    }
+
+
+@lru_cache(maxsize=64)
+def begin_text(
+    kind: Transaction,
+    statement_timeout: float | None = None,
+    path: str | None = None,
+    *,
+    read_only: bool = False,
+) -> str:
+    """Return the text that begins a transaction; with a timeout (seconds), it also sets what a
+    session of our own has from its start. ``path``: the search_path of the transaction; None:
+    unchanged. ``read_only``: the transaction may not write."""
+    begin = f"BEGIN {kind}"
+    if statement_timeout is None:
+        return begin
+    local = settings_of(statement_timeout, keeps_plans=False)
+    sets = [f"SET LOCAL {name} = '{value}'" for name, value in local.items()]
+    if path is not None:
+        sets.append(f"SET LOCAL search_path = {path}")
+    if read_only:
+        sets.append("SET LOCAL transaction_read_only = on")
+    return "; ".join([begin, *sets])
+
+
+@asynccontextmanager
+async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
+    """Begin, and commit at the end; an error leaves the connection in its transaction."""
+    await connection.execute(begin)
+    yield
+    await connection.execute("COMMIT")
+
+
+def is_pooled(connection: Any) -> bool:
+    """Whether a connection was opened as one that may lead to a pooler: it keeps no statements."""
+    return bool(connection._config.statement_cache_size == 0)  # noqa: SLF001  # shown nowhere else
+
+
+_paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to poolers
+
+
+async def use_one_schema(connection: Any, patience: float) -> bool:
+    """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
+
+    ``patience``: seconds. False: nothing was done, since this leads to an undeclared pooler.
+    """
+    pooled = is_pooled(connection)
+    if not pooled and not await _is_direct(connection, patience):
+        return False
+    found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
+    if pooled and found is not None:
+        _paths[connection] = found["path"]
+    return True
+
+
+async def _is_direct(connection: Any, patience: float) -> bool:
+    """Whether the session is of the process that greeted us. Leaves nothing prepared in it."""
+    pid = connection.get_server_pid()
+    own = f"SELECT WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
+    return bool(await connection.execute(own, timeout=patience) == "SELECT 1")
+
+
+def path_of(connection: Any) -> str | None:
+    """Return the search_path of each transaction on a connection to a pooler."""
+    return _paths.get(connection)

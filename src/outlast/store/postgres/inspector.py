@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long, rows_of
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import limited_to, privileges
-from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import numbered
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements

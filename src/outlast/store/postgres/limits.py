@@ -21,9 +21,9 @@ from outlast.store.limits import (
     in_force,
     with_own,
 )
+from outlast.store.postgres.actions import write_record
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.records import write_record
-from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import to_json
 from outlast.store.protocol import REFUSALS_KEPT
 from outlast.store.statements import statements

@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, ref
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.postgres.connection import connect
+from outlast.store.postgres.connection import Transaction, begin_text, connect, is_pooled, path_of
 from outlast.store.postgres.errors import (
     TROUBLE,
     Collision,
@@ -28,7 +28,6 @@ from outlast.store.postgres.errors import (
     is_of_driver,
     translate,
 )
-from outlast.store.postgres.session import Transaction, begin_text, is_pooled, path_of
 
 R = TypeVar("R")
 
@@ -338,3 +337,35 @@ async def _close(connection: Any) -> None:
         await connection.close(timeout=2.0)
     except TROUBLE:
         connection.terminate()
+
+
+class Verbs:
+    """Runs statements on the connections of a store; ``notify``: whether listeners are woken."""
+
+    def __init__(self, connections: Connections, *, notify: bool) -> None:
+        self._connections = connections
+        self.notify = notify
+
+    async def _fetch(
+        self, statement: str, *values: Any, own: bool = False, keeps_plans: bool = False
+    ) -> list[Any]:
+        rows: list[Any] = await self._connections.run(
+            lambda it: it.fetch(statement, *values), own=own, keeps_plans=keeps_plans
+        )
+        return rows
+
+    async def _notifying(
+        self,
+        work: Callable[[Any, bool], Awaitable[R]],
+        *,
+        keeps_plans: bool = False,
+        own: bool = False,
+        kind: Transaction | None = None,
+    ) -> R:
+        """Return the result of ``work(connection, notify)``."""
+        return await self._connections.run_notifying(
+            lambda it, may_notify: work(it, self.notify and may_notify),
+            keeps_plans=keeps_plans,
+            own=own,
+            kind=kind,
+        )

@@ -16,11 +16,15 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import connect
+from outlast.store.postgres.connection import (
+    Transaction,
+    begin_text,
+    connect,
+    in_transaction,
+    path_of,
+)
 from outlast.store.postgres.errors import translate
-from outlast.store.postgres.session import Transaction, begin_text, in_transaction, path_of
-from outlast.store.postgres.shared_wakeup import borrow_session
-from outlast.store.postgres.wakeup import Session
+from outlast.store.postgres.wakeup import Session, borrow_session
 from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from outlast.store.actions import Record
 from outlast.store.batches import split
+from outlast.store.postgres.actions import write_record
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
-from outlast.store.postgres.records import write_record
-from outlast.store.postgres.session import Transaction
-from outlast.store.postgres.verbs import Verbs
+from outlast.store.postgres.pool import Verbs
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,

@@ -29,10 +29,9 @@ from outlast.store.migrations import (
     load,
     pending,
 )
+from outlast.store.postgres.connection import Transaction, is_pooled
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_made_already, is_refusal
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.session import Transaction, is_pooled
-from outlast.store.postgres.strangers import refuse_strangers
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
@@ -57,6 +56,7 @@ TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
 STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
+_SESSION = statements("postgres", "session")
 
 
 class PostgresSchema:
@@ -244,3 +244,17 @@ def _holder(row: Any) -> str:
         f"process {row['pid']} of the role {row['role']!r}, application {row['application']!r}"
         f"{since}"
     )
+
+
+async def refuse_strangers(connection: Any) -> None:
+    """Raise SchemaMismatch if an untrusted role has put something into our schema that could run as
+    this role; ``strangers`` of session.sql defines both."""
+    for found in await connection.fetch(_SESSION["strangers"]):
+        more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
+        raise SchemaMismatch(
+            f"{found['what']} belongs to the role {found['owner']}{more}, which has no right of its"
+            f" own to create in the schema {found['schema']}: what it puts there could run as your"
+            f" role. If {found['owner']} is to be trusted: {found['trusts']}. If not:"
+            f" {found['removes']}, and REVOKE CREATE ON SCHEMA {found['schema']} FROM PUBLIC,"
+            " or use a schema of your own"
+        )

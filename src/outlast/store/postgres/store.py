@@ -10,6 +10,7 @@ about workers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import inf
 from typing import Any, TypeVar
 
 import msgspec
@@ -18,14 +19,16 @@ from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Transition
-from outlast.store.actions import Record
+from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.dependencies import has_dependencies
 from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
+from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
-from outlast.store.postgres.actions import PostgresActionVerbs
+from outlast.store.postgres.actions import PostgresActionVerbs, write_record
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import (
     create_with_key,
     enqueue,
@@ -39,15 +42,12 @@ from outlast.store.postgres.inspector import PostgresInspector
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
-from outlast.store.postgres.pruning import Pruning
-from outlast.store.postgres.records import write_record
 from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
-from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
-from outlast.store.schedules import NewSchedule, Put
+from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements
 from outlast.store.values import (
@@ -80,6 +80,47 @@ _MINUTES = statements("postgres", "minutes")
 T = TypeVar("T", Save, Report)
 PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server is full
 TURN_SECONDS = 0.5  # between two tries
+_PRUNE = statements("postgres", "prune")
+_SESSION = statements("postgres", "session")
+
+_FROM_THE_OLDEST = (-inf, -inf, -inf)
+
+
+class Pruning:
+    """The batches of one store."""
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._reached = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
+
+    async def prune(
+        self,
+        jobs: float,
+        workers: float,
+        dead: float | None,
+        events: float,
+        limit: int,
+        *,
+        onward: bool,
+    ) -> int:
+        """Delete jobs, workers and, unless None, dead jobs that ended that many seconds ago, and
+        old events, at most ``limit``; return how many were deleted. ``onward``: from where the last
+        batch stopped.
+        """
+        after = self._reached if onward else _FROM_THE_OLDEST
+
+        async def work(connection: Any) -> tuple[int, Any]:
+            await connection.execute(_SESSION["by_index"])
+            found = await connection.fetchrow(_PRUNE["jobs"], limit, jobs, dead, *after)
+            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
+            left = limit - found["gone"]
+            gone = await connection.fetchval(_PRUNE["workers"], workers, left, *spans)
+            sent = await connection.fetch(_PRUNE["events"], events, left)
+            return found["gone"] + gone + len(sent), found
+
+        gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
+        self._reached = (found["old"], found["kept"], found["dead"])
+        return gone
 
 
 class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, PostgresLimitVerbs):

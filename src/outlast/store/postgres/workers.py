@@ -14,10 +14,10 @@ from outlast.model.lease import DeathCause, Presence
 from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of, seconds_of, struct_of
 from outlast.store.lockfile import directory_for, place_in
+from outlast.store.postgres.connection import Transaction
+from outlast.store.postgres.pool import Verbs
 from outlast.store.postgres.privileges import check_may_serve
-from outlast.store.postgres.session import Transaction
 from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
-from outlast.store.postgres.verbs import Verbs
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of

@@ -15,7 +15,6 @@ dependencies.py  what blocked jobs wait for
 children.py     children of attempts: stored once, watched
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
-wanted.py       counts the jobs of a queue that want a worker
 schedules.py    schedules: put, paused, due and fired
 limits.py       limits: declared, set, held; what is spent
 pauses.py       pauses: set, ended and acknowledged
@@ -25,10 +24,8 @@ workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    runs the inspector's statements, and the reads that differ here
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads those facts: the file, the disk under it and the library
-wakeup.py       wake-ups: a look shows whether another process has committed
-inotify.py      the kernel's reports of writes to a file (Linux)
-connection.py   one connection on a separate thread, so that no disk blocks a loop
-thread.py       the thread on which a connection lives
+wakeup.py       wake-ups: a look shows whether another process has committed; inotify
+connection.py   one connection on a separate thread, so that no disk blocks a loop; that thread
 schema.py       makes, checks and migrates the schema
 errors.py       turns errors of sqlite3 into Outlast's, each with advice
 url.py          parses a URL: a file, and how strict to be about its file system

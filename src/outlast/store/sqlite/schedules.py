@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from sqlite3 import Cursor
 from typing import Any, NamedTuple
 
-from outlast.model.schedule_owed import owe
+from outlast.model.schedule_plan import owe
 from outlast.store.actions import Record
 from outlast.store.schedules import (
     AHEAD_SECONDS,

@@ -3,17 +3,13 @@
 exchange.py     the hot path: hands in ends and claims the next jobs in one round trip
 in_flight.py    holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
-pacing.py       decides when the next trip is made
+pacing.py       decides when the next trip is made, and which of many idle workers makes it
 prefetch.py     holds attempts that are claimed before there is a slot for them
 pauses.py       starts no paused job, and acknowledges pauses
-wake_turns.py   lets few of many idle workers follow a wake-up
-exclusive.py    empties the worker for a job that needs it alone
 units.py        counts what a worker has and its tasks use, such as GPUs
 until_empty.py  stops a worker that has nothing left to claim, if it is to leave then
-checkpoints.py  writes checkpoints and progress to the store, many in one trip
-job_logs.py     writes the output of attempts to the store
+checkpoints.py  writes checkpoints, progress and output to the store, many in one trip
 stacks.py       shows where attempts are, when a person asks
-trip_bytes.py   limits the bytes of one exchange, by trial
 dead_jobs.py    reclaims orphans; reports each job that died, once, and attempts whose process died
-counters.py     counts how attempts ended, in memory
+counters.py     counts how attempts ended, and writes that once a minute
 """

@@ -19,9 +19,9 @@ from outlast.model.lifecycle import Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Orphan
 from outlast.worker import foreign_ends
+from outlast.worker.base import Running
 from outlast.worker.claims.counters import Counters
 from outlast.worker.foreign_ends import ForeignEnd
-from outlast.worker.running import Running
 
 MESSAGE_MAX = 300  # characters
 

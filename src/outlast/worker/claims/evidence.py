@@ -19,7 +19,7 @@ from outlast.model.crash import LIMITS, Crash, Progress, bound, clean, hiding, r
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.stacks import line_of, own_first
-from outlast.worker.running import Running
+from outlast.worker.base import Running
 
 MESSAGE_MAX = 2_000  # characters of the message of an end
 

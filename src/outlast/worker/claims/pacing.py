@@ -8,19 +8,37 @@ peeks, a wake-up that notices each write by itself, or a healthy messenger.
 
 The log of ``outlast.trips`` gives the reason of each trip, at debug level. ``wake_turns`` decides
 which of many idle workers follows a hint.
+
+Idle workers wait their turn, and stand down when they hear that the wake-up was followed. All
+listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow one.
+Each draws a place among the workers that serve the same, its *peers*. The first one makes a claim
+at once. After each further step twice as many have had their turn: a few while the first one makes
+its claim, and soon all, in case most are busy or the first one fails. A step is as long as a claim
+takes, as measured by this worker. A wake-up for several jobs lets that many workers claim at once.
+
+A worker that followed a wake-up tells the others with the commit of its claim
+(``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
+worker that does not hear this makes one needless trip. A missed job is found by the next peek or
+poll, like any other.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
+import math
+from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
+
+import msgspec
 
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.values import Exchanged, Peek
-from outlast.store.wakeup import Health
+from outlast.store.protocol import ServerStore
+from outlast.store.values import ClaimRequest, Exchanged, FollowedWakeups, Peek, WorkerRef
+from outlast.store.wakeup import Health, Wakeup
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.wake_turns import WakeTurns
+from outlast.worker.service import Nudge
 
 POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
@@ -28,6 +46,196 @@ PAUSE_SECONDS_MIN = 0.001
 BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
 
 _log = logging.getLogger("outlast.trips")
+STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
+STEP_SHARE = 0.25  # of the last claim's time that goes into the step
+WAITING_MAX = 1_000  # wake-ups
+NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues named until the next trip; characters of a name
+TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
+SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is no news
+NUMBER_MAX = 2**63
+EASED_PEERS = 10  # workers of a kind whose rare peeks together are frequent enough
+COUNT_SECONDS_MIN, COUNT_SECONDS_MAX = 1.0, 60.0  # between two counts of peers
+
+
+class Waiting(msgspec.Struct):
+    """A wake-up that is not followed yet: its number of jobs, and when its turn comes."""
+
+    jobs: int
+    at: float
+
+
+class WakeTurns:
+    """The duty that calls ``look_for_work`` when a wake-up's turn has come. ``tasks`` returns the
+    names under which jobs can be taken now."""
+
+    name = "wake_turns"
+
+    def __init__(
+        self,
+        look_for_work: Callable[[], None],
+        queues: Iterable[str],
+        tasks: Callable[[], list[str]],
+        nudge: Nudge,
+        clock: Clock,
+    ) -> None:
+        self.peers = 1
+        self._step = STEP_SECONDS_MIN
+        self._look_for_work = look_for_work
+        self._queues = sorted(queues)
+        self._tasks = tasks
+        self._clock = clock
+        self._nudge = nudge
+        self._waiting: dict[int, Waiting] = {}
+        self._news: dict[str, None] = {}  # queues named since the last trip
+        self._kind: tuple[object, str] | None = None  # what it serves, its name
+        self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # paused queues, paused tenants
+        self._seen, self._seen_at = 0, -math.inf  # position that its kind reported
+
+    def note_peers(self, count: int) -> None:
+        """Note how many workers serve the same, this one included."""
+        self.peers = count
+
+    def note_trip(self, seconds: float) -> None:
+        """Note the duration of a trip that only requested jobs."""
+        step = self._step + STEP_SHARE * (seconds - self._step)
+        self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
+
+    # -- hearing wake-ups
+
+    def hear(self, payload: str) -> bool:
+        """Take a payload, which anyone may have written; return whether to look for work now."""
+        kind, _, subject = payload.partition(":")
+        if kind == "taken":
+            self._stand_down(subject.split(":"))
+            return False
+        if kind != "jobs":
+            return not payload or (kind == "queue" and self._notes(subject))
+        position, _, rest = subject.partition(":")
+        jobs, _, queue = rest.partition(":")
+        if not self._notes(queue):
+            return False
+        return self._wait_turn(_number(position), _number(jobs))
+
+    def hear_of_look(self, before: int, drawn: int) -> bool:
+        """Take a peek's result: positions were drawn up to ``drawn``, and up to ``before`` at the
+        peek before it. Return whether to look for work now."""
+        followed = self._clock.boot() - self._seen_at < SEEN_SECONDS
+        if followed and before <= drawn <= self._seen:
+            return False
+        return self._wait_turn(drawn, max(1, drawn - before))
+
+    def _notes(self, queue: str) -> bool:
+        serves = not self._queues or queue in self._queues
+        if serves and len(self._news) < NEWS_MAX and len(queue) <= NAME_MAX:
+            self._news[queue] = None
+        return serves
+
+    def take_news(self) -> tuple[str, ...]:
+        """Return the queues named since the last call, which have new jobs."""
+        news, self._news = self._news, {}
+        return tuple(news)
+
+    def _wait_turn(self, position: int, jobs: int) -> bool:
+        if not position or not jobs or len(self._waiting) >= WAITING_MAX:
+            return True
+        if position in self._waiting:
+            return False
+        now = self._clock.boot()
+        place = self._clock.random() * self.peers / jobs
+        pause = self._step * math.log2(place) if place > 1.0 else 0.0
+        self._waiting[position] = Waiting(jobs, now + pause)
+        if pause:
+            self._nudge.give()
+        return not pause
+
+    def _stand_down(self, parts: list[str]) -> None:
+        if len(parts) != 4:  # noqa: PLR2004  # claimed, kind, followed, drawn
+            return
+        claimed, kind, followed, drawn = parts
+        for position in map(_number, claimed.split(",")):
+            waiting = self._waiting.get(position)
+            if waiting is not None and waiting.jobs == 1:
+                del self._waiting[position]
+        if kind == self._name_kind():
+            for position in map(_number, followed.split(",")):
+                self._waiting.pop(position, None)
+            self._seen, self._seen_at = _number(drawn), self._clock.boot()
+
+    # -- following them
+
+    async def run_once(self) -> float | None:
+        """Look for work if a turn has come; return the seconds until the next turn."""
+        now = self._clock.boot()
+        self._waiting = {
+            p: each for p, each in self._waiting.items() if now - each.at < SEEN_SECONDS
+        }
+        if any(each.at <= now for each in self._waiting.values()):
+            self._look_for_work()
+        return min(
+            (each.at - now for each in self._waiting.values() if each.at > now), default=None
+        )
+
+    def follow(self, requests: Sequence[ClaimRequest]) -> FollowedWakeups | None:
+        """Follow all heard wake-ups, by an exchange with these requests that begins now; return
+        what to tell other workers, or None."""
+        if requests:
+            self._passed_over = requests[0].not_queues, requests[0].not_tenants
+        if not self._waiting:
+            return None
+        asked_for = {task for request in requests if not request.solo for task in request.tasks}
+        if not asked_for:
+            return None
+        waiting, self._waiting = self._waiting, {}
+        if self.peers <= 1:
+            return None
+        kind = self._name_kind() if asked_for.issuperset(self._tasks()) else None
+        return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
+
+    def _name_kind(self) -> str:
+        """Name this worker's kind: if one worker of a kind does not find a job, none does."""
+        served = [self._queues, self._tasks(), self._passed_over]
+        if self._kind is None or self._kind[0] != served:
+            name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
+            self._kind = served, name
+        return self._kind[1]
+
+
+def is_request(payload: str, worker_id: int) -> bool:
+    """Return whether a payload says that a request for this worker waits."""
+    kind, _, whom = payload.partition(":")
+    return whom == str(worker_id) and kind in {"cancel", "drain", "stack"}
+
+
+def _number(text: str) -> int:
+    """Return the number, 0 for any other text."""
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004
+    return number if number < NUMBER_MAX else 0
+
+
+def is_among_many(wakeup: Wakeup | None, kind: WakeTurns) -> bool:
+    """Return whether a worker may peek rarely: it hears of new work by its wake-up, and enough
+    others of its kind peek, too."""
+    return wakeup is not None and wakeup.health.good and kind.peers >= EASED_PEERS
+
+
+class PeerCount:
+    """The duty that counts the peers: often while their number changes, then ever more rarely."""
+
+    name = "peers"
+
+    def __init__(self, store: ServerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
+        self._store = store
+        self._me = me
+        self._turns = turns
+        self._pause = COUNT_SECONDS_MIN
+
+    async def run_once(self) -> float:
+        """Count once; return the seconds until the next time."""
+        before, peers = self._turns.peers, await self._store.count_peers(self._me())
+        self._turns.note_peers(peers)
+        stays = before / 2 < peers < before * 2
+        self._pause = min(2 * self._pause, COUNT_SECONDS_MAX) if stays else COUNT_SECONDS_MIN
+        return self._pause
 
 
 class Reason(StrEnum):

@@ -19,9 +19,8 @@ from outlast.events import emit
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
-from outlast.worker.base import Owner
+from outlast.worker.base import Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.running import Running
 from outlast.worker.service import Nudge
 
 READ_SECONDS = 3.5  # since the last snapshot or peek, which show the version and come more often

@@ -14,8 +14,8 @@ from itertools import islice, takewhile
 from outlast.base.clock import Clock
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
+from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.running import Running
 
 HORIZON_SECONDS = 0.06  # two round trips to the store, with a reserve
 RATE_SECONDS = 0.1  # over which the rate of ends is measured

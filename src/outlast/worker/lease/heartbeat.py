@@ -22,7 +22,7 @@ from outlast.model.lease import LeaseTerms
 from outlast.store.lockfile import LockFile
 from outlast.store.protocol import Store
 from outlast.store.values import Beat, Failing, WorkerRef
-from outlast.worker.condition import Trouble
+from outlast.worker.service import Trouble
 
 RETRY_SECONDS_MAX = 0.5
 PAUSE_SECONDS_MIN = 0.05  # between the end of a beat and the next

@@ -9,8 +9,9 @@ from __future__ import annotations
 from outlast.base.clock import Clock
 from outlast.errors import StoreError
 from outlast.events import emit
-from outlast.store.protocol import PRUNE_MAX, Store
-from outlast.worker.claims.wake_turns import WakeTurns
+from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, Store
+from outlast.worker.claims.exchange import Exchange
+from outlast.worker.claims.pacing import EASED_PEERS, WakeTurns
 
 PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune at full rate; if a kind has more, that many do, by lot
@@ -18,6 +19,7 @@ PRUNE_FIRST = 100  # rows of the first batch
 BATCH_SECONDS = 0.25  # for one batch: the reaper waits for it
 HELPS = 0.75  # of the time of a batch twice as large; above that, fewer rows would not help
 FULL_LOOK_SECONDS = 600.0  # between two scans from the oldest job; others continue the last one
+EXPIRE_SECONDS = 10.0  # between two checks; an exchange that claims checks as well
 
 
 class Pruner:
@@ -107,3 +109,30 @@ class Pruner:
         elif self._limit > 1:
             self._slow = seconds
             self._limit //= 2
+
+
+class Expirer:
+    """The duty that ends queued jobs which have not begun in time, unless a claim has done so.
+    ``kind`` gives the number of workers of this kind: by lot, all of them together do it as often
+    as ``EASED_PEERS`` workers would."""
+
+    name = "expirer"
+
+    def __init__(self, store: Store, claims: Exchange, clock: Clock, kind: WakeTurns) -> None:
+        self._store = store
+        self._claims = claims
+        self._clock = clock
+        self._kind = kind
+
+    async def run_once(self) -> float:
+        """End one batch, unless a claim has done so; run again at once while there is more."""
+        wait = self._claims.claimed_at + EXPIRE_SECONDS - self._clock.boot()
+        if wait > 0:
+            return wait
+        peers = self._kind.peers
+        if peers > EASED_PEERS and self._clock.random() * peers > EASED_PEERS:
+            return EXPIRE_SECONDS
+        ended = await self._store.expire()
+        if ended:
+            emit("jobs_expired", rows=ended)
+        return 0.1 if ended >= EXPIRE_MAX else EXPIRE_SECONDS

@@ -1,6 +1,6 @@
 """Finds workers that are gone and puts their jobs back. Any worker does this for all.
 
-A few workers at a time scan all workers each second (``worker/maintenance/looks.py``); the others
+A few workers at a time scan all workers each second (``worker/maintenance/reaper.py``); the others
 scan at their start, and when they find the lock file of a neighbour free.
 
 Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
@@ -15,8 +15,33 @@ The consequences of a scan are tried one by one. One that fails does not stop th
 tried again: a row that stays locked does not delay the rescue of other workers' jobs.
 
 One statement for each scan reads all this at once, and whether there are any orphans, or attempts
-past their hard deadline (``worker/maintenance/deadlines.py``): further statements follow only if
+past their hard deadline (``worker/maintenance/reaper.py``): further statements follow only if
 there are.
+
+A peek, which each worker makes all the time, shows the marks of the watchers (``model.watch``) and
+the next few workers whose lock files this one may read. It probes those files itself, each second:
+only a worker of the same host can, and the watchers may be on other hosts.
+
+Beats bring such a peek along, and a worker makes one by itself if none came for a second. It omits
+that if it hears of new work at once and enough others of its kind peek as well: then the beats'
+peeks are enough, as long as none of them shows that a watcher may be gone.
+
+An attempt's own worker ends it at its timeout. If that worker's watchdog is stuck while its
+heartbeats continue, nothing ends the attempt. So the row carries a hard deadline, and any worker
+closes the attempt a while after it, by its token. The worker that ran the attempt then notices that
+and ends it (``worker/claims/exchange.py``).
+
+Three rules protect healthy attempts.
+
+- The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins. A
+  worker gives an attempt back if it would begin later after the request than the worker's patience
+  (``worker/claims/exchange.py``) plus the longest wait for a slot (``worker/claims/prefetch.py``):
+  that much time is allowed on top.
+- A stopped worker could neither end the attempt nor hand in its end. So the worker must have been
+  seen to beat without a pause for as long as the slack, all of it after the limit. A worker that
+  does not beat is left to the rules of the lease.
+- The store's clock is trusted only while it runs in step with this process's own
+  (``model.lease.SteadyClock``): a step of it ends no attempt.
 """
 
 from __future__ import annotations
@@ -29,20 +54,32 @@ from outlast.base.clock import Clock
 from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.crash import CrashKind
-from outlast.model.lease import LOOK_FRACTION, LOOK_SECONDS, DeathCause, Observer, PresenceObserver
+from outlast.model.lease import (
+    LOOK_FRACTION,
+    LOOK_SECONDS,
+    Beating,
+    DeathCause,
+    Observer,
+    PresenceObserver,
+    SteadyClock,
+    patience,
+)
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.watch import WatchPart
 from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, Peek, Snapshot, WorkerSeen
+from outlast.store.values import Orphan, OverdueAttempt, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.base import Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
-from outlast.worker.maintenance.deadlines import SLACK_SECONDS, Deadlines
-from outlast.worker.maintenance.looks import OwnLooks
+from outlast.worker.claims.prefetch import TURN_SECONDS
 from outlast.worker.service import Nudge, Throttle
 
 UNKNOWN = "it is no longer registered as alive"
+EASED_SECONDS = 2.25  # between two rare peeks: a heartbeat is 2 s by default
+SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked loop, act first
+SLACK_BEATS = 3  # heartbeats of the attempt's worker, if these are longer
 
 
 class Reaper:
@@ -243,4 +280,139 @@ class Reaper:
             message=message,
             proven=orphan.cause is not None and orphan.cause.proven,
         )
+        return decide(orphan.facts, outcome, self._clock.random)
+
+
+class OwnLooks:
+    """Decides on the scans of one worker, which ``me`` returns and whose host has ``boot_id``.
+    ``is_eased``: whether peeks may be rare."""
+
+    def __init__(
+        self,
+        store: Store,
+        me: Callable[[], WorkerRef],
+        boot_id: str,
+        *,
+        clock: Clock,
+        is_eased: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._boot_id = boot_id
+        self._clock = clock
+        self._is_eased = is_eased
+        self._watch = WatchPart()
+        self._peek = Peek()
+        self._peeked_at = float("-inf")
+        self._has_stepped_in = False
+
+    async def peek(self) -> Peek | None:
+        """Peek at the store, unless that was done lately, and leave a mark if a watch was free;
+        return the new peek, if any."""
+        peek = None
+        is_rare = self._may_peek_rarely() and not self._watch.doubts()
+        if self._clock.boot() - self._peeked_at >= (EASED_SECONDS if is_rare else LOOK_SECONDS / 2):
+            peek = await self._store.peek(self._me())
+            self.take(peek)
+        if self._has_stepped_in:
+            self._has_stepped_in = False
+            await self.leave_mark()
+        return peek
+
+    def take(self, peek: Peek) -> bool:
+        """Take a peek; return whether this worker steps in for a watcher."""
+        self._peek, self._peeked_at = peek, self._clock.boot()
+        if self._watch.take_peek(self._peeked_at, self._me().worker_id, peek.watches):
+            self._has_stepped_in = True
+        return self._has_stepped_in
+
+    def pause(self) -> float:
+        """Return the seconds to wait if no scan is wanted."""
+        return (
+            LOOK_SECONDS / 2 if self._may_peek_rarely() and self._watch.doubts() else LOOK_SECONDS
+        )
+
+    def _may_peek_rarely(self) -> bool:
+        return self._is_eased() and not self._watch.is_on
+
+    def are_wanted(self) -> bool:
+        """Whether this worker should scan all workers, after the last peek."""
+        return (
+            not self._peek.watches
+            or self._watch.is_on
+            or any(
+                probe(each.lock_path, each.lock_device, each.lock_inode, self._boot_id)
+                is Probe.FREE
+                for each in self._peek.neighbours
+            )
+        )
+
+    async def leave_mark(self) -> None:
+        """Leave a mark, if this worker keeps a watch: also after each successful scan."""
+        if self._watch.place is not None:
+            await self._store.keep_watch(self._watch.place, self._watch.next_mark())
+
+    def forget(self) -> None:
+        """Start over: a peek or a scan has failed."""
+        self._watch.forget()
+
+
+class Deadlines:
+    """The part of the reaper that closes overdue attempts."""
+
+    def __init__(self, store: Store, clock: Clock, counters: Counters | None = None) -> None:
+        self._store = store
+        self._counters = counters or Counters()
+        self._clock = clock
+        self._steady = SteadyClock()
+        self._beating = Beating()
+
+    def forget(self) -> None:
+        """Start over: a scan has failed."""
+        self._steady.forget()
+        self._beating.forget()
+
+    async def take_look(self, look: Snapshot) -> bool:
+        """Take a snapshot made with a slack of SLACK_SECONDS; close attempts that are certainly
+        overdue. Return whether any was closed."""
+        now = self._clock.boot()
+        self._steady.look(now, look.now)
+        self._beating.look(now, [worker.sign() for worker in look.workers])
+        if not look.overdue:
+            return False
+        seen = await self._store.overdue(SLACK_SECONDS)
+        workers = {worker.worker_id: worker for worker in look.workers}
+        due = [
+            (late.job_id, late.token)
+            for late in seen
+            if late.worker_id in workers and self._is_due(late, workers[late.worker_id])
+        ]
+        if not due:
+            return False
+        closed = await reclaim_and_tell(self._store, self._decide, self._counters, only=due)
+        for transition in closed:
+            emit(
+                "attempt_overdue",
+                job_id=transition.job_id,
+                token=transition.token,
+                state=transition.state.value,
+                reason=transition.message,
+            )
+        return bool(closed)
+
+    def _is_due(self, late: OverdueAttempt, worker: WorkerSeen) -> bool:
+        if late.policy.timeout is None:
+            return False
+        slack = max(SLACK_SECONDS, SLACK_BEATS * worker.heartbeat)
+        above = late.policy.cancel_grace + patience(worker.lease) + TURN_SECONDS + slack
+        unseen = self._clock.boot() - self._beating.last_beat(worker.worker_id, after=slack)
+        return late.seconds - unseen >= above and self._steady.covers(late.policy.timeout + above)
+
+    def _decide(self, orphan: Orphan) -> Transition:
+        message = (
+            f"far above its limit of {orphan.facts.policy.timeout:g} s, and its own worker"
+            f" ({orphan.worker or orphan.worker_id}) has not ended it"
+        )
+        crash = orphan.crash(CrashKind.TIMEOUT, message)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
         return decide(orphan.facts, outcome, self._clock.random)

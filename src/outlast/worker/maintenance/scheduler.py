@@ -17,6 +17,9 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.errors import ConfigError, describe
 from outlast.events import emit
+from outlast.model.job import TICKS_KEY
+from outlast.model.schedule import Spec
+from outlast.model.schedule_plan import CatchUp, Overlap, TickPlan, count_owed, plan
 from outlast.store.batches import bisecting, split
 from outlast.store.limits import CodeLimits
 from outlast.store.protocol import Store
@@ -32,9 +35,8 @@ from outlast.store.schedules import (
     Origin,
     Put,
 )
-from outlast.store.values import Peek, Snapshot
+from outlast.store.values import NewJob, Peek, Snapshot
 from outlast.worker.base import Owner
-from outlast.worker.maintenance.firing import firing_of
 from outlast.worker.service import Nudge, Throttle
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
@@ -236,3 +238,47 @@ class Scheduler:
 def _weigh(fired: tuple[DueSchedule, Firing]) -> tuple[int, int]:
     jobs = fired[1].jobs
     return len(jobs), sum(len(job.args) for job in jobs)
+
+
+def firing_of(due: DueSchedule, now: float) -> Firing:
+    """Return the firing of a due schedule, by the store's clock. An unreadable text raises."""
+    spec = _spec_of(due.spec)
+    owed, left = count_owed(due.owed, _spec_of)
+    if left:
+        # count a part of the owed ticks and leave the rest to the next run: it is due at once, with
+        # a new next_tick, so that no worker that has seen the old one counts the part again
+        return Firing(
+            name=due.name,
+            revision=due.revision,
+            next_tick=due.next_tick,
+            since=due.since,
+            then=math.nextafter(due.next_tick, math.inf),
+            missed=owed,
+            owed=left,
+        )
+    call = msgspec.json.decode(due.call, type=NewJob)
+    what: TickPlan = plan(spec, due.since, now, CatchUp(due.catch_up), due.grace)
+    overlap = Overlap(due.overlap)
+    return Firing(
+        name=due.name,
+        revision=due.revision,
+        next_tick=due.next_tick,
+        since=what.since,
+        then=what.then,
+        jobs=[_job_of(due.name, call, spec, tick, overlap) for tick in what.ticks],
+        missed=owed + what.missed,
+    )
+
+
+def _spec_of(text: str) -> Spec:
+    return msgspec.json.decode(text, type=Spec)
+
+
+def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) -> NewJob:
+    return msgspec.structs.replace(
+        call,
+        policy=msgspec.structs.replace(call.policy, schedule=name, tick=tick),
+        key=f"{TICKS_KEY}{name}" if overlap is Overlap.SKIP else call.key,
+        run_at=spec.due(name, tick) + call.delay,
+        delay=0.0,
+    )

@@ -4,7 +4,6 @@ pool.py            puts the pool together, and handles runners' frames
 supervisor.py      keeps the number of runners: their start, replacement and end
 starter.py         starts attempts: makes claim requests, lets attempts wait, sends them to runners
 control.py         ends attempts, kills their runners, shows where attempts are
-processes.py       lists the processes of a runner or a command
 state.py           the pool's notes on one runner
 assignment.py      decides which runner takes which attempt
 process.py         one runner: its start, messages, kill, and the evidence of its exit
@@ -16,6 +15,5 @@ reload.py          replaces all runners when the application's code has changed
 memory.py          the kernel's counters: this worker's cgroup, and /proc
 tags.py            finds the tasks that this worker may serve, by its tags
 tether.py          the worker's end of the tether
-printed.py         finds the attempt that wrote each line of a runner's output
-output.py          passes on runners' output, without waiting for its reader
+output.py          passes on runners' output, and finds the attempt that wrote each line
 """

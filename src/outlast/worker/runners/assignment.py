@@ -26,8 +26,8 @@ from typing import NamedTuple
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import ClaimRequest
+from outlast.worker.base import Running
 from outlast.worker.runners.process import RunnerProcess
-from outlast.worker.running import Running
 
 Plan = dict[RunnerProcess, list[Running]]
 

@@ -17,14 +17,13 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.model.crash import LIMITS, Crash, CrashKind
-from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.model.suspects import Suspicion, suspicions
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, suspicions
 from outlast.runner.stacks import current_attempt
+from outlast.worker.base import Running
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
 from outlast.worker.runners.supervisor import LIFESPAN
-from outlast.worker.running import Running
 
 SUPERSEDED = "superseded"  # reason of a kill: an attempt in the runner is no longer current
 _DEAF = "it did not stop when asked"

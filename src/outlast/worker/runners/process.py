@@ -27,21 +27,21 @@ from outlast.errors import text_of
 from outlast.events import emit
 from outlast.model.crash import TEXT_MAX, MemoryEvidence
 from outlast.runner.protocol import (
+    STACKS_SIGNAL,
     TO_WORKER,
     Configure,
     FrameError,
     Quit,
     Recall,
     Run,
+    RunnerSettings,
     ToRunner,
     ToWorker,
     Unpacker,
     pack,
 )
-from outlast.runner.settings import STACKS_SIGNAL, RunnerSettings
 from outlast.runner.tether import groups_of, kill_group
-from outlast.worker.runners.output import OnOutput
-from outlast.worker.runners.printed import Printed
+from outlast.worker.runners.output import OnOutput, Printed
 from outlast.worker.runners.state import RunnerState
 
 GROUP_EMPTY_SECONDS = 10.0

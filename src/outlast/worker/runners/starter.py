@@ -17,14 +17,13 @@ from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
-from outlast.worker.base import PoolOwner
+from outlast.worker.base import PoolOwner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
 from outlast.worker.runners.assignment import NO_LINE, Assignment, Line
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
-from outlast.worker.running import Running
 
 LINE_MAX = 100  # attempts that wait in a runner for one of its slots
 LINE_SECONDS = 0.01  # within which they will begin, at the current rate

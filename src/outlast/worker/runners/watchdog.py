@@ -2,7 +2,7 @@
 
 Limits count an attempt's own time. It starts when its code begins, which its runner reports, and
 ends when its function ends; time in which another attempt kept it from running is left out. An
-attempt that reaches the deadline on its row (``worker/maintenance/deadlines.py``) by time that was
+attempt that reaches the deadline on its row (``worker/maintenance/reaper.py``) by time that was
 not its own is given back, uncharged.
 
 The watchdog acts on a limit once the attempt's runner has answered after it, or once the stacks
@@ -22,14 +22,13 @@ from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner
+from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.responsiveness import (
     BLOCKED_SECONDS,
     CREDIT_SECONDS_MAX,
     Responsiveness,
 )
-from outlast.worker.running import Running
 
 if TYPE_CHECKING:
     from outlast.worker.runners.control import RunnersControl

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from outlast.store.sqlite.thread import OneThread
+from outlast.store.sqlite.connection import OneThread
 
 LEAVES_IT_BUSY = """
 import asyncio, time
-from outlast.store.sqlite.thread import OneThread
+from outlast.store.sqlite.connection import OneThread
 thread = OneThread("test")
 def slow():
     time.sleep(0.2)

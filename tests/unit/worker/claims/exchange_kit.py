@@ -8,7 +8,7 @@ from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.claims.wake_turns import WakeTurns
+from outlast.worker.claims.pacing import WakeTurns
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (

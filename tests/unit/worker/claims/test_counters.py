@@ -9,10 +9,10 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.runner.protocol import End
 from outlast.store.minutes import BOUNDS, OTHER, Counted, CountKind
 from outlast.store.values import Answer
+from outlast.worker.base import Running
 from outlast.worker.claims import counters as counters_module
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.running import Running
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, new_in_flight
 

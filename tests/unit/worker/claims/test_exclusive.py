@@ -6,7 +6,7 @@ import pytest
 
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.values import ClaimRequest
-from outlast.worker.claims.exclusive import (
+from outlast.worker.claims.exchange import (
     TURN_EVERY_SECONDS,
     TURN_SECONDS,
     VAIN_SECONDS,

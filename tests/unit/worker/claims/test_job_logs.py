@@ -9,8 +9,13 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy
 from outlast.store.logs import JobLog
-from outlast.worker.claims.checkpoints import CheckpointWriter
-from outlast.worker.claims.job_logs import CHARACTERS_MAX, LINE_MAX, LINES_MAX, JobLogs
+from outlast.worker.claims.checkpoints import (
+    CHARACTERS_MAX,
+    LINE_MAX,
+    LINES_MAX,
+    CheckpointWriter,
+    JobLogs,
+)
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_in_flight

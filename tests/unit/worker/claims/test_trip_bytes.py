@@ -7,7 +7,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import TRIP_BYTES, Exchanged
-from outlast.worker.claims.trip_bytes import ALONE_TRIES, TRIP_BYTES_MAX, TRIP_BYTES_MIN
+from outlast.worker.claims.in_flight import ALONE_TRIES, TRIP_BYTES_MAX, TRIP_BYTES_MIN
 from tests.unit.worker.claims.exchange_kit import Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, heard
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
-from outlast.worker.claims.wake_turns import (
+from outlast.worker.claims.pacing import (
     COUNT_SECONDS_MAX,
     COUNT_SECONDS_MIN,
     SEEN_SECONDS,

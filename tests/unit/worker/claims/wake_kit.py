@@ -9,7 +9,7 @@ from typing import Any
 
 from outlast.base.clock import seeded
 from outlast.store.values import ClaimRequest, FollowedWakeups
-from outlast.worker.claims.wake_turns import WakeTurns
+from outlast.worker.claims.pacing import WakeTurns
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 

@@ -14,8 +14,8 @@ from outlast.model.lease import LeaseTerms, Trust
 from outlast.store import lockfile
 from outlast.store.lockfile import LockFile, Probe
 from outlast.store.values import Beat, Failing, WorkerRef
-from outlast.worker.condition import Trouble
 from outlast.worker.lease.heartbeat import PAUSE_SECONDS_MIN, RETRY_SECONDS_MAX, Heartbeat
+from outlast.worker.service import Trouble
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard
 

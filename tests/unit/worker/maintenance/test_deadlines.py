@@ -20,8 +20,7 @@ from outlast.model.lease import (
 from outlast.model.lifecycle import Transition
 from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
 from outlast.worker.claims.prefetch import TURN_SECONDS
-from outlast.worker.maintenance.deadlines import SLACK_BEATS, SLACK_SECONDS, Deadlines
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.maintenance.reaper import SLACK_BEATS, SLACK_SECONDS, Deadlines, Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner, heard
 

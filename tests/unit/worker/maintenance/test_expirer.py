@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.worker.maintenance.expirer import EXPIRE_SECONDS, Expirer
+from outlast.worker.maintenance.pruner import EXPIRE_SECONDS, Expirer
 from tests.manual_clock import ManualClock
 
 

@@ -11,9 +11,8 @@ from outlast.model.lease import LOOK_SECONDS, DeathCause
 from outlast.store.lockfile import boot_id
 from outlast.store.values import Neighbour, Peek, WorkerRef
 from outlast.store.wakeup import Listening
-from outlast.worker.claims.wake_turns import EASED_PEERS, is_among_many
-from outlast.worker.maintenance.looks import OwnLooks
-from outlast.worker.maintenance.reaper import Reaper
+from outlast.worker.claims.pacing import EASED_PEERS, is_among_many
+from outlast.worker.maintenance.reaper import OwnLooks, Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import reaper_kit
 from tests.unit.worker.maintenance.reaper_kit import OWN, Rows, fail_once, with_lock

@@ -8,8 +8,7 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.lease import DeathCause
 from outlast.store.minutes import Counted
 from outlast.store.values import WorkerRef
-from outlast.worker.claims.counters import Counters
-from outlast.worker.maintenance.minutes import MINUTE, MinuteWriter
+from outlast.worker.claims.counters import MINUTE, Counters, MinuteWriter
 from tests.manual_clock import ManualClock
 
 

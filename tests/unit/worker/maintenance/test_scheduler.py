@@ -16,8 +16,7 @@ from outlast.store.limits import CodeLimits, DeclaredTask, NewLimit
 from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firing, Put
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
-from outlast.worker.maintenance.firing import firing_of
-from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, HELD_SECONDS, Scheduler
+from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, HELD_SECONDS, Scheduler, firing_of
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import scheduler_kit

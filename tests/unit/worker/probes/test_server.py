@@ -13,8 +13,7 @@ import pytest
 from outlast import probe
 from outlast.base.config import WorkerSettings
 from outlast.errors import ConfigError
-from outlast.worker.probes.server import open_probes
-from outlast.worker.probes.vitals import STUCK_SECONDS, Vitals
+from outlast.worker.probes import STUCK_SECONDS, Vitals, open_probes
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard_fields
 

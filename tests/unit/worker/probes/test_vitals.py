@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from outlast.worker.probes.vitals import STUCK_SECONDS, TICK_SECONDS, TurnWatch, Vitals
+from outlast.worker.probes import STUCK_SECONDS, TICK_SECONDS, TurnWatch, Vitals
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
 

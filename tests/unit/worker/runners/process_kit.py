@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.base.clock import SYSTEM
-from outlast.runner.settings import RunnerSettings
+from outlast.runner.protocol import RunnerSettings
 from outlast.runner.tether import groups_of
 from outlast.worker.runners.process import Death, RunnerProcess
 

@@ -6,10 +6,9 @@ import pytest
 
 from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
+from outlast.worker.base import Running
 from outlast.worker.runners.exits import outcome_of, suspicions_of
-from outlast.worker.running import Running
 from tests.unit.worker.worker_kit import claimed, death
 
 SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.lifecycle import Outcome, OutcomeKind
-from outlast.model.suspects import Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
 from outlast.runner.protocol import (
     TO_WORKER,
     ApplicationFailed,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from contextlib import closing
 
-from outlast.worker.runners.output import LINE_BYTES_MAX, QUEUE_BYTES_MAX, JobName, Lines, Output
+from outlast.worker.runners.output import PASSED_BYTES_MAX, QUEUE_BYTES_MAX, JobName, Lines, Output
 from outlast.worker.runners.process import READ_BYTES
 
 
@@ -29,9 +29,9 @@ def test_a_line_without_an_end_comes_in_pieces():
     told: list[str] = []
     lines = Lines(lambda _pid, text, _job: told.append(text), find_no_job)
     for _ in range(3):
-        lines.write(1, b"x" * LINE_BYTES_MAX)
+        lines.write(1, b"x" * PASSED_BYTES_MAX)
     lines.write(1, b"\n")
-    assert told == ["x" * LINE_BYTES_MAX] * 3
+    assert told == ["x" * PASSED_BYTES_MAX] * 3
 
 
 def test_output_that_is_not_read_is_held_up_to_a_number_of_bytes():

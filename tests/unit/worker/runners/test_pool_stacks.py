@@ -10,8 +10,14 @@ import msgspec
 from outlast.model.job import SHELL_TASK
 from outlast.runner.protocol import ShowStack, StackShown
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS
-from outlast.worker.runners.control import COMMAND, SILENT
-from outlast.worker.runners.processes import PROCESSES_MAX, Process, _lines, describe_session
+from outlast.worker.runners.control import (
+    COMMAND,
+    PROCESSES_MAX,
+    SILENT,
+    Process,
+    _lines,
+    describe_session,
+)
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, shared
 from tests.unit.worker.runners.test_pool_limits import dump_of
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.printing import HEAD, PIECE_MAX, Tagged
-from outlast.worker.runners.printed import NOT_KNOWN, Printed
+from outlast.worker.runners.output import NOT_KNOWN, Printed
 from tests.manual_clock import ManualClock
 from tests.unit.interruptions_kit import call_at_each_line
 
