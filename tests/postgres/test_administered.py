@@ -14,10 +14,10 @@ from harness.servers import PostgresServer
 from outlast.errors import BadData, NotPermitted
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Transition
-from outlast.store.batches import exchange_bisecting
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
+from outlast.worker.claims.exchange import exchange_bisecting
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.postgres.kit import blocked
 

@@ -261,7 +261,7 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     for _ in range(2):
         assert len(await line.take(500)) == 500
         await line.settle()
-    send = line.store._exchange._send
+    send = line.store._send
 
     async def too_long(values: Callable[[bool], tuple[Any, ...]]) -> Any:
         start, end = values(True)[15:17]
@@ -269,7 +269,7 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
             raise StoreUnavailable("canceling statement due to statement timeout")
         return await send(values)
 
-    monkeypatch.setattr(line.store._exchange, "_send", too_long)
+    monkeypatch.setattr(line.store, "_send", too_long)
     line.clock.advance(FULL_SECONDS)
     with pytest.raises(StoreUnavailable):
         await line.take()

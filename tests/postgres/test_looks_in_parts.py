@@ -37,7 +37,7 @@ async def test_a_worker_is_told_of_the_next_part_of_a_look(pg_url: str) -> None:
     store = PostgresStore(pg_url, clock=clock)
     await store.open()
     hands = await Hands.on(store)
-    key, lanes = ("default", TASK, 0), store._exchange._lanes
+    key, lanes = ("default", TASK, 0), store._lanes
     await hands.exchange(limit=1)
     lanes.remember([], [(key, 250_000)])
     clock.advance(FULL_SECONDS)

@@ -76,13 +76,13 @@ async def client(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await store.open()
     me = await store.register(new_worker())
     client = Client(store, clock, Hands(store, me), pg_url)
-    send = store._exchange._send
+    send = store._send
 
     async def spied(values: Callable[[bool], tuple[Any, ...]]) -> Any:
         client.sent.append(sum(len(value) for value in values(True) if isinstance(value, str)))
         return await send(values)
 
-    monkeypatch.setattr(store._exchange, "_send", spied)
+    monkeypatch.setattr(store, "_send", spied)
     yield client
     await store.close()
 
@@ -228,7 +228,7 @@ async def test_an_exchange_that_does_not_search_says_when_the_next_one_does(
     await client.add(NewJob(task="t", queue="a"))
     await client.drain(9)
     request = ClaimRequest(["t"], 9)
-    client.store._exchange._search.put_off(request, 4.0)
+    client.store._search.put_off(request, 4.0)
     client.clock.advance(3.5)
     reply = await client.store.exchange(client.hands.me, [], [request])  # looks below the floors
     assert reply.next_look == pytest.approx(0.5)
@@ -272,14 +272,14 @@ async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_of
     await client.add(NewJob(task="t", queue="a"))
     assert len(await client.take(9)) == 1
     ids = await client.add(NewJob(task="t", queue="a"), NewJob(task="t", queue="b"))
-    send = client.store._exchange._send
+    send = client.store._send
 
     async def too_long(values: Callable[[bool], tuple[Any, ...]]) -> Any:
         if values(True)[28] == "{1}":
             raise StoreUnavailable("canceling statement due to statement timeout")
         return await send(values)
 
-    monkeypatch.setattr(client.store._exchange, "_send", too_long)
+    monkeypatch.setattr(client.store, "_send", too_long)
     with pytest.raises(StoreUnavailable):
         await client.take(9)
     assert [each.job_id for each in await client.take(9)] == ids[:1]
@@ -292,7 +292,7 @@ async def test_an_exchange_that_breaks_off_at_once_puts_the_search_off_for_a_sec
     """A session that was dropped says nothing of how long a search takes."""
     (job,) = await client.add(NewJob(task="t", queue="a"))
     with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
-        patched.setattr(client.store._exchange, "_send", dropped)
+        patched.setattr(client.store, "_send", dropped)
         await client.take(9)
     client.clock.advance(FULL_SECONDS)
     assert [each.job_id for each in await client.take(9)] == [job]
@@ -303,7 +303,7 @@ async def test_what_was_named_to_an_exchange_that_breaks_off_is_remembered(
 ) -> None:
     (job,) = await client.add(NewJob(task="t", queue="a"))
     with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
-        patched.setattr(client.store._exchange, "_send", dropped)
+        patched.setattr(client.store, "_send", dropped)
         await client.take(9, news=("a",))
     assert [each.job_id for each in await client.take(9)] == [job]
 
@@ -316,7 +316,7 @@ async def test_in_another_incarnation_all_is_searched_at_once(
     assert [each.job_id for each in await client.take(9)] == [old]
     (new,) = await client.add(NewJob(task="t", queue="b"))
     request = ClaimRequest(["t"], 9)
-    client.store._exchange._search.put_off(request, FULL_SECONDS_MAX)
+    client.store._search.put_off(request, FULL_SECONDS_MAX)
     connection = await asyncpg.connect(client.url)
     await connection.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
     await connection.close()

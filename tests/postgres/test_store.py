@@ -16,11 +16,11 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Suspicion, Transition
 from outlast.model.pause import PauseKind
-from outlast.store.batches import exchange_bisecting
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, ClaimRequest, NewPause, WorkerRef
+from outlast.worker.claims.exchange import exchange_bisecting
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job, row_of
 
 # -- errors

@@ -11,12 +11,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-import msgspec
-
 from outlast.errors import BadData
-from outlast.model.lifecycle import Transition
-from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, Store
-from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
+from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX
 
 T = TypeVar("T")
 A = TypeVar("A")
@@ -59,47 +55,3 @@ async def bisecting(
     middle = len(items) // 2
     first = await bisecting(call, items[:middle], refused)
     return first + await bisecting(call, items[middle:], refused)
-
-
-async def exchange_bisecting(
-    store: Store,
-    me: WorkerRef,
-    ended: Sequence[Transition],
-    requests: Sequence[ClaimRequest],
-    reject: Callable[[Transition], Transition],
-) -> Exchanged:
-    """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
-
-    Answers are in the order of ``ended``. After a refusal the claim requests are sent last and
-    alone, lowered by the number of busy ends. Raises BadData if the store refuses what ``reject``
-    returned, or the requests.
-    """
-    try:
-        return await store.exchange(me, ended, requests)
-    except BadData:
-        if not ended:
-            raise
-    answers = await _hand_in(store, me, ended, reject)
-    busy = answers.count(Answer.BUSY)
-    left = [
-        msgspec.structs.replace(request, limit=max(0, request.limit - busy)) for request in requests
-    ]
-    reply = await store.exchange(me, [], left)
-    return msgspec.structs.replace(reply, answers=answers)
-
-
-async def _hand_in(
-    store: Store,
-    me: WorkerRef,
-    ended: Sequence[Transition],
-    reject: Callable[[Transition], Transition],
-) -> list[Answer]:
-    """Hand in ends without requests, in halves if the store refuses them."""
-    try:
-        return (await store.exchange(me, ended, [])).answers
-    except BadData:
-        if len(ended) == 1:
-            return (await store.exchange(me, [reject(ended[0])], [])).answers
-    middle = len(ended) // 2
-    first = await _hand_in(store, me, ended[:middle], reject)
-    return first + await _hand_in(store, me, ended[middle:], reject)

@@ -114,6 +114,7 @@ class Worker:
         self._turns = turns = WakeTurns(
             self.look_for_work, new.queues, pool.starter.tasks, nudges.turns, clock
         )
+        units = Units(settings.has, pool.starter.uses, in_flight, clock) if settings.has else None
         self._exchange = Exchange(
             store,
             in_flight,
@@ -129,7 +130,9 @@ class Worker:
             inbox=inbox,
             health=health,
             pauses=self._pauses,
-            units=Units(settings.has, pool.starter.uses, in_flight, clock),
+            units=Units(settings.has, pool.starter.uses, in_flight, clock)
+            if settings.has
+            else None,
         )
         self._keeper: PresenceKeeper | None = None
         if presence is not None:

@@ -39,8 +39,8 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.dependencies import RESULTS_BYTES, add_results, find_needy
-from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of, texts_array_text
+from outlast.store.postgres.pool import Connections, Verbs
+from outlast.store.postgres.statements import Pair, ends_text, pair_of
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
 from outlast.store.statements import statements
 from outlast.store.turns import KINDS_MAX, Turns
@@ -288,6 +288,25 @@ def _columns(keys: Collection[_Key]) -> list[str]:
     return [texts_array_text(queues), texts_array_text(tasks), array_text(ranks)]
 
 
+def array_text(values: Iterable[int]) -> str:
+    """Return numbers as PostgreSQL writes an array. For a list, the driver would look at each
+    element for a nested one, which costs more than everything else that it does with the list."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def texts_array_text(values: Iterable[str | None]) -> str:
+    """Return texts, or NULL, as PostgreSQL writes an array."""
+    return f"{{{','.join(map(_quoted, values))}}}"
+
+
+def _quoted(value: str | None) -> str:
+    if value is None:
+        return "NULL"
+    if "\\" in value or '"' in value:
+        value = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{value}"'
+
+
 NO_LANES = [*_columns([]), array_text([])]
 
 
@@ -343,22 +362,21 @@ _head_of = msgspec.json.Decoder(_Head).decode
 _claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
 
 
-class PostgresExchange:
-    """The exchanges of one client, which remembers the line; ``notify``: listeners are woken."""
+class PostgresExchange(Verbs):
+    """The exchange of a ``PostgresStore``, which remembers the line."""
 
-    def __init__(self, connections: Connections, clock: Clock, *, notify: bool) -> None:
-        self._connections = connections
-        self._clock = clock
-        self._notify = notify
-        self._lanes = ClaimFloors(clock)
-        self._search = LaneSearch(clock)
+    def __init__(self, connections: Connections, *, notify: bool) -> None:
+        super().__init__(connections, notify=notify)
+        self._clock = connections.options.clock
+        self._lanes = ClaimFloors(self._clock)
+        self._search = LaneSearch(self._clock)
         self._turns = Turns()
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        """As ``Store.exchange``. If the same (job, token) is handed in twice, the second is judged
-        in a separate trip, after the first has been committed."""
+        """If the same (job, token) is handed in twice, the second is judged in a separate trip,
+        after the first has been committed."""
         unique, again = _without_repeats(ended)
         reply = await self._trip(me, unique, [] if again else requests)
         if not again:
@@ -427,7 +445,7 @@ class PostgresExchange:
 
         def values(may_notify: bool) -> tuple[Any, ...]:  # noqa: FBT001  # a callback
             follow = followed if may_notify else _NOT_FOLLOWED
-            return (*asked, self._notify and may_notify, *limits, *follow, *searched)
+            return (*asked, self.notify and may_notify, *limits, *follow, *searched)
 
         try:
             *found, last = await self._send(values)

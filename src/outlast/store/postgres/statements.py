@@ -86,22 +86,3 @@ def _end(transition: Transition) -> dict[str, Any]:
     if transition.crash is not None:
         end["crash"] = to_json(transition.crash)
     return end
-
-
-def array_text(values: Iterable[int]) -> str:
-    """Return numbers as PostgreSQL writes an array. For a list, the driver would look at each
-    element for a nested one, which costs more than everything else that it does with the list."""
-    return f"{{{','.join(map(str, values))}}}"
-
-
-def texts_array_text(values: Iterable[str | None]) -> str:
-    """Return texts, or NULL, as PostgreSQL writes an array."""
-    return f"{{{','.join(map(_quoted, values))}}}"
-
-
-def _quoted(value: str | None) -> str:
-    if value is None:
-        return "NULL"
-    if "\\" in value or '"' in value:
-        value = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{value}"'

@@ -18,7 +18,6 @@ import msgspec
 from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
-from outlast.model.lifecycle import Transition
 from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.dependencies import has_dependencies
@@ -52,9 +51,7 @@ from outlast.store.stacks import Stack
 from outlast.store.statements import statements
 from outlast.store.values import (
     Answer,
-    ClaimRequest,
     Enqueued,
-    Exchanged,
     Migration,
     NamedStep,
     NewJob,
@@ -123,7 +120,9 @@ class Pruning:
         return gone
 
 
-class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, PostgresLimitVerbs):
+class PostgresStore(
+    PostgresExchange, WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, PostgresLimitVerbs
+):
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
 
     Args:
@@ -135,9 +134,7 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
     def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
         self.url = check_encoded(url)
         options = msgspec.structs.replace(options, **more)
-        clock, notify = options.clock, options.notify
-        super().__init__(Connections(url, options), notify=notify)
-        self._exchange = PostgresExchange(self._connections, clock, notify=notify)
+        super().__init__(Connections(url, options), notify=options.notify)
         self._schema = PostgresSchema(self._connections)
         self._pruning = Pruning(self._connections)
         self.inspector: Inspector = PostgresInspector(self._connections)
@@ -201,11 +198,6 @@ class PostgresStore(WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, Pos
         if created is not None:
             return created
         return (await self._connections.run(lambda each: find_unfinished(each, [job])))[0]
-
-    async def exchange(
-        self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
-    ) -> Exchanged:
-        return await self._exchange.exchange(me, ended, requests)
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Of several for one attempt in the batch, the highest number is saved."""

@@ -14,19 +14,19 @@ hours-long jobs in every worker an exclusive job waits for the first worker that
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.errors import StoreError, StoreUnavailable
+from outlast.errors import BadData, StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
-from outlast.store.batches import exchange_bisecting
+from outlast.store.batches import bisecting
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.rows import JobFilter, Part
 from outlast.store.values import (
@@ -466,6 +466,41 @@ class Exchange:
         except StoreError:
             self._broken = True
             raise
+
+
+async def exchange_bisecting(
+    store: Store,
+    me: WorkerRef,
+    ended: Sequence[Transition],
+    requests: Sequence[ClaimRequest],
+    reject: Callable[[Transition], Transition],
+) -> Exchanged:
+    """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
+
+    Answers are in the order of ``ended``. After a refusal the claim requests are sent last and
+    alone, lowered by the number of busy ends. Raises BadData if the store refuses what ``reject``
+    returned, or the requests.
+    """
+    try:
+        return await store.exchange(me, ended, requests)
+    except BadData:
+        if not ended:
+            raise
+
+    async def hand_in(some: Sequence[Transition]) -> Sequence[Answer | Transition]:
+        return (await store.exchange(me, some, [])).answers
+
+    found = await bisecting(hand_in, ended, lambda end, _: reject(end))
+    answers = [
+        each if isinstance(each, Answer) else (await store.exchange(me, [each], [])).answers[0]
+        for each in found
+    ]
+    busy = answers.count(Answer.BUSY)
+    left = [
+        msgspec.structs.replace(request, limit=max(0, request.limit - busy)) for request in requests
+    ]
+    reply = await store.exchange(me, [], left)
+    return msgspec.structs.replace(reply, answers=answers)
 
 
 def _expiring(claimed: Claimed, asked_at: float) -> Claimed:
