@@ -12,7 +12,7 @@ from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.stacks import current_attempt, line_of, own_first
 from outlast.runner.tail import LINE_BYTES_MAX
 from outlast.store.lockfile import _kind_of
-from outlast.worker.runners import memory
+from outlast.worker.runners import recycling
 from outlast.worker.runners.output import _HEAD_MAX, Printed
 from outlast.worker.runners.process import STACKS_BYTES_MAX
 from tests.fuzz.kit import DIGITS, Fuzzer, damaged
@@ -143,8 +143,8 @@ def proc_is_read(one: Proc) -> None:
         numbers = " ".join(str(number) for number in range(1, 50))
         stat = f"7 ({one.command}) S {numbers}\n".encode()
         (proc / "7" / "stat").write_bytes(stat)
-        assert memory.read_resident_of(7, proc) == 21 * memory._PAGE
-        assert memory.read_resident(proc) == {3: 21 * memory._PAGE}
+        assert recycling.read_resident_of(7, proc) == 21 * recycling._PAGE
+        assert recycling.read_resident(proc) == {3: 21 * recycling._PAGE}
         (mount / "mine" / "memory.events").write_text("low 0\noom_kill 3\n")
         (proc / "self" / "cgroup").write_text(f"1:name={one.cgroup}:/x\n0::/mine\n")
         lines = [f"30 1 0:1 / /{_octal(each)} rw - fuse.x y rw" for each in one.mounts]
@@ -152,7 +152,7 @@ def proc_is_read(one: Proc) -> None:
         raw = one.raw.replace(b"\n", b"").replace(b" ", b"").replace(b"\\", b"")
         text = b"29 1 0:3 / /" + raw + b" rw - ext4 y rw\n" + "\n".join(lines).encode()
         (proc / "self" / "mountinfo").write_bytes(text)
-        cgroup = memory.find_cgroup(proc)
+        cgroup = recycling.find_cgroup(proc)
         assert cgroup is not None
         assert cgroup.kills() == 3
     told = "\n".join(

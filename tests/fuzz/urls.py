@@ -26,8 +26,7 @@ from outlast.store.postgres.connection import connect
 from outlast.store.postgres.errors import TROUBLE
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup import check_messenger
-from outlast.wakeup.address import parse
-from outlast.wakeup.kinds import BY_SCHEME
+from outlast.wakeup.kinds import BY_SCHEME, parse
 from tests.fuzz.kit import DIGITS, Fuzzer, json_values
 
 PIECE = 6  # characters of a secret that are a leak; less may stand anywhere by chance

@@ -14,8 +14,8 @@ from harness.certificates import Authority
 from harness.rabbit_server import RabbitServer
 from harness.servers import free_port
 from outlast.store.values import NewJob
-from outlast.wakeup.address import parse
 from outlast.wakeup.amqp import AmqpBroker
+from outlast.wakeup.kinds import parse
 from tests.conformance.kit import Hands
 from tests.messengers.kit import Shop, row_says, sweep
 from tests.messengers.rabbit_kit import POLL, all_settled, channel

@@ -18,7 +18,7 @@ from harness.nats_server import NatsServer, missing
 from harness.servers import free_port
 from outlast.errors import ConfigError
 from outlast.wakeup import check_messenger
-from outlast.wakeup.address import parse
+from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
 from tests.messengers.kit import Shop
 

@@ -13,7 +13,7 @@ from harness.nats_server import NatsCluster, NatsServer, missing
 from outlast.errors import ConfigError
 from outlast.store.values import NewJob
 from outlast.wakeup import check_messenger
-from outlast.wakeup.address import parse
+from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
 from tests.messengers.kit import Shop, jetstream, sweep
 

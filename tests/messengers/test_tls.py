@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
-from outlast.wakeup.address import parse
 from outlast.wakeup.amqp import AmqpBroker
+from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
 
 INFO: dict[str, Any] = {"server_id": "x", "version": "2.10.0", "max_payload": 1_000_000}

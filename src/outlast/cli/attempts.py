@@ -10,8 +10,7 @@ from rich.text import Text
 from outlast.base.text import ago, cut, line, size, span
 from outlast.cli.grid import Row
 from outlast.cli.show import format_progress, word
-from outlast.model.crash import Charge, Crash, MemoryEvidence
-from outlast.model.fingerprint import find_line
+from outlast.model.crash import Charge, Crash, MemoryEvidence, find_line
 from outlast.model.job import ENDED, State
 from outlast.store.rows import AttemptRow, StoredJob
 

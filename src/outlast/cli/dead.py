@@ -36,7 +36,7 @@ from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
 from outlast.insight.bulk import BulkFilter
 from outlast.insight.documents import dead_document, error_of
 from outlast.insight.queries import SHOWN_MAX, find_jobs, read_dead, read_states
-from outlast.model.fingerprint import find_line_of_death
+from outlast.model.crash import find_line_of_death
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob

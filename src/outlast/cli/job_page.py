@@ -17,8 +17,7 @@ from outlast.cli.attempts import GAP, MESSAGE_MAX, evidence, timeline
 from outlast.cli.grid import table
 from outlast.cli.show import bar, format_progress, word
 from outlast.insight.why import why
-from outlast.model.crash import Crash
-from outlast.model.fingerprint import own_stack
+from outlast.model.crash import Crash, own_stack
 from outlast.model.job import State
 from outlast.payload.payloads import show_stored
 from outlast.store.rows import AttemptRow, StoredJob

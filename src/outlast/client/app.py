@@ -43,7 +43,7 @@ from outlast.payload.option_words import describe_app_options, describe_attribut
 from outlast.payload.payloads import PayloadCodec, make_payloads
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Requeued
-from outlast.wakeup.address import parse
+from outlast.wakeup.kinds import parse
 
 P = ParamSpec("P")
 R = TypeVar("R")

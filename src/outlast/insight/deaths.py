@@ -8,8 +8,7 @@ import msgspec
 
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.queries import read_dead
-from outlast.model.crash import CrashKind
-from outlast.model.fingerprint import find_place
+from outlast.model.crash import CrashKind, find_place
 from outlast.model.lifecycle import ONE_BY_ONE_MAX, OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect

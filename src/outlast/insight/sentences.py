@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from outlast.base.text import ago, count_of, line, since, span, stamp
 from outlast.insight.availability import dead, drains, takes_nothing, unheard
-from outlast.model.crash import Charge
-from outlast.model.fingerprint import find_line_of_death
+from outlast.model.crash import Charge, find_line_of_death
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Held, StoredJob, WorkerRow
 from outlast.store.statistics import PLACE_MAX

@@ -2,8 +2,7 @@
 
 job.py        the states of a job, its limits, and the facts that a decision needs
 lifecycle.py  decides a job's next state, the delay before its next attempt, and the budget charged
-crash.py      the crash report, bounded and redacted: why an attempt ended badly
-fingerprint.py  gives similar deaths one fingerprint, so that they can be counted and found
+crash.py      the crash report, bounded and redacted; the fingerprint of similar deaths
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period
 schedule_plan.py  decides which ticks of a due schedule are fired, and counts those passed over
 cron.py       cron expressions: the wall times that match; time zones and their changes

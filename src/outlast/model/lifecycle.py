@@ -22,8 +22,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of
-from outlast.model.fingerprint import fingerprint_of
+from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind, charge_of, fingerprint_of
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, JobFacts, Policy, State
 
 UNDECODABLE_PAUSE_SECONDS = 10.0  # the first delay; another release has time to take the job

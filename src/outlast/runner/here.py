@@ -45,18 +45,19 @@ class _Attempt(Attempt):
         raise UsageError(f"there is no job here for {verb}()")
 
 
-class _Link:
-    """A ``Link`` to no worker."""
+class NoWorker:
+    """A ``Link`` to no worker: it passes progress and checkpoints to the listener, if any."""
 
     store_id = ""
     worker_id = 0
 
-    def __init__(self, listener: Listener) -> None:
+    def __init__(self, listener: Listener | None = None) -> None:
         self._listener = listener
 
     def report(self, token: int, progress: Progress) -> None:
         """Pass progress to the listener."""
-        self._listener.on_progress(progress)
+        if self._listener is not None:
+            self._listener.on_progress(progress)
 
     async def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
@@ -68,7 +69,8 @@ class _Link:
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
         """Pass a checkpoint to the listener, like ``save``."""
-        self._listener.on_checkpoint(value_json)
+        if self._listener is not None:
+            self._listener.on_checkpoint(value_json)
         return Answer.ACCEPTED
 
     async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
@@ -82,10 +84,17 @@ class _Link:
         return StepFound(Answer.ACCEPTED)
 
 
-def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:
-    """Return the first attempt of a call without a job; ``checkpoint``: JSON."""
-    job, timeout = call.job, call.job.policy.timeout
-    claimed = Claimed(
+def link_of(call: Call[Any], listener: Listener | None = None) -> NoWorker | BatchLink:
+    """Return the link of the attempt of a call without a worker."""
+    link = NoWorker(listener)
+    return BatchLink(link) if call.task.batch else link
+
+
+def claim_here(call: Call[Any], checkpoint: str | None) -> Claimed:
+    """Return the first attempt of a call without a job, as if a store had it; ``checkpoint``: as it
+    is stored."""
+    job = call.job
+    return Claimed(
         job_id=0,
         token=0,
         task=job.task,
@@ -98,10 +107,14 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
         tenant=job.tenant,
         checkpoint=checkpoint,
     )
-    link = _Link(listener)
+
+
+def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:
+    """Return the first attempt of a call without a job; ``checkpoint``: JSON."""
+    timeout = call.job.policy.timeout
     return _Attempt(
-        BatchLink(link) if call.task.batch else link,
-        claimed,
+        link_of(call, listener),
+        claim_here(call, checkpoint),
         deadline=None if timeout is None else SYSTEM.wall() + timeout,
         returns=call.task.returns,
         saves=call.task.checkpoint,

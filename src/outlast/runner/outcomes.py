@@ -28,8 +28,7 @@ from outlast.errors import (
     describe,
     text_of,
 )
-from outlast.model.crash import Crash, CrashKind, bound, clean, redact
-from outlast.model.fingerprint import find_place
+from outlast.model.crash import Crash, CrashKind, bound, clean, find_place, redact
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner import stacks
 from outlast.runner.shell.command import CommandFailed

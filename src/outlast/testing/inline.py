@@ -13,12 +13,11 @@ from typing import Any, NoReturn, TypeVar
 from outlast.base.sync import loop_is_running
 from outlast.client.attempt import Attempt
 from outlast.client.attempt_context import set_batch, set_current
-from outlast.client.batches import BatchLink, function_of_one
+from outlast.client.batches import function_of_one
 from outlast.client.task import Call
 from outlast.errors import SyncInLoop, UsageError
-from outlast.model.crash import Progress
 from outlast.payload.codec import decode_result, encode_result, to_json
-from outlast.store.values import Answer, Claimed, StepFound
+from outlast.runner.here import claim_here, link_of
 
 R = TypeVar("R")
 
@@ -52,14 +51,14 @@ def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None)
 
 def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     """Return a function that calls the task in a new context with the attempt as current."""
-    task, fn, link = call.task, function_of_one(call.task), _NoWorker()
+    task, fn = call.task, function_of_one(call.task)
     args, kwargs = task.signature.decode(call.job.args)
     payloads, saved = task.stores.payloads, None
     if checkpoint is not None:
         saved = payloads.encode("checkpoint", to_json("the checkpoint", checkpoint).decode())
     attempt = _InlineAttempt(
-        BatchLink(link) if task.batch else link,
-        _claim(call, saved),
+        link_of(call),
+        claim_here(call, saved),
         resources=resources,
         returns=task.returns,
         saves=task.checkpoint,
@@ -80,23 +79,6 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     return in_loop if task.is_async else in_thread
 
 
-def _claim(call: Call[Any], checkpoint: str | None) -> Claimed:
-    job = call.job
-    return Claimed(
-        job_id=0,
-        token=0,
-        task=job.task,
-        queue=job.queue,
-        args=job.args,
-        number=1,
-        failures=0,
-        losses=0,
-        policy=job.policy,
-        tenant=job.tenant,
-        checkpoint=checkpoint,
-    )
-
-
 def _result(call: Call[R], value: Any) -> R:
     payloads = call.task.stores.payloads
     text = encode_result(value, call.task.returns, payloads=payloads)
@@ -107,35 +89,3 @@ def _result(call: Call[R], value: Any) -> R:
 class _InlineAttempt(Attempt):
     async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
         raise UsageError(f"inline() has no job for {verb}(): use drain()")
-
-
-class _NoWorker:
-    """A ``Link`` to no worker."""
-
-    store_id = ""
-    worker_id = 0
-
-    def report(self, token: int, progress: Progress) -> None:
-        """Accept progress, and drop it."""
-
-    async def save(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Accept a checkpoint, and drop it."""
-        return Answer.ACCEPTED
-
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """As ``save``."""
-        return Answer.ACCEPTED
-
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
-        """Accept a step, and drop it."""
-        return StepFound(Answer.ACCEPTED)
-
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        """As ``step``."""
-        return StepFound(Answer.ACCEPTED)

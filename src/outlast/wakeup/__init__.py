@@ -4,8 +4,7 @@ Messages are only hints that work exists: the store is the truth, and polling co
 store's own wake-up is in the folder of the store.
 
 messenger.py    the parts common to all messengers, and the `Broker` protocol that each implements
-kinds.py        the differences between messengers before a connection: schemes, ports, settings
-address.py      checks the URL of a messenger, without its driver
+kinds.py        messengers before a connection: their kinds, and the checks of a URL
 notice.py       the content of a message: check this queue, this job
 inbox.py        between messenger and exchange: fetches only as many messages as can be claimed
 nats.py         NATS JetStream: one stream for a store, one consumer for a queue
@@ -21,9 +20,8 @@ from typing import TYPE_CHECKING
 from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import ConfigError
 from outlast.store.backend import file_of
-from outlast.wakeup.address import Address, parse
 from outlast.wakeup.inbox import Inbox
-from outlast.wakeup.kinds import AMQP, KINDS, NATS, Kind
+from outlast.wakeup.kinds import AMQP, KINDS, NATS, Address, Kind, parse
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Broker, Messenger

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         AbstractQueue,
     )
 
-    from outlast.wakeup.address import Address
+    from outlast.wakeup.kinds import Address
 
 CONNECT_SECONDS = 3.0
 HEARTBEAT_SECONDS = 6  # of the connection: a silent network shows within twice that

@@ -29,7 +29,7 @@ from nats.js.api import (
 from nats.js.errors import NotFoundError
 
 from outlast.errors import ConfigError
-from outlast.wakeup.address import Address
+from outlast.wakeup.kinds import Address
 from outlast.wakeup.messenger import HOLD_SECONDS
 from outlast.wakeup.notice import Notice, token_of
 

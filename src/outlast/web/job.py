@@ -10,7 +10,7 @@ from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
 from outlast.insight.stacks import AskedStack, find_unanswered
 from outlast.insight.why import why
-from outlast.model.fingerprint import find_line, own_stack
+from outlast.model.crash import find_line, own_stack
 from outlast.model.job import State
 from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow

@@ -36,11 +36,10 @@ from outlast.worker.lease.last_will import leave_will
 from outlast.worker.lease.registration import LEAVE_SECONDS
 from outlast.worker.maintenance.pid1 import Pid1
 from outlast.worker.probes import open_probes
-from outlast.worker.runners.memory import find_cgroup
 from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerOwner, RunnerProcess
-from outlast.worker.runners.recycling import Recycling
+from outlast.worker.runners.recycling import Recycling, find_cgroup
 from outlast.worker.runners.reload import CodeWatch
 from outlast.worker.runners.tether import Tether
 from outlast.worker.service import Duty

@@ -1,6 +1,6 @@
 """Defines the protocols between the parts of a worker.
 
-A worker owns its parts: it makes them, and they report to it (``PoolOwner``, ``Owner``). A pool has
+A worker owns its parts: it makes them, and they report to it (``Owner``). A pool has
 three kinds of users: the exchange, which fills it (``AttemptStarter``); the parts that end attempts
 (``AttemptControl``); and, if attempts run in processes, the parts that end them by force
 (``RunnerControl``).
@@ -18,19 +18,9 @@ from outlast.model.crash import Progress
 from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.runner.protocol import Reported
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import (
-    Claimed,
-    ClaimRequest,
-    NamedStep,
-    Peek,
-    Save,
-    Snapshot,
-    WorkerRef,
-    WorkerSeen,
-)
+from outlast.store.values import Claimed, ClaimRequest, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.service import Duty
 
 SHOW_SECONDS_MAX = 2.0  # for a runner to show its stacks
@@ -240,7 +230,7 @@ class Pool(Protocol):
 
 
 class Owner(Protocol):
-    """The worker as seen by the duties for its row, its pauses, its schedules and its watch."""
+    """The worker as seen by its pool and its duties, which it makes and which report to it."""
 
     pool: Pool
 
@@ -249,8 +239,32 @@ class Owner(Protocol):
         """The current registration."""
         ...
 
+    def is_trusted(self) -> bool:
+        """Whether attempts may continue under the current lease."""
+        ...
+
+    def is_draining(self) -> bool:
+        """Whether the worker takes no more jobs because it is about to leave."""
+        ...
+
     def may_begin(self) -> bool:
-        """Whether the lease is trusted and the worker is not leaving."""
+        """Whether claimed attempts may begin: the lease is trusted, and the worker stays."""
+        ...
+
+    def check_lease(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
+        ...
+
+    def note_begin(self, token: int) -> None:
+        """Note, before they begin, that attempts up to this token will begin."""
+        ...
+
+    def note_pool_change(self) -> None:
+        """Note that the capacity of the pool has changed, or that a runner is missing."""
+        ...
+
+    def fail(self, error: BaseException) -> None:
+        """End the worker at once: it cannot continue because of this error."""
         ...
 
     def look_for_work(self) -> None:
@@ -283,57 +297,4 @@ class Owner(Protocol):
 
     def note_reclaimed(self, applied: list[Transition]) -> None:
         """Note jobs that were given back."""
-        ...
-
-
-class PoolOwner(Protocol):
-    """The worker as seen by its pool, and by the pool's supervisor and watchdog."""
-
-    @property
-    def me(self) -> WorkerRef:
-        """The current registration, whose id attempts show."""
-        ...
-
-    def is_trusted(self) -> bool:
-        """Whether attempts may continue under the current lease."""
-        ...
-
-    def is_draining(self) -> bool:
-        """Whether the worker takes no more jobs because it is about to leave."""
-        ...
-
-    def may_begin(self) -> bool:
-        """Whether claimed attempts may begin: the lease is trusted, and the worker stays."""
-        ...
-
-    def check_lease(self) -> None:
-        """Stop all attempts if the lease is no longer trusted."""
-        ...
-
-    def note_begin(self, token: int) -> None:
-        """Note, before they begin, that attempts up to this token will begin."""
-        ...
-
-    def note_pool_change(self) -> None:
-        """Note that the capacity of the pool has changed, or that a runner is missing."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """End the worker at once: it cannot continue because of this error."""
-        ...
-
-
-class CheckpointSink(Protocol):
-    """Receives the checkpoints and reports of attempts."""
-
-    def add(self, save: Save, reply: Callable[[str], None]) -> None:
-        """Save a checkpoint; ``reply`` is called with the answer."""
-        ...
-
-    def add_step(self, step: NamedStep, reply: Callable[[str, str | None], None]) -> None:
-        """Keep a step, or look for it; ``reply`` is called with the answer and the value found."""
-        ...
-
-    def report(self, running: Running, frame: Reported) -> None:
-        """Note progress."""
         ...

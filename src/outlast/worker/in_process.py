@@ -221,7 +221,6 @@ class LocalPool:
         self.watchdog = Watchdog(worker, worker.in_flight, self, self, None, clock)
 
     async def close(self) -> None:
-        """Let go of the threads."""
         self.end_all("the worker stopped")
         self._executor.close()
 
@@ -232,19 +231,15 @@ class LocalPool:
         return self._tasks
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the tasks for which this worker lacks tags or units."""
         return self._lacks
 
     def uses(self) -> Mapping[str, Mapping[str, int]]:
-        """Return what attempts of the application's tasks use of the worker's units."""
         return self._uses
 
     def schedules(self) -> list[NewSchedule]:
-        """Return the schedules that the application declares."""
         return self._schedules
 
     def limits(self) -> CodeLimits:
-        """Return the limits that the application declares."""
         return self._limits
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
@@ -278,19 +273,15 @@ class LocalPool:
         self.note_freed(0)
 
     def linger(self) -> float:
-        """Return the seconds that the next exchange may wait without an idle slot."""
         return linger(self.prefetch) if len(self.prefetch) > self._count_free() else 0.0
 
     def count_waiting(self) -> int:
-        """Return how many attempts were claimed and have not begun."""
         return len(self.prefetch)
 
     def give_back(self, reason: str) -> None:
-        """Give back all attempts that wait for a slot."""
         self.prefetch.give_back(reason)
 
     def give_back_late(self) -> None:
-        """Give back attempts that have waited too long for a slot and still have none."""
         if self.prefetch:
             self.prefetch.give_back_late(free=self._count_free())
 
@@ -344,12 +335,10 @@ class LocalPool:
     # -- stops ---------------------------------------------------------------------------------
 
     def has(self, token: int) -> bool:
-        """Whether the executor has this attempt, or it waits for a slot."""
         runs = self._executor.runs(token) or self.link.has_ended(token)
         return runs or token in self.prefetch
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if it has not begun, else ask it to stop."""
         if token in self.prefetch:
             self.prefetch.stop(token, reason)
         running = self._in_flight.running.get(token)

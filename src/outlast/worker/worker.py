@@ -45,7 +45,7 @@ OpenStore = Callable[[], Awaitable[Store]]
 class Worker:
     """One worker: ``run`` it until ``request_stop``.
 
-    It makes its parts, and is the owner that they report to (``PoolOwner``, ``Owner``).
+    It makes its parts, and is the owner that they report to (``Owner``).
     ``make_pool`` returns the pool that runs the attempts of a worker, which has its InFlight and
     checkpoints by then; ``make_duties`` returns further duties.
     """
@@ -130,9 +130,7 @@ class Worker:
             inbox=inbox,
             health=health,
             pauses=self._pauses,
-            units=Units(settings.has, pool.starter.uses, in_flight, clock)
-            if settings.has
-            else None,
+            units=units,
         )
         self._keeper: PresenceKeeper | None = None
         if presence is not None:

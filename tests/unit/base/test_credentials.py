@@ -25,8 +25,7 @@ from outlast.runner.protocol import Configure, RunnerSettings
 from outlast.store.backend import open_store, resolve_url
 from outlast.store.postgres.connection import connect
 from outlast.store.sqlite.url import parse as parse_sqlite
-from outlast.wakeup.address import parse
-from outlast.wakeup.kinds import BY_SCHEME
+from outlast.wakeup.kinds import BY_SCHEME, parse
 
 
 @pytest.mark.parametrize(

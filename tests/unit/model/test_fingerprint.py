@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.model.crash import Crash, CrashKind
-from outlast.model.fingerprint import find_line, find_place, fingerprint_of, own_stack
+from outlast.model.crash import Crash, CrashKind, find_line, find_place, fingerprint_of, own_stack
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 

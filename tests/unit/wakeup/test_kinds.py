@@ -12,8 +12,7 @@ import pytest
 import outlast
 from outlast import wakeup
 from outlast.errors import ConfigError
-from outlast.wakeup.address import parse
-from outlast.wakeup.kinds import BY_SCHEME, KINDS, NATS, Kind
+from outlast.wakeup.kinds import BY_SCHEME, KINDS, NATS, Kind, parse
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "messengers.md").read_text()

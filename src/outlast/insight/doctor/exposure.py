@@ -14,7 +14,7 @@ from outlast.insight.doctor.facts import Exposure, Facts, MessengerUrl
 from outlast.store.backend import backend_of
 from outlast.store.environment import is_here, owner_unless_own
 from outlast.store.finding import Finding, hint, ok, warning
-from outlast.wakeup import address
+from outlast.wakeup import kinds
 from outlast.wakeup.kinds import TLS_SCHEMES
 
 PATH_MAX = 200
@@ -31,7 +31,7 @@ def look_at(
     keys = [] if way is None else [*way.keys]
     messenger = None
     with suppress(ConfigError):
-        to = address.parse(wakeup or "")
+        to = kinds.parse(wakeup or "")
         keys += [to.settings[name] for name in ("creds", "nkey", "tls_key") if name in to.settings]
         if not all(is_here(host) for host, _ in to.hosts):
             login = bool(to.user or to.password)

@@ -366,7 +366,6 @@ def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
 
 
 def checkpoint(cursor: Cursor, now: float, saves: Sequence[Save]) -> list[Answer]:
-    """Save checkpoints, each guarded by its token and only forward."""
     return [_save(cursor, now, save) for save in saves]
 
 
@@ -380,7 +379,6 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
 
 
 def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
-    """Note progress, guarded by token; refusals are not recorded."""
     answers = []
     for report in reports:
         values = (_encode(report.progress).decode(), report.job_id, report.token)
@@ -390,7 +388,6 @@ def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer
 
 
 def keep_logs(cursor: Cursor, _: float, logs: Sequence[JobLog]) -> set[int]:
-    """Replace the kept lines of running attempts; return the tokens for which it was done."""
     kept = set()
     for log in logs:
         values = msgspec.structs.asdict(log)
@@ -402,7 +399,6 @@ def keep_logs(cursor: Cursor, _: float, logs: Sequence[JobLog]) -> set[int]:
 
 
 def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
-    """Keep the stack of a running attempt; return whether it is current."""
     text = _encode(stack).decode()
     values = {"job_id": job_id, "token": stack.token, "stack": text, "now": now}
     return cursor.execute(_JOBS["keep_stack"], values).rowcount == 1
@@ -412,13 +408,11 @@ def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
 
 
 def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then: str) -> bool:
-    """Ask the worker that runs this attempt for its stack; return whether it was asked."""
     values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
     return cursor.execute(_JOBS["ask_stack"], values).rowcount == 1
 
 
 def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
-    """Cancel queued jobs, ask running ones."""
     answers = {}
     for job_id in job_ids:
         if cursor.execute(_JOBS["end_queued"], {"now": now, "id": job_id}).rowcount:
@@ -434,7 +428,6 @@ def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Canc
 def requeue(
     cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
 ) -> dict[int, Requeued]:
-    """Requeue dead and cancelled jobs, in the order of their ids."""
     answers = {}
     for job_id in sorted(set(job_ids)):
         row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
@@ -468,7 +461,6 @@ def _requeue(
 
 
 def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
-    """Delete dead jobs and their attempts; return how many jobs."""
     return forget(cursor, [one for one in job_ids if _is(cursor, "is_dead", one)])
 
 

@@ -23,14 +23,11 @@ _encode = msgspec.json.Encoder().encode
 def note_minute(
     cursor: Cursor, now: float, worker_id: int, batch: int, counted: Sequence[Counted]
 ) -> None:
-    """Store the counts of a worker."""
     mine = {"worker_id": worker_id, "batch": batch, "at": int(now // 60) * 60}
     cursor.executemany(_SQL["note"], [columns_of(each) | mine for each in counted])
 
 
 def merge_minutes(cursor: Cursor, now: float, limit: int = PRUNE_MAX) -> int:
-    """Add up rows that are old enough, and delete rows that are too old; return how many were
-    removed."""
     count = 0
     for level, age, upper in _STEPS:
         old = cursor.execute(_SQL["old"], (level, now - age, limit)).fetchall()

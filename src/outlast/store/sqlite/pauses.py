@@ -13,7 +13,6 @@ _SQL = statements("sqlite", "pauses")
 
 
 def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:
-    """Store a pause, or renew it."""
     values = {
         "kind": new.kind.value,
         "name": new.name,
@@ -26,13 +25,11 @@ def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:
 
 
 def resume(cursor: Cursor, _: float, kind: PauseKind, name: str) -> Pause | None:
-    """End a pause and return it."""
     row = cursor.execute(_SQL["resume"], {"kind": kind.value, "name": name}).fetchone()
     return None if row is None else pause_of(row)
 
 
 def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
-    """Write on a worker's row which pauses it acts on."""
     values = {"acknowledged_pauses": version, "id": me.worker_id, "registration": me.registration}
     cursor.execute(_SQL["acknowledge_pauses"], values)
 

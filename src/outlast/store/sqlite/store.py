@@ -1,8 +1,9 @@
 """Stores jobs in a SQLite file: no server, any number of processes on one machine.
 
-Each verb is a plain function of a cursor and the time, in the modules beside this one; ``writes``
-and ``reads`` make coroutines of them, on the store's own thread. A worker's heartbeat has a
-separate store, so that no exchange is ever in its way; instances share nothing but the file.
+Each verb of ``store.protocol`` is a plain function of a cursor and the time, in the modules beside
+this one; ``writes`` and ``reads`` make coroutines of them, on the store's own thread. A worker's
+heartbeat has a separate store, so that no exchange is ever in its way; instances share nothing but
+the file.
 """
 
 from __future__ import annotations

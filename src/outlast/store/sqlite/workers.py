@@ -52,9 +52,6 @@ _RECLAIM = statements("sqlite", "reclaim")
 
 
 def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
-    """Make a row, with a running lease, or find the row that this registration has made. Later
-    tokens are above those that the worker has seen, and the workers that it succeeds are marked
-    lost."""
     raise_tokens(cursor, now, new.token_seen)
     if (found := _made_before(cursor, now, new)) is not None:
         return found
@@ -84,12 +81,10 @@ def _made_before(cursor: Cursor, now: float, new: NewWorker) -> Registered | Non
 
 
 def raise_tokens(cursor: Cursor, now: float, above: int) -> None:
-    """Make every later token larger than ``above``."""
     cursor.execute(_WORKERS["raise"], {"now": now, "above": above})
 
 
 def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> WorkerRef | None:
-    """Raise the epoch; None if the lease is lost."""
     raise_tokens(cursor, now, token_seen)
     row = cursor.execute(_WORKERS["reconnect"], (me.worker_id, me.registration)).fetchone()
     return None if row is None else WorkerRef(me.worker_id, row[0], me.registration)
@@ -98,13 +93,11 @@ def reconnect(cursor: Cursor, now: float, me: WorkerRef, token_seen: int) -> Wor
 def set_status(
     cursor: Cursor, now: float, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
 ) -> bool:
-    """Move a live worker's row; False if the lease is lost."""
     values = {"status": status.value, "now": now, "asleep": asleep, **_whose(me)}
     return cursor.execute(_WORKERS["set_status"], values).rowcount == 1
 
 
 def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[int]:
-    """Ask live workers to drain; return those that are asked."""
     return {
         worker_id
         for worker_id in worker_ids
@@ -119,7 +112,6 @@ def announce(
     tasks: Sequence[str],
     lacks: Mapping[str, Sequence[str]],
 ) -> None:
-    """Replace the tasks on the row, and those that it lacks tags for."""
     values = {"tasks": json.dumps(list(tasks)), "lacks": json.dumps(dict(lacks)), **_whose(me)}
     cursor.execute(_WORKERS["announce"], values)
 
@@ -130,7 +122,6 @@ def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
 
 
 def tell_wakeup(cursor: Cursor, _: float, me: WorkerRef, words: str) -> None:
-    """Write how the worker is woken."""
     cursor.execute(_WORKERS["tell_wakeup"], {"words": words, **_whose(me)})
 
 
@@ -139,7 +130,6 @@ def _whose(me: WorkerRef) -> dict[str, Any]:
 
 
 def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | None) -> None:
-    """Write which duty of a live worker fails, if any."""
     values = {**_whose(me), "now": now, "failing": None, "seconds": None}
     if failing is not None:
         values |= {"failing": line_of(failing), "seconds": failing.seconds}
@@ -216,7 +206,6 @@ def _newest(beat: int, path: str | None, device: int | None, inode: int | None) 
 
 
 def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -> int:
-    """Write on the rows that name this lock file that their worker is gone; return their number."""
     values = {**msgspec.structs.asdict(lock), "begun": begun}
     return cursor.execute(_WORKERS["tell_gone"], values).rowcount
 
@@ -224,7 +213,6 @@ def tell_gone(cursor: Cursor, _: float, lock: LockIdentity, begun: int | None) -
 def reap(
     cursor: Cursor, now: float, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE
 ) -> bool:
-    """Mark a worker lost, and why, if its counter still stands where it was seen."""
     row = cursor.execute(_WORKERS["beat_of"], (gone.worker_id,)).fetchone()
     if row is None:
         return False
@@ -240,7 +228,6 @@ def reap(
 def reconcile(
     cursor: Cursor, now: float, me: WorkerRef, held: Collection[int]
 ) -> list[tuple[int, int]]:
-    """Release the worker's running jobs whose tokens it does not hold."""
     if worker_status(cursor, me) not in {"active", "draining"}:
         return []
     ends = [
@@ -277,14 +264,12 @@ def facts_of(
 def overdue(
     cursor: Cursor, now: float, slack: float, limit: int = OVERDUE_MAX
 ) -> list[OverdueAttempt]:
-    """Return running attempts past their hard deadline by more than ``slack`` seconds."""
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
     return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
 
 def superseded(cursor: Cursor, _: float, attempts: Collection[tuple[int, int]]) -> list[int]:
-    """Return the tokens of the attempts that are no longer current."""
     is_current = _RECLAIM["current"]
     return [pair[1] for pair in attempts if cursor.execute(is_current, pair).fetchone() is None]
 

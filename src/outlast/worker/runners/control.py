@@ -64,7 +64,6 @@ class RunnersControl:
         self._clock = clock
 
     def has(self, token: int) -> bool:
-        """Whether some runner has this attempt, or it waits for one."""
         runs = self.runner_of(token) is not None
         return runs or any(token in prefetch for prefetch in self._prefetches)
 
@@ -100,8 +99,6 @@ class RunnersControl:
         return any(each is not None and each.stop_reason is None for each in attempts)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back attempts whose code has not begun: all, or those that ``which`` selects. Return
-        whether all runners have answered."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason, which)
         running, answered = self._in_flight.running, True
@@ -159,13 +156,11 @@ class RunnersControl:
             self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
     def kill_process(self, pid: int, reason: str) -> None:
-        """Kill the runner with this pid, if it is still there."""
         for runner in self._runners:
             if runner.pid == pid:
                 runner.kill(reason)
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Stop waiting for killed runners with these attempts."""
         self._supervisor.give_up(tokens)
 
     # -- for the watchdog ----------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 An attempt that was alone in its runner is the culprit and is charged. With neighbours the culprit
 is not certain: all are bystanders, uncharged but counted as losses. All of them are suspects, or
-only the one that the stack of the death names (model/suspects.py). An attempt whose runner the
+only the one that the stack of the death names (model/lifecycle.py). An attempt whose runner the
 worker killed because of it ends with the reason of the kill, and its neighbours are released. A
 runner ignores the signals that ask a process to end. If its user code re-enabled these signals and
 one of them ended it, the runner was interrupted from outside, or by its attempt: no attempt is

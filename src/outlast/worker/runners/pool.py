@@ -36,7 +36,8 @@ from outlast.runner.protocol import (
     ToWorker,
 )
 from outlast.store.values import Answer, NamedStep, Save
-from outlast.worker.base import CheckpointSink, PoolOwner
+from outlast.worker.base import Owner
+from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import Prefetch
@@ -70,10 +71,10 @@ class RunnerPool:
 
     def __init__(
         self,
-        owner: PoolOwner,
+        owner: Owner,
         make: Callable[[RunnerOwner], RunnerProcess],
         in_flight: InFlight,
-        checkpoints: CheckpointSink,
+        checkpoints: CheckpointWriter,
         tether: Tether,
         *,
         size: int,
@@ -121,12 +122,10 @@ class RunnerPool:
 
     @property
     def has_started(self) -> bool:
-        """Whether a runner was ever ready."""
         return self._supervisor.ever_ready
 
     @property
     def is_ready(self) -> bool:
-        """Whether a ready runner takes attempts."""
         return any(each.takes_attempts for each in list(self.runners))
 
     def make_reloader(self) -> Reloader:
@@ -321,7 +320,6 @@ class RunnerPool:
                 tell_end_of_own(running, transition, self._clock.boot())
 
     def fail(self, error: BaseException) -> None:
-        """End the worker, because the fate of a runner's attempts is unknown."""
         self._owner.fail(error)
 
 

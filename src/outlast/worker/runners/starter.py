@@ -17,7 +17,7 @@ from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
-from outlast.worker.base import PoolOwner, Running
+from outlast.worker.base import Owner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
 from outlast.worker.runners.assignment import NO_LINE, Assignment, Line
@@ -55,7 +55,7 @@ class RunnerStarter:
 
     def __init__(
         self,
-        owner: PoolOwner,
+        owner: Owner,
         in_flight: InFlight,
         supervisor: RunnerSupervisor,
         assignment: Assignment,
@@ -79,7 +79,6 @@ class RunnerStarter:
         return sorted({name for runner in self._assignment.active() for name in runner.tasks})
 
     def lacks(self) -> dict[str, list[str]]:
-        """Return the announced tasks for which this worker lacks tags or units."""
         active = self._assignment.active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
@@ -112,7 +111,6 @@ class RunnerStarter:
         return self._assignment.make_requests(unanswered, alone, shared, part, spare=spare)
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one job that needs this whole worker."""
         return self._assignment.make_exclusive_request()
 
     # -- claimed attempts ----------------------------------------------------------------------
@@ -190,11 +188,9 @@ class RunnerStarter:
         self._supervisor.retire_worn()
 
     def linger(self) -> float:
-        """Return the seconds that the next exchange may wait without an idle slot."""
         return linger(*self._prefetches)
 
     def count_waiting(self) -> int:
-        """Return how many attempts were claimed and have not begun."""
         most = self._assignment.concurrency
         lines = (len(runner.find_line(most)) for runner in self._assignment.runners)
         return sum(map(len, self._prefetches)) + sum(lines)
@@ -207,7 +203,6 @@ class RunnerStarter:
         return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
 
     def give_back(self, reason: str) -> None:
-        """Give back all attempts that wait for a slot."""
         for prefetch in self._prefetches:
             prefetch.give_back(reason)
 

@@ -17,7 +17,7 @@ from outlast.errors import ApplicationError
 from outlast.events import emit
 from outlast.model.crash import LIMITS
 from outlast.runner.protocol import ApplicationFailed, FrameError, Hello
-from outlast.worker.base import KILL_SECONDS, PoolOwner
+from outlast.worker.base import KILL_SECONDS, Owner
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
@@ -44,7 +44,7 @@ class RunnerSupervisor:
 
     def __init__(
         self,
-        owner: PoolOwner,
+        owner: Owner,
         make: Callable[[], RunnerProcess],
         assignment: Assignment,
         recycling: Recycling,

@@ -22,7 +22,7 @@ from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Claimed
-from outlast.worker.base import AttemptControl, AttemptStarter, PoolOwner, Running
+from outlast.worker.base import AttemptControl, AttemptStarter, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.responsiveness import (
     BLOCKED_SECONDS,
@@ -54,7 +54,7 @@ class Watchdog:
 
     def __init__(
         self,
-        owner: PoolOwner,
+        owner: Owner,
         in_flight: InFlight,
         starter: AttemptStarter,
         control: AttemptControl,

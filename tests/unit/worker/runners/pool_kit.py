@@ -10,9 +10,8 @@ from outlast.runner import protocol
 from outlast.runner.protocol import Began, Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest, NamedStep
 from outlast.worker.runners.pool import RunnerPool
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.process import RunnerProcess, RunnerState
 from outlast.worker.runners.recycling import Recycling
-from outlast.worker.runners.state import RunnerState
 from outlast.worker.runners.supervisor import SPARE_AFTER_SECONDS
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner, claimed, death, new_in_flight
@@ -149,7 +148,7 @@ class Bench:
             self.owner,
             FakeRunner,  # type: ignore[arg-type]
             self.in_flight,
-            self.checkpoints,
+            self.checkpoints,  # type: ignore[arg-type]
             self.tether,  # type: ignore[arg-type]
             size=size,
             concurrency=concurrency,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from outlast.worker.runners import memory
-from outlast.worker.runners.memory import (
+from outlast.worker.runners import recycling
+from outlast.worker.runners.recycling import (
     WINDOW_SECONDS,
     Cgroup,
     OomWatch,
@@ -229,8 +229,8 @@ def test_resident_memory_is_summed_by_session(tmp_path):
     (tmp_path / "14" / "stat").write_text("14 (half")
     sizes = read_resident(tmp_path)
     assert (sizes[10], sizes[12]) == (7 * page, 5 * page)
-    assert memory.read_resident_of(12, tmp_path) == 5 * page
-    assert memory.read_resident_of(13, tmp_path) == 0
+    assert recycling.read_resident_of(12, tmp_path) == 5 * page
+    assert recycling.read_resident_of(13, tmp_path) == 0
 
 
 def test_the_memory_of_this_process_matches_another_file_of_the_kernel():
@@ -240,7 +240,7 @@ def test_the_memory_of_this_process_matches_another_file_of_the_kernel():
         pytest.skip("no /proc here")
     lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
     told = int(lines["VmRSS"].split()[0]) * 1024
-    assert told / 2 < memory.read_resident_of(os.getpid()) < told * 2
+    assert told / 2 < recycling.read_resident_of(os.getpid()) < told * 2
     assert read_resident()[os.getsid(0)] > told / 2
 
 

@@ -41,7 +41,7 @@
 -- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
 -- their end, those without.
 --
--- fingerprint: what a dead job's last end has in common with similar ends (model/fingerprint.py); otherwise NULL. Its
+-- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); otherwise NULL. Its
 -- index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person last
 -- asked.
 --

@@ -21,7 +21,7 @@
 -- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
 -- their end, those without.
 --
--- fingerprint: what a dead job's last end has in common with similar ends (model/fingerprint.py); NULL for all
+-- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); NULL for all
 -- others. Its index shows groups of dead jobs without reading rows.
 --
 -- Workers: lacks maps tasks that a worker knows and may not serve to the tags that it would need. presence and
