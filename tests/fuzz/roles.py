@@ -158,7 +158,7 @@ async def _prepare(store: Store, owner: Raw) -> None:
 
 async def _goes_on(store: Store, ids: list[int]) -> None:
     """Schedules are fired, jobs run, all pages are there."""
-    scheduler = Scheduler(FakeOwner(), store, Code([]), Nudge(), SYSTEM)
+    scheduler = Scheduler(FakeOwner(), store, Code([]), Nudge(), SYSTEM)  # type: ignore[arg-type]
     scheduler.take_look(await store.observe())
     await scheduler.run_once()
     for row in await store.inspector.schedules():

@@ -161,11 +161,8 @@ class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
     event: str | None = None
 
 
-class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed attempt that did not complete. ``repeats``: how many in a row have ended with this
-    outcome, including this one. ``dropped``: how many rows of earlier, uncharged attempts were
-    deleted up to this end, since only the first and the last are kept. ``malformed`` as on a job.
-    """
+class ClosedAttempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An attempt that did not complete. Times are seconds since 1970 on the store's clock."""
 
     job_id: int
     token: int
@@ -175,6 +172,14 @@ class AttemptRow(msgspec.Struct, frozen=True, kw_only=True):
     started_at: float
     ended_at: float
     worker_id: int | None = None
+
+
+class AttemptRow(ClosedAttempt, frozen=True, kw_only=True):
+    """A closed attempt with its evidence. ``repeats``: how many in a row have ended with this
+    outcome, including this one. ``dropped``: how many rows of earlier, uncharged attempts were
+    deleted up to this end, since only the first and the last are kept. ``malformed`` as on a job.
+    """
+
     worker: str | None = None
     host: str | None = None
     pid: int | None = None
@@ -351,18 +356,10 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = 50
 
 
-class EndedAttempt(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt that did not complete, without its crash report. ``task``, ``queue`` and
-    ``tenant`` are those of its job, None if the job is gone."""
+class EndedAttempt(ClosedAttempt, frozen=True, kw_only=True):
+    """A closed attempt without its crash report. ``task``, ``queue`` and ``tenant`` are those of
+    its job, None if the job is gone."""
 
-    token: int
-    job_id: int
-    number: int
-    outcome: str
-    charge: str
-    started_at: float
-    ended_at: float
-    worker_id: int | None = None
     worker: str | None = None
     host: str | None = None
     message: str = ""
@@ -439,19 +436,11 @@ def is_searchable(text: str) -> bool:
         return False
 
 
-class AttemptPast(msgspec.Struct, frozen=True, kw_only=True):
-    """A closed attempt. Times are seconds since 1970 on the store's clock. ``dropped`` counts the
-    deleted rows of earlier attempts."""
+class AttemptPast(ClosedAttempt, frozen=True, kw_only=True):
+    """A closed attempt as ``outlast verify`` reads it. ``dropped`` counts the deleted rows of
+    earlier attempts."""
 
-    job_id: int
-    token: int
-    number: int
-    outcome: str
-    charge: str
-    started_at: float
-    ended_at: float
     has_crash: bool = False
-    worker_id: int | None = None
     dropped: int = 0
 
 

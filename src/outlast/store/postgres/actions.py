@@ -83,46 +83,28 @@ class PostgresActionVerbs(Verbs):
     async def request_drain(
         self, worker_ids: Sequence[int], *, record: Record | None = None
     ) -> set[int]:
-        rows = await self._act(
-            record,
-            lambda it, notify: it.fetch(_WORKERS["request_drain"], list(worker_ids), notify),
-            lambda rows: {"asked": len(rows)} if rows else {},
-        )
+        rows = await self._call(record, "asked", _WORKERS["request_drain"], list(worker_ids))
         return {row[0] for row in rows}
 
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
         values = (job_id, token, seen, then)
-        rows = await self._act(
-            record,
-            lambda it, notify: it.fetch(_JOBS["ask_stack"], *values, notify),
-            lambda rows: {"asked": 1} if rows else {},
-        )
-        return bool(rows)
+        return bool(await self._call(record, "asked", _JOBS["ask_stack"], *values))
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
         """Wakes workers, so that they read it."""
         values = (new.kind.value, new.name, new.paused_by, new.reason, new.stop)
-        rows = await self._act(
-            record,
-            lambda it, notify: it.fetch(_PAUSES["pause"], *values, notify),
-            lambda _: {"paused": 1},
-        )
-        return pause_of(rows[0])
+        return pause_of((await self._call(record, "paused", _PAUSES["pause"], *values))[0])
 
     async def resume(
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
-        rows = await self._act(
-            record,
-            lambda it, notify: it.fetch(_PAUSES["resume"], kind.value, name, notify),
-            lambda rows: {"resumed": 1} if rows else {},
-        )
+        rows = await self._call(record, "resumed", _PAUSES["resume"], kind.value, name)
         return pause_of(rows[0]) if rows else None
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        (stored,) = await self._notifying(
+        (stored,) = await self._connections.run_notifying(
             lambda connection, notify: _do(
                 connection,
                 record,
@@ -143,6 +125,15 @@ class PostgresActionVerbs(Verbs):
 
     async def stop_action(self, action_id: int) -> bool:
         return bool(await self._fetch(_ACTIONS["stop"], action_id))
+
+    async def _call(self, record: Record | None, word: str, statement: str, *values: Any) -> Rows:
+        """Return the rows of a statement, whose last argument is whether it notifies; they are what
+        was changed, under that word in the record."""
+        return await self._act(
+            record,
+            lambda it, notify: it.fetch(statement, *values, notify),
+            lambda rows: {word: len(rows)} if rows else {},
+        )
 
     async def _on_jobs(
         self,
@@ -177,7 +168,7 @@ class PostgresActionVerbs(Verbs):
         locks: bool = False,
     ) -> Rows:
         kind = Transaction.COMMITTED if locks or record is not None else None
-        return await self._notifying(
+        return await self._connections.run_notifying(
             lambda connection, notify: _do(connection, record, lambda it: deed(it, notify), count),
             kind=kind,
         )

@@ -247,10 +247,7 @@ class LaneSearch:
             self._again_at.clear()
         if not self._again_at:
             self._news.clear()
-        return Search([self._seconds_to(each) <= 0 for each in requests], [*self._news])
-
-    def _seconds_to(self, request: ClaimRequest) -> float:
-        return max(0.0, self._again_at.get(tuple(request.tasks), 0.0) - self._clock.boot())
+        return Search([tuple(each.tasks) not in self._again_at for each in requests], [*self._news])
 
     def note_end(self, request: ClaimRequest, walked: int, seconds: float) -> None:
         """Note that a search everywhere has come to its end, how many entries it has walked over,
@@ -274,7 +271,8 @@ class LaneSearch:
     def seconds_to_next(self, requests: Iterable[ClaimRequest]) -> float | None:
         """Return in how many seconds the first of these requests searches everywhere again; None:
         there is none."""
-        return min(map(self._seconds_to, requests), default=None)
+        later = [self._again_at.get(tuple(each.tasks), 0.0) for each in requests]
+        return max(0.0, min(later) - self._clock.boot()) if later else None
 
 
 def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
@@ -365,8 +363,8 @@ _claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
 class PostgresExchange(Verbs):
     """The exchange of a ``PostgresStore``, which remembers the line."""
 
-    def __init__(self, connections: Connections, *, notify: bool) -> None:
-        super().__init__(connections, notify=notify)
+    def __init__(self, connections: Connections) -> None:
+        super().__init__(connections)
         self._clock = connections.options.clock
         self._lanes = ClaimFloors(self._clock)
         self._search = LaneSearch(self._clock)
@@ -435,7 +433,8 @@ class PostgresExchange(Verbs):
             me.registration,
             texts_array_text([self._turns.find_start(request) for request in requests]),
         )
-        followed = _followed_columns(requests, is_part=self._is_part(look))
+        is_part = look is not None and self._lanes.is_part(look)
+        followed = _followed_columns(requests, is_part=is_part)
         searched = (
             *_passed_over(requests),
             array_text([self._turns.find_lanes(request) for request in requests]),
@@ -443,9 +442,8 @@ class PostgresExchange(Verbs):
             texts_array_text(search.queues),
         )
 
-        def values(may_notify: bool) -> tuple[Any, ...]:  # noqa: FBT001  # a callback
-            follow = followed if may_notify else _NOT_FOLLOWED
-            return (*asked, self.notify and may_notify, *limits, *follow, *searched)
+        def values(notify: bool) -> tuple[Any, ...]:  # noqa: FBT001  # a callback
+            return (*asked, notify, *limits, *(followed if notify else _NOT_FOLLOWED), *searched)
 
         try:
             *found, last = await self._send(values)
@@ -472,9 +470,9 @@ class PostgresExchange(Verbs):
         return head, claim, rows
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
-        """Make the exchange; ``values`` returns its arguments, given whether it may notify."""
+        """Make the exchange; ``values`` returns its arguments, given whether it notifies."""
         return await self._connections.run_notifying(
-            lambda it, may_notify: it.fetch(_SQL["exchange"], *values(may_notify)),
+            lambda it, notify: it.fetch(_SQL["exchange"], *values(notify)),
             keeps_plans=True,
             own=True,
         )
@@ -502,9 +500,6 @@ class PostgresExchange(Verbs):
         is_due = look is None or look[0] > 0  # a look at a part leaves those below it
         below = self._lanes.seconds_to_look() if is_due else None
         claim.next_look = min((each for each in (later, below) if each is not None), default=None)
-
-    def _is_part(self, look: tuple[int, int] | None) -> bool:
-        return look is not None and self._lanes.is_part(look)
 
     def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int) -> None:
         """Note what an exchange has shown of the line. A role that may enqueue can write a position

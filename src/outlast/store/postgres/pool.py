@@ -211,12 +211,14 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return the result of ``work(connection, may_notify)``, as ``run`` would; run it once more
-        without notifying if the server's queue of notifications is full. Any role that may connect
-        can fill it; workers that would have been woken look by themselves, a little later."""
+        """Return the result of ``work(connection, notify)``, as ``run`` would, with ``notify`` of
+        the options. Run it once more without notifying if the server's queue of notifications is
+        full. Any role that may connect can fill it; workers that would have been woken look by
+        themselves, a little later."""
+        notify = self.options.notify
         try:
             return await self.run(
-                lambda it: work(it, True), keeps_plans=keeps_plans, own=own, kind=kind
+                lambda it: work(it, notify), keeps_plans=keeps_plans, own=own, kind=kind
             )
         except NotifyQueueFull:
             return await self.run(
@@ -340,11 +342,10 @@ async def _close(connection: Any) -> None:
 
 
 class Verbs:
-    """Runs statements on the connections of a store; ``notify``: whether listeners are woken."""
+    """Runs statements on the connections of a store."""
 
-    def __init__(self, connections: Connections, *, notify: bool) -> None:
+    def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self.notify = notify
 
     async def _fetch(
         self, statement: str, *values: Any, own: bool = False, keeps_plans: bool = False
@@ -353,19 +354,3 @@ class Verbs:
             lambda it: it.fetch(statement, *values), own=own, keeps_plans=keeps_plans
         )
         return rows
-
-    async def _notifying(
-        self,
-        work: Callable[[Any, bool], Awaitable[R]],
-        *,
-        keeps_plans: bool = False,
-        own: bool = False,
-        kind: Transaction | None = None,
-    ) -> R:
-        """Return the result of ``work(connection, notify)``."""
-        return await self._connections.run_notifying(
-            lambda it, may_notify: work(it, self.notify and may_notify),
-            keeps_plans=keeps_plans,
-            own=own,
-            kind=kind,
-        )

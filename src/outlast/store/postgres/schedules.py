@@ -83,7 +83,7 @@ class PostgresScheduleVerbs(Verbs):
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
         """Fires in halves if another transaction holds the key of a job."""
         try:
-            return await self._notifying(
+            return await self._connections.run_notifying(
                 lambda it, notify: _fire(it, firings, notify=notify),
                 kind=Transaction.COMMITTED,
             )

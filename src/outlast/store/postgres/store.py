@@ -74,6 +74,7 @@ _EVENTS = statements("postgres", "events")
 _MIGRATE = statements("postgres", "migrate")
 _MINUTES = statements("postgres", "minutes")
 
+_STEP = ("job_id", "token", "name")
 T = TypeVar("T", Save, Report)
 PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server is full
 TURN_SECONDS = 0.5  # between two tries
@@ -134,7 +135,7 @@ class PostgresStore(
     def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
         self.url = check_encoded(url)
         options = msgspec.structs.replace(options, **more)
-        super().__init__(Connections(url, options), notify=options.notify)
+        super().__init__(Connections(url, options))
         self._schema = PostgresSchema(self._connections)
         self._pruning = Pruning(self._connections)
         self.inspector: Inspector = PostgresInspector(self._connections)
@@ -183,7 +184,7 @@ class PostgresStore(
             stored = await self._enqueue_with_key(jobs[0])
             if stored is not None:
                 return [stored]
-        return await self._notifying(
+        return await self._connections.run_notifying(
             lambda it, notify: enqueue(it, jobs, notify=notify),
             keeps_plans=not with_keys and not dependent,
             kind=Transaction.COMMITTED
@@ -192,7 +193,7 @@ class PostgresStore(
         )
 
     async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        created = await self._notifying(
+        created = await self._connections.run_notifying(
             lambda it, notify: create_with_key(it, job, notify=notify), keeps_plans=True
         )
         if created is not None:
@@ -204,11 +205,7 @@ class PostgresStore(
         best = _last_of_each(sorted(saves, key=lambda save: save.number))
         rows = await self._fetch(
             _JOBS["checkpoint"],
-            [save.job_id for save in best],
-            [save.token for save in best],
-            [save.number for save in best],
-            [save.value for save in best],
-            [save.losses for save in best],
+            *_columns(best, "job_id", "token", "number", "value", "losses"),
             REFUSALS_KEPT,
         )
         answers = _answers(rows)
@@ -221,11 +218,11 @@ class PostgresStore(
         ]
 
     async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
-        return _found(await self._fetch(_STEPS["find"], *_columns(steps)))
+        return _found(await self._fetch(_STEPS["find"], *_columns(steps, *_STEP)))
 
     async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
-        values = [step.value for step in steps]
-        rows = await self._fetch(_STEPS["keep"], *_columns(steps), values, REFUSALS_KEPT)
+        columns = _columns(steps, *_STEP, "value")
+        rows = await self._fetch(_STEPS["keep"], *columns, REFUSALS_KEPT)
         answers = {(row[0], row[1], row[2]): Answer(row[3]) for row in rows}
         return [
             answers.get((*pair_of(step), step.name)) or answers[(*pair_of(step), None)]
@@ -233,7 +230,7 @@ class PostgresStore(
         ]
 
     async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
-        return await self._notifying(
+        return await self._connections.run_notifying(
             lambda it, notify: spawn(it, jobs, which, notify=notify),
             kind=Transaction.COMMITTED,
         )
@@ -247,7 +244,7 @@ class PostgresStore(
             await write_record(connection, record, {"sent": 1} if kept else {})
             return kept
 
-        return await self._notifying(work, kind=Transaction.COMMITTED)
+        return await self._connections.run_notifying(work, kind=Transaction.COMMITTED)
 
     async def find_event(self, name: str) -> str | None:
         rows = await self._fetch(_EVENTS["find"], name)
@@ -258,8 +255,7 @@ class PostgresStore(
         last = _last_of_each(reports)
         rows = await self._fetch(
             _JOBS["progress"],
-            [report.job_id for report in last],
-            [report.token for report in last],
+            *_columns(last, "job_id", "token"),
             [to_json(report.progress) for report in last],
             REFUSALS_KEPT,
         )
@@ -269,10 +265,7 @@ class PostgresStore(
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         rows = await self._fetch(
             _JOBS["keep_logs"],
-            [each.job_id for each in logs],
-            [each.token for each in logs],
-            [each.number for each in logs],
-            [each.printed for each in logs],
+            *_columns(logs, "job_id", "token", "number", "printed"),
             [lines_text(each.lines) for each in logs],
             LOGS_KEPT,
         )
@@ -350,7 +343,7 @@ async def complete_on(connection: Any, job_id: int, token: int, result: str | No
 async def find_steps_on(connection: Any, steps: Sequence[NamedStep]) -> list[StepFound]:
     """As ``PostgresStore.find_steps``, as the caller's transaction sees it."""
     with foreign_errors():
-        return _found(await connection.fetch(_STEPS["find"], *_columns(steps)))
+        return _found(await connection.fetch(_STEPS["find"], *_columns(steps, *_STEP)))
 
 
 async def keep_step_on(connection: Any, step: NamedStep) -> bool:
@@ -388,12 +381,9 @@ def _last_of_each(items: Iterable[T]) -> list[T]:
     return list({pair_of(item): item for item in items}.values())
 
 
-def _columns(steps: Sequence[NamedStep]) -> tuple[list[int], list[int], list[str]]:
-    return (
-        [step.job_id for step in steps],
-        [step.token for step in steps],
-        [step.name for step in steps],
-    )
+def _columns(items: Sequence[object], *names: str) -> list[list[Any]]:
+    """Return the values of these attributes, a list for each."""
+    return [[getattr(item, name) for item in items] for name in names]
 
 
 def _found(rows: Iterable[Any]) -> list[StepFound]:

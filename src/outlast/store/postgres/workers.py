@@ -128,7 +128,7 @@ class WorkerVerbs(Verbs):
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
         which = (me.worker_id, me.epoch, list(held))
-        rows = await self._notifying(
+        rows = await self._connections.run_notifying(
             lambda it, notify: it.fetch(_RECLAIM["reconcile"], *which, notify, me.registration),
             keeps_plans=True,
             own=True,
@@ -163,7 +163,7 @@ class WorkerVerbs(Verbs):
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         which = (lock.boot_id, lock.path, lock.device, lock.inode)
-        rows = await self._notifying(
+        rows = await self._connections.run_notifying(
             lambda it, notify: it.fetch(_WORKERS["tell_gone"], *which, begun, notify)
         )
         return len(rows)
@@ -204,7 +204,7 @@ class WorkerVerbs(Verbs):
                 as_applied(one, states[pair]) for one in decided if (pair := pair_of(one)) in states
             ]
 
-        return await self._notifying(close, kind=Transaction.COMMITTED)
+        return await self._connections.run_notifying(close, kind=Transaction.COMMITTED)
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         rows = await self._fetch(_RECLAIM["overdue"], slack, limit)

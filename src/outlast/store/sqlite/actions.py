@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from sqlite3 import Cursor
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
@@ -17,6 +17,7 @@ from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
 
+P = ParamSpec("P")
 T = TypeVar("T")
 _SQL = statements("sqlite", "actions")
 
@@ -31,8 +32,8 @@ class SqliteActionVerbs:
     ) -> dict[int, Cancelled]:
         return await self._act(
             record,
-            lambda cursor, now: jobs.cancel(cursor, now, _current(cursor, job_ids, tokens)),
             lambda answers: _count(answers.values()),
+            lambda cursor, now: jobs.cancel(cursor, now, _current(cursor, job_ids, tokens)),
         )
 
     async def requeue(
@@ -45,10 +46,10 @@ class SqliteActionVerbs:
     ) -> dict[int, Requeued]:
         return await self._act(
             record,
+            lambda answers: _count(answers.values()),
             lambda cursor, now: jobs.requeue(
                 cursor, now, _current(cursor, job_ids, tokens), from_scratch=from_scratch
             ),
-            lambda answers: _count(answers.values()),
         )
 
     async def discard(
@@ -56,8 +57,8 @@ class SqliteActionVerbs:
     ) -> int:
         return await self._act(
             record,
-            lambda cursor, now: jobs.discard(cursor, now, _current(cursor, job_ids, tokens)),
             lambda number: {"discarded": number} if number else {},
+            lambda cursor, now: jobs.discard(cursor, now, _current(cursor, job_ids, tokens)),
         )
 
     async def request_drain(
@@ -65,66 +66,39 @@ class SqliteActionVerbs:
     ) -> set[int]:
         return await self._act(
             record,
-            lambda cursor, now: workers.request_drain(cursor, now, worker_ids),
             lambda asked: {"asked": len(asked)} if asked else {},
+            workers.request_drain,
+            worker_ids,
         )
 
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
-        return await self._act(
-            record,
-            lambda cursor, now: jobs.ask_stack(cursor, now, job_id, token, seen, then),
-            lambda is_asked: {"asked": 1} if is_asked else {},
-        )
+        return await self._act(record, _one("asked"), jobs.ask_stack, job_id, token, seen, then)
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        return await self._act(
-            record, lambda cursor, now: pauses.pause(cursor, now, new), lambda _: {"paused": 1}
-        )
+        return await self._act(record, _one("paused"), pauses.pause, new)
 
     async def resume(
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
-        return await self._act(
-            record,
-            lambda cursor, now: pauses.resume(cursor, now, kind, name),
-            lambda pause: {} if pause is None else {"resumed": 1},
-        )
+        return await self._act(record, _one("resumed"), pauses.resume, kind, name)
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
-        return await self._act(
-            record,
-            lambda cursor, now: limits.set_limit(cursor, now, new),
-            lambda is_set: {"changed": 1} if is_set else {},
-        )
+        return await self._act(record, _one("changed"), limits.set_limit, new)
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
-        return await self._act(
-            record,
-            lambda cursor, now: limits.hold_limit(cursor, now, hold),
-            lambda is_held: {"changed": 1} if is_held else {},
-        )
+        return await self._act(record, _one("changed"), limits.hold_limit, hold)
 
     async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
-        await self._act(
-            record,
-            lambda cursor, now: limits.set_weight(cursor, now, new),
-            lambda _: {"changed": 1},
-        )
+        await self._act(record, lambda _: {"changed": 1}, limits.set_weight, new)
 
     async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
-        return await self._act(
-            record,
-            lambda cursor, now: events.send_event(cursor, now, event),
-            lambda kept: {"sent": 1} if kept else {},
-        )
+        return await self._act(record, _one("sent"), events.send_event, event)
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
         (stored,) = await self._act(
-            record,
-            lambda cursor, now: jobs.enqueue(cursor, now, [job]),
-            lambda made: {"enqueued": 1} if made[0].created else {},
+            record, lambda made: {"enqueued": 1} if made[0].created else {}, jobs.enqueue, [job]
         )
         return stored
 
@@ -144,18 +118,25 @@ class SqliteActionVerbs:
     async def _act(
         self,
         record: Record | None,
-        deed: Callable[[Cursor, float], T],
         count: Callable[[T], Counts],
+        deed: Callable[Concatenate[Cursor, float, P], T],
+        *args: P.args,
+        **named: P.kwargs,
     ) -> T:
         """Carry out an act with its record; both are done or neither. Holds the write lock from the
         beginning."""
 
         def work(cursor: Cursor, now: float) -> T:
-            done = deed(cursor, now)
+            done = deed(cursor, now, *args, **named)
             write_record(cursor, now, record, count(done))
             return done
 
         return await self._connection.write(work)
+
+
+def _one(word: str) -> Callable[[object], Counts]:
+    """Return the count of an act that changes one object, if anything was changed."""
+    return lambda done: {word: 1} if done else {}
 
 
 def _current(cursor: Cursor, job_ids: Sequence[int], tokens: Tokens | None) -> list[int]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from typing import Protocol
 
 import msgspec
 
@@ -36,7 +35,7 @@ from outlast.store.schedules import (
     Put,
 )
 from outlast.store.values import NewJob, Peek, Snapshot
-from outlast.worker.base import Owner
+from outlast.worker.base import AttemptStarter, Owner
 from outlast.worker.service import Nudge, Throttle
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
@@ -46,20 +45,8 @@ WAIT_SECONDS = 1.0  # for a trusted lease
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
-class Code(Protocol):
-    """What the code of the worker's application declares."""
-
-    def schedules(self) -> list[NewSchedule]:
-        """Return its schedules."""
-        ...
-
-    def limits(self) -> CodeLimits:
-        """Return its limits."""
-        ...
-
-
 class Scheduler:
-    """The duty that fires schedules, and declares those of the code, with its limits. ``nudge``
+    """The duty that fires schedules, and declares those of ``code``, with its limits. ``nudge``
     lets the duty run before its time."""
 
     name = "scheduler"
@@ -68,7 +55,7 @@ class Scheduler:
         self,
         owner: Owner,
         store: Store,
-        code: Code,
+        code: AttemptStarter,
         nudge: Nudge,
         clock: Clock,
     ) -> None:

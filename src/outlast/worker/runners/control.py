@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from outlast.base.clock import Clock
 from outlast.base.text import line
+from outlast.client.attempt import StopReason
 from outlast.model.crash import LIMITS
 from outlast.model.job import SHELL_TASK
 from outlast.runner.protocol import ShowStack, Stop
@@ -25,7 +26,6 @@ from outlast.worker.runners.responsiveness import Responsiveness, Responsiveness
 from outlast.worker.runners.starter import Prefetches
 from outlast.worker.runners.supervisor import RunnerSupervisor
 
-CANCEL = "cancel"
 SHOW_LOOK_SECONDS = 0.05  # between two checks while stacks come
 COMMAND = "The processes of its command:"
 SILENT = (
@@ -81,7 +81,7 @@ class RunnersControl:
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stopped_at is not None:
             return
-        goes_on = reason == CANCEL and self._others_go_on(runner, token)
+        goes_on = reason == StopReason.CANCEL and self._others_go_on(runner, token)
         if goes_on and running.stop_reason is not None:
             return
         running.stop_reason = running.stop_reason or reason

@@ -43,7 +43,7 @@ class Team:
         """A worker whose code declares these schedules."""
         code = Code(list(declared))
         store = Counting(self.store, self.asked)
-        worker = Scheduler(FakeOwner(), store, code, Nudge(), self.clock)
+        worker = Scheduler(FakeOwner(), store, code, Nudge(), self.clock)  # type: ignore[arg-type]
         self.workers.append(worker)
         return worker
 

@@ -333,7 +333,7 @@ async def test_limits_are_declared_soon_if_they_were_held_and_then_again_and_aga
             return len(asked) > 1
 
     store: Any = Holding()
-    duty = Scheduler(FakeOwner(), store, Limited([]), Nudge(), clock)
+    duty = Scheduler(FakeOwner(), store, Limited([]), Nudge(), clock)  # type: ignore[arg-type]
     assert await duty.run_once() == pytest.approx(HELD_SECONDS)
     for _ in range(2):
         assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
