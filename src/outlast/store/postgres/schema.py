@@ -31,7 +31,7 @@ from outlast.store.migrations import (
 )
 from outlast.store.postgres.connection import Transaction, is_pooled
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_made_already, is_refusal
-from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
@@ -59,11 +59,11 @@ STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a larg
 _SESSION = statements("postgres", "session")
 
 
-class PostgresSchema:
-    """The migrations of one database (and search_path)."""
+class PostgresSchema(Verbs):
+    """The verbs of ``PostgresStore`` about the schema of its database (and search_path)."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        super().__init__(connections)
         self._steps = load("postgres")
 
     async def ensure(self) -> None:
@@ -79,9 +79,7 @@ class PostgresSchema:
         check_usable(self._steps, applied)
 
     async def migrate(self) -> list[Migration]:
-        """Apply and return the pending steps. Two migrators at once are safe.
-
-        Raises StoreUnavailable if a step cannot have its locks, in many tries, within the time
+        """Raises StoreUnavailable if a step cannot have its locks, in many tries, within the time
         that a statement may take; the steps before it stay applied.
         """
         done: list[Migration] = []
@@ -90,12 +88,10 @@ class PostgresSchema:
         return done
 
     async def migrations(self) -> list[Migration]:
-        """Return all steps that this program or the store knows, applied or not."""
         async with self._connections.use() as connection:
             return known(self._steps, await _applied(connection))
 
     async def store_id(self) -> str:
-        """Return the id of this schema."""
         async with self._connections.use() as connection:
             rows = await connection.fetch(_SQL["store_id"])
         if not rows:

@@ -52,7 +52,6 @@ from outlast.store.statements import statements
 from outlast.store.values import (
     Answer,
     Enqueued,
-    Migration,
     NamedStep,
     NewJob,
     Purpose,
@@ -84,45 +83,13 @@ _SESSION = statements("postgres", "session")
 _FROM_THE_OLDEST = (-inf, -inf, -inf)
 
 
-class Pruning:
-    """The batches of one store."""
-
-    def __init__(self, connections: Connections) -> None:
-        self._connections = connections
-        self._reached = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
-
-    async def prune(
-        self,
-        jobs: float,
-        workers: float,
-        dead: float | None,
-        events: float,
-        limit: int,
-        *,
-        onward: bool,
-    ) -> int:
-        """Delete jobs, workers and, unless None, dead jobs that ended that many seconds ago, and
-        old events, at most ``limit``; return how many were deleted. ``onward``: from where the last
-        batch stopped.
-        """
-        after = self._reached if onward else _FROM_THE_OLDEST
-
-        async def work(connection: Any) -> tuple[int, Any]:
-            await connection.execute(_SESSION["by_index"])
-            found = await connection.fetchrow(_PRUNE["jobs"], limit, jobs, dead, *after)
-            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
-            left = limit - found["gone"]
-            gone = await connection.fetchval(_PRUNE["workers"], workers, left, *spans)
-            sent = await connection.fetch(_PRUNE["events"], events, left)
-            return found["gone"] + gone + len(sent), found
-
-        gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
-        self._reached = (found["old"], found["kept"], found["dead"])
-        return gone
-
-
 class PostgresStore(
-    PostgresExchange, WorkerVerbs, PostgresActionVerbs, PostgresScheduleVerbs, PostgresLimitVerbs
+    PostgresSchema,
+    PostgresExchange,
+    WorkerVerbs,
+    PostgresActionVerbs,
+    PostgresScheduleVerbs,
+    PostgresLimitVerbs,
 ):
     """A ``Store`` on PostgreSQL 14 or later, with a constant number of connections.
 
@@ -136,8 +103,7 @@ class PostgresStore(
         self.url = check_encoded(url)
         options = msgspec.structs.replace(options, **more)
         super().__init__(Connections(url, options))
-        self._schema = PostgresSchema(self._connections)
-        self._pruning = Pruning(self._connections)
+        self._pruned = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
         self.inspector: Inspector = PostgresInspector(self._connections)
 
     # -- life and schema
@@ -149,7 +115,7 @@ class PostgresStore(
         give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.options.reserved else 0)
         while True:
             try:
-                return await self._schema.ensure()
+                return await self.ensure()
             except StoreUnavailable as error:
                 if not has_no_place(error) or SYSTEM.boot() >= give_up_at:
                     raise
@@ -160,15 +126,6 @@ class PostgresStore(
 
     async def drop_connections(self) -> None:
         self._connections.drop()
-
-    async def store_id(self) -> str:
-        return await self._schema.store_id()
-
-    async def migrate(self) -> list[Migration]:
-        return await self._schema.migrate()
-
-    async def migrations(self) -> list[Migration]:
-        return await self._schema.migrations()
 
     async def grant(self, role: str, purpose: Purpose) -> list[str]:
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
@@ -287,8 +244,21 @@ class PostgresStore(
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        ages = jobs_older_than, workers_older_than, dead_older_than, events_older_than
-        return await self._pruning.prune(*ages, limit, onward=onward)
+        after = self._pruned if onward else _FROM_THE_OLDEST
+
+        async def work(connection: Any) -> tuple[int, Any]:
+            await connection.execute(_SESSION["by_index"])
+            ages = (jobs_older_than, dead_older_than)
+            found = await connection.fetchrow(_PRUNE["jobs"], limit, *ages, *after)
+            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
+            left = limit - found["gone"]
+            gone = await connection.fetchval(_PRUNE["workers"], workers_older_than, left, *spans)
+            sent = await connection.fetch(_PRUNE["events"], events_older_than, left)
+            return found["gone"] + gone + len(sent), found
+
+        gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
+        self._pruned = (found["old"], found["kept"], found["dead"])
+        return gone
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
         mine = {"level": "worker", "worker_id": worker_id, "batch": batch}

@@ -23,7 +23,7 @@ from outlast.store.inspector import Inspector
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
-from outlast.store.protocol import EXPIRE_MAX, ORPHANS_MAX
+from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.sqlite import (
     children,
     events,
@@ -162,6 +162,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     # ------------------------------------------------------------------------- the jobs
 
     enqueue = writes(jobs.enqueue)
+    expire = writes(sqlite_exchange.expire)
     checkpoint = writes(jobs.checkpoint)
     find_steps = reads(steps.find_steps)
     keep_steps = writes(steps.keep_steps)
@@ -183,11 +184,6 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
             lambda cursor, now: sqlite_exchange.exchange(
                 cursor, now, me, ended, requests, turns=self._turns
             )
-        )
-
-    async def expire(self, limit: int = EXPIRE_MAX) -> int:
-        return await self._connection.write(
-            lambda cursor, now: sqlite_exchange.expire(cursor, now, limit)
         )
 
     # ----------------------------------------------------------------------- the limits

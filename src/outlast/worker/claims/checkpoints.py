@@ -116,9 +116,7 @@ class CheckpointWriter:
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
         if self._saves or self._reports:
-            held = (
-                self._in_flight.held()
-            )  # the last progress of ended attempts comes with their ends
+            held = self._in_flight.held()  # the last progress of others comes with their ends
             self._reports = {token: one for token, one in self._reports.items() if token in held}
             await self._report(self._in_flight.running.keys())
             return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS

@@ -81,9 +81,7 @@ class Registration:
 
     def may_claim(self) -> bool:
         """Whether new jobs may be taken."""
-        if self.draining or self._fenced:
-            return False
-        return self.trust.holds(self._clock.boot())
+        return not self.draining and self.is_trusted()
 
     def drain(self) -> None:
         """Take no more jobs from now on."""
