@@ -19,6 +19,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import Answer, NewJob
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.limits_kit import held, limited, need
+from tests.conformance.test_children import spawned, waits
 
 
 def ordered(key: str = "k", **fields: Any) -> NewJob:
@@ -175,3 +176,33 @@ async def test_why_names_the_job_that_holds_the_key(store: Store, hands: Hands) 
     place = await store.inspector.stream_place(ids[1])
     assert place is not None
     assert place.holder == ids[0]
+
+
+async def test_a_job_that_waits_for_its_children_holds_its_key(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, *[ordered()] * 2)
+    one = await hands.claim_one()
+    await store.spawn([job()], spawned(one))
+    (child,) = await hands.claim()
+    assert await store.watch_children(one.job_id, one.token, [child.job_id])
+    assert await hands.hand_in(waits(one)) == [Answer.ACCEPTED]
+    assert await names(hands) == []
+    assert await holds(store)
+    reply = await hands.exchange(ended(child), limit=10)
+    assert [each.job_id for each in reply.claimed] == ids[:1]
+    reply = await hands.exchange(ended(reply.claimed[0]), limit=10)
+    assert [each.job_id for each in reply.claimed] == ids[1:]
+
+
+async def test_a_cancelled_job_that_waits_for_its_children_frees_its_key(
+    store: Store, hands: Hands
+) -> None:
+    ids = await enqueued(store, *[ordered()] * 2)
+    one = await hands.claim_one()
+    await store.spawn([job(delay=3600)], spawned(one))
+    (child,) = await store.inspector.children(one.job_id, 1, 1)
+    assert await store.watch_children(one.job_id, one.token, [child.id])
+    await hands.hand_in(waits(one))
+    assert await names(hands) == []
+    await store.cancel(ids[:1])
+    assert await names(hands) == ids[1:]
+    assert await holds(store)

@@ -252,7 +252,7 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
   AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id OR n.permit = s.blocked)
   AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
            SELECT FROM outlast_jobs h
-           WHERE h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running') AND h.position IS NULL)
+           WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
        OR s.blocked IS NOT NULL AND p.opens_at IS NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647) AND l.name IS NOT NULL
        AND greatest(p.held_until, l.held_until, 0) <= extract(epoch FROM statement_timestamp())

@@ -396,7 +396,7 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 CREATE TRIGGER outlast_jobs_notice AFTER UPDATE ON outlast_jobs FOR EACH ROW
 WHEN (OLD.stream IS NOT NULL AND (OLD.state = 'running' AND NEW.state <> 'running'
                                   OR OLD.position IS NULL AND NEW.position IS NOT NULL
-                                  OR OLD.state = 'queued' AND NEW.state NOT IN ('queued', 'running')
+                                  OR OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL
                                      AND OLD.attempt_count > 0 AND strpos(OLD.needs, ',true]') > 0))
 EXECUTE FUNCTION outlast_notice_v1();
 CREATE TRIGGER outlast_jobs_notice_gone AFTER DELETE ON outlast_jobs FOR EACH ROW

@@ -72,7 +72,7 @@ SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
        coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
-LEFT JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running')
+LEFT JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
@@ -339,7 +339,7 @@ WHERE EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                 AND j.stream IS NOT NULL AND j.position IS NOT NULL)
   AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
            SELECT 1 FROM outlast_jobs AS h
-           WHERE h.id = s.holder AND h.stream = s.id AND h.state IN ('queued', 'running') AND h.position IS NULL)
+           WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
        OR s.blocked IS NOT NULL AND p.opens_at IS NULL AND p.freed = 0 AND l.name IS NOT NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647)
        AND coalesce(p.held_until, 0) <= :now AND coalesce(l.held_until, 0) <= :now

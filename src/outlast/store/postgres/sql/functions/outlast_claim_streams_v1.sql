@@ -115,7 +115,7 @@ BEGIN
         FROM unnest(s.ids, s.holders) WITH ORDINALITY AS u (id, holder, n)
         LEFT JOIN LATERAL (
             SELECT o.id, o.position IS NULL AS waits FROM outlast_jobs o
-            WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.state IN ('queued', 'running')) j ON true;
+            WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.ended_at IS NULL) j ON true;
     END IF;
 
     -- what they need, flat, in the order of the streams; and the permits, with what these allow
