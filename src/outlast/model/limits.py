@@ -271,7 +271,7 @@ def _hashed(*parts: str) -> int:
 
 def needs_text(needs: Sequence[Need]) -> str:
     """Return what a job needs as it is kept on its row. Only an ordered limit has a fifth field:
-    the stores find ordered jobs by it (outlast_notice_v1)."""
+    the stores find ordered jobs by it (outlast_note_v1)."""
     in_turn = sorted(needs, key=lambda need: need.permit)
     fields = [msgspec.structs.astuple(need)[: 5 if need.ordered else 4] for need in in_turn]
     return msgspec.json.encode(fields).decode()

@@ -16,6 +16,8 @@ TOPICS = {
 }
 NAME = re.compile(r"^-- name: *(.*)\n", re.MULTILINE)
 CALL = re.compile(r"SELECT [^;]*\boutlast_\w+_v1\([^;]*")
+UPDATED = re.compile(r"UPDATE outlast_jobs\b(.*?)(?=\bWHERE\b|\bRETURNING\b|;)", re.DOTALL)
+MOVED = re.compile(r"\b(state|position|ended_at) =")
 TABLE = re.compile(r"\b(FROM|INTO|UPDATE) outlast_[a-z]+\b(?!\()")
 
 
@@ -50,3 +52,20 @@ def test_each_statement_of_postgresql_argues_why_it_is_right_or_calls_a_function
                 if not text.startswith("-- ") and not is_call:
                     silent.add((topic, name))
     assert silent == set()
+
+
+def test_each_statement_of_postgresql_that_moves_jobs_leaves_their_notices() -> None:
+    """A forgotten one would leak permits, or leave jobs behind for good. A claim needs none, and of
+    an end its callers leave them."""
+    folder = SQL.joinpath("postgres", "sql")
+    functions = [file for file in folder.joinpath("functions").iterdir() if file.is_file()]
+    sources = {file.name: file.read_text("utf-8") for file in functions}
+    sources |= {topic: text for (store, topic), text in TOPICS.items() if store == "postgres"}
+    code = {name: re.sub("--.*", "", text) for name, text in sources.items()}
+    silent = set()
+    for name, text in code.items():
+        moves = [each for each in UPDATED.findall(text) if MOVED.search(each)]
+        ends = text.count("FROM outlast_end_v1(")
+        if len(moves) + ends > text.count("outlast_note_v1(") + (name == "outlast_hand_in_v1.sql"):
+            silent.add(name)
+    assert silent == {"outlast_claim_v1.sql", "outlast_end_v1.sql"}

@@ -306,7 +306,7 @@ async def complete_on(connection: Any, job_id: int, token: int, result: str | No
             return True
         if not await connection.fetch(_JOBS["lock_unkept"], job_id, token):
             return False
-        await connection.fetch(_JOBS["forget"], job_id)
+        await connection.fetch(_JOBS["complete_away"], job_id, token)
         return True
 
 

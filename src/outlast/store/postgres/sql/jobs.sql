@@ -6,23 +6,24 @@
 -- or taken over while this waited for the row, READ COMMITTED re-checks the row and does not touch it. The worker's
 -- exchange and a reaper skip the row until the caller commits. A job that is kept for no time (keep = 0, which never
 -- changes) is left to `lock_unkept`.
-UPDATE outlast_jobs
-SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by = worker_id,
-    prune_at = CASE WHEN keep IS NOT NULL
-                    THEN clock_timestamp() + least(keep, 1e9) * interval '1 second' END,
-    worker_id = NULL, hard_deadline = NULL
-WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
-RETURNING id
+WITH done AS (
+    UPDATE outlast_jobs
+    SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by = worker_id,
+        prune_at = CASE WHEN keep IS NOT NULL
+                        THEN clock_timestamp() + least(keep, 1e9) * interval '1 second' END,
+        worker_id = NULL, hard_deadline = NULL
+    WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
+    RETURNING id, stream IS NOT NULL OR awaited AS noted)
+SELECT id, CASE WHEN noted THEN outlast_note_v1(ARRAY[id], p_ran => true, p_had_ended => false) END FROM done
 
 -- name: lock_unkept
--- Lock the job of an attempt if it is kept for no time (keep = 0), for the next statement to delete in the caller's
--- own transaction (outlast_forget_v1). Guarded, and waiting for the row, as `complete` is. Two statements, so that
--- the second sees what was committed while the first waited, such as lines that the attempt's worker has just
--- written.
+-- Lock the job of an attempt if it is kept for no time (keep = 0), for the next statement. Guarded, and waiting for the
+-- row, as `complete` is. Two statements, so that the second sees what was committed while the first waited, such as
+-- lines that the attempt's worker has just written.
 SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 AND NOT awaited FOR UPDATE
 
--- name: forget
-SELECT outlast_forget_v1(ARRAY[$1::bigint])
+-- name: complete_away
+SELECT outlast_complete_away_v1(ARRAY[$1::bigint], ARRAY[$2::bigint])
 
 -- name: cancel
 SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)

@@ -363,6 +363,7 @@ WHERE j.state = 'completed';
 \ir functions/outlast_first_tick_v1.sql
 
 -- The one guard under which an attempt is closed, the answers to late writes, and the deletion of jobs.
+\ir functions/outlast_note_v1.sql
 \ir functions/outlast_forget_v1.sql
 \ir functions/outlast_complete_away_v1.sql
 \ir functions/outlast_end_v1.sql
@@ -388,20 +389,9 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_replace_v1.sql
 REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
--- Limits: the notices of ends and arrivals, their folding, and the claim of streams. A job without a stream gives no
--- notice.
+-- Limits: the folding of notices, and the claim of streams.
 \ir functions/outlast_needs_v1.sql
 \ir functions/outlast_limit_lock_v1.sql
-\ir functions/outlast_notice_v1.sql
-CREATE TRIGGER outlast_jobs_notice AFTER UPDATE ON outlast_jobs FOR EACH ROW
-WHEN (OLD.stream IS NOT NULL AND (OLD.state = 'running' AND NEW.state <> 'running'
-                                  OR OLD.position IS NULL AND NEW.position IS NOT NULL
-                                  OR OLD.ended_at IS NULL AND NEW.ended_at IS NOT NULL
-                                     AND OLD.attempt_count > 0 AND strpos(OLD.needs, ',true]') > 0))
-EXECUTE FUNCTION outlast_notice_v1();
-CREATE TRIGGER outlast_jobs_notice_gone AFTER DELETE ON outlast_jobs FOR EACH ROW
-WHEN (OLD.stream IS NOT NULL AND OLD.state = 'running')
-EXECUTE FUNCTION outlast_notice_v1();
 \ir functions/outlast_room_v1.sql
 \ir functions/outlast_make_permits_v1.sql
 \ir functions/outlast_make_streams_v1.sql
@@ -413,11 +403,7 @@ EXECUTE FUNCTION outlast_notice_v1();
 \ir functions/outlast_has_room_v1.sql
 \ir functions/outlast_take_suspects_v1.sql
 
--- Jobs that wait for others: the notices of ends, and what follows from them.
-\ir functions/outlast_note_upstream_v1.sql
-CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE ON outlast_jobs FOR EACH ROW
-WHEN (OLD.awaited AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL))
-EXECUTE FUNCTION outlast_note_upstream_v1();
+-- Jobs that wait for others: what follows from the notices of ends.
 \ir functions/outlast_wake_v1.sql
 \ir functions/outlast_resolve_v1.sql
 \ir functions/outlast_is_over_v1.sql

@@ -20,7 +20,7 @@ DECLARE
     v_ids bigint[];
     v_states text[];
     v_workers bigint[];
-    v_gone bigint[];
+    v_gone bigint[]; v_noted bigint[];
 BEGIN
     IF p_wait THEN
         PERFORM FROM outlast_jobs j WHERE j.id = ANY (p_ids) ORDER BY j.id FOR NO KEY UPDATE;
@@ -46,8 +46,10 @@ BEGIN
             prune_at = CASE WHEN j.state IN ('queued', 'blocked') AND j.keep IS NOT NULL
                             THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
         WHERE j.id = ANY (v_free) AND j.state IN ('queued', 'blocked', 'running')
-        RETURNING j.id, j.state = 'cancelled' AND j.keep <= 0 AND NOT j.awaited AS gone)
-    SELECT array_agg(a.id) FILTER (WHERE a.gone) INTO v_gone FROM asked a;
+        RETURNING j.id, j.state = 'cancelled' AND j.keep <= 0 AND NOT j.awaited AS gone,
+                  j.state = 'cancelled' AND (j.stream IS NOT NULL OR j.awaited) AS noted)
+    SELECT array_agg(a.id) FILTER (WHERE a.gone), array_agg(a.id) FILTER (WHERE a.noted) INTO v_gone, v_noted FROM asked a;
+    IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
 
     IF p_notify AND v_workers IS NOT NULL THEN

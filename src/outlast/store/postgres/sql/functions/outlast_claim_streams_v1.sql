@@ -26,7 +26,7 @@
 --   * An ordered stream starts one job at a time. The job that has begun and not ended for good is its holder: only that
 --     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. The holder's
 --     row is read here by a later statement than the one that has locked the stream. If its end, or its next place,
---     commits after this read, its notice (outlast_notice_v1) is folded after this commit, as that needs the stream's row.
+--     commits after this read, its notice (outlast_note_v1) is folded after this commit, as that needs the stream's row.
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_first_max bigint,

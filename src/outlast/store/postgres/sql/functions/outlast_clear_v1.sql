@@ -25,6 +25,7 @@ BEGIN
         FROM numbered n WHERE j.id = ANY (ARRAY[n.id])
         RETURNING j.id, n.due)
     SELECT array_agg(c.id) INTO v_ids FROM cleared c WHERE c.due;
+    PERFORM outlast_note_v1(v_ids, p_ran => false, p_had_ended => false);
     RETURN v_ids;
 END
 $$;

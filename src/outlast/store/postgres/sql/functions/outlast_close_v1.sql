@@ -15,13 +15,15 @@ DECLARE
     v_runnable bigint[];
     v_clears bigint[];
     v_gone bigint[];
+    v_noted bigint[];
     v_states text[];
 BEGIN
     SELECT array_agg(e.job_id), array_agg(e.token), array_agg(e.job_id) FILTER (WHERE e.runnable),
            array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL),
-           array_agg(e.job_id) FILTER (WHERE e.gone), array_agg(e.state)
-    INTO v_ids, v_tokens, v_runnable, v_clears, v_gone, v_states
+           array_agg(e.job_id) FILTER (WHERE e.gone), array_agg(e.job_id) FILTER (WHERE e.noted), array_agg(e.state)
+    INTO v_ids, v_tokens, v_runnable, v_clears, v_gone, v_noted, v_states
     FROM outlast_end_v1(p_ends) e;
+    IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => true, p_had_ended => false); END IF;
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     IF v_clears IS NOT NULL THEN
         v_runnable := v_runnable || outlast_clear_v1(v_clears);

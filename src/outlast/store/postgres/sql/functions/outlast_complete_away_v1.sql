@@ -1,5 +1,5 @@
--- Complete attempts whose jobs are kept for no time (keep = 0), by deleting the jobs. Returns the tokens of these
--- attempts.
+-- Complete attempts whose jobs are kept for no time (keep = 0), by deleting the jobs after their notices are left. Returns
+-- the tokens of these attempts.
 --
 -- The guard is that of a completion (outlast_hand_in_v1): id, token and running, checked on the newest version of a
 -- row that is locked without waiting. Locking and deleting are two statements, so that the second sees what was
@@ -17,7 +17,10 @@ BEGIN
           JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
           WHERE j.keep <= 0 AND NOT j.awaited
           FOR UPDATE OF j SKIP LOCKED) l;
-    IF v_ids IS NOT NULL THEN PERFORM outlast_forget_v1(v_ids); END IF;
+    IF v_ids IS NOT NULL THEN
+        PERFORM outlast_note_v1(v_ids, p_ran => true, p_had_ended => false);
+        PERFORM outlast_forget_v1(v_ids);
+    END IF;
     RETURN coalesce(v_tokens, '{}');
 END
 $$;

@@ -12,7 +12,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     v_from timestamptz := outlast_read_from_v1('outlast_jobs_run_at'::regclass, p_now);
-    v_due bigint[];
+    v_due bigint[]; v_noted bigint[];
 BEGIN
     SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
     FROM (SELECT j.id, j.run_at FROM outlast_jobs j
@@ -42,7 +42,8 @@ BEGIN
     ), promoted AS (
         UPDATE outlast_jobs j SET position = n.position
         FROM numbered n WHERE j.id = ANY (ARRAY[n.id])
-        RETURNING j.id)
-    SELECT array_agg(id) INTO ids FROM promoted;
+        RETURNING j.id, j.stream)
+    SELECT array_agg(p.id), array_agg(p.id) FILTER (WHERE p.stream IS NOT NULL) INTO ids, v_noted FROM promoted p;
+    IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
 END
 $$;

@@ -15,6 +15,7 @@ BEGIN
             prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
         WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone)
     SELECT array_agg(e.id) FILTER (WHERE e.gone) INTO v_gone FROM expired e;
+    PERFORM outlast_note_v1(p_ids, p_ran => false, p_had_ended => false);
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     RETURN cardinality(p_ids);
 END

@@ -1,6 +1,7 @@
 -- Close attempts as decided: the one guard under which an attempt ends. Returns the attempts that were closed, each
--- with whether its job can run now, which incident the end clears, the job's new state, and `gone`: the job has ended
--- and is kept for no time, so the caller must delete its row in the same transaction (outlast_forget_v1).
+-- with whether its job can run now, which incident the end clears, the job's new state, `noted`: the caller must leave
+-- the notices of the end (outlast_note_v1), and `gone`: the job has ended and is kept for no time, so the caller must
+-- then delete its row (outlast_forget_v1), both in the same transaction.
 --
 -- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_hand_in_v1.
 --
@@ -21,9 +22,9 @@
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
--- The permits of a job under limits are given back by a trigger (outlast_notice_v1). What its start has taken of a
--- rate is given back here if nothing has begun, in the same way: by a notice, in the statement that accepts the end.
--- So is the hold on a limit that a task has found exhausted (throttles); a longer hold stays.
+-- The permits of a job under limits are given back by its notice. What its start has taken of a rate is given back here
+-- if nothing has begun, also by a notice. So is the hold on a limit that a task has found exhausted (throttles); a longer
+-- hold stays.
 --
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
 -- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
@@ -35,7 +36,7 @@
 -- go back without a position: only a claim request for suspects finds them. `clears` is returned only for ends that
 -- were written, because a late end must not clear an incident.
 CREATE FUNCTION outlast_end_v1(p_ends text)
-RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, state text)
+RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, noted boolean, state text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -130,7 +131,8 @@ BEGIN
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])
     )
-    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.state FROM ended e;
+    SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.stream IS NOT NULL OR e.awaited, e.state
+    FROM ended e;
 
     -- those that wait for an event: the job is queued for the end of its wait (outlast_wake_v1)
     IF strpos(p_ends, '"event":"') > 0 THEN

@@ -26,7 +26,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_tokens bigint[] := '{}';
-    v_runnable bigint[]; v_clears bigint[]; v_gone bigint[];
+    v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_noted bigint[];
 BEGIN
     busy := 0;
     handed := cardinality(p_done_ids);
@@ -59,8 +59,9 @@ BEGIN
                     prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
-                RETURNING j.token)
-            SELECT v_tokens || coalesce(array_agg(token), '{}') INTO v_tokens FROM done;
+                RETURNING j.id, j.token, j.stream IS NOT NULL OR j.awaited AS noted)
+            SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted)
+            INTO v_tokens, v_noted FROM done d;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
             END IF;
@@ -69,12 +70,14 @@ BEGIN
             SELECT v_tokens || coalesce(array_agg(e.token), '{}'),
                    v_runnable || array_agg(e.job_id) FILTER (WHERE e.runnable),
                    v_clears || array_agg(e.clears) FILTER (WHERE e.clears IS NOT NULL),
-                   array_agg(e.job_id) FILTER (WHERE e.gone)
-            INTO v_tokens, v_runnable, v_clears, v_gone
+                   v_gone || array_agg(e.job_id) FILTER (WHERE e.gone),
+                   v_noted || array_agg(e.job_id) FILTER (WHERE e.noted)
+            INTO v_tokens, v_runnable, v_clears, v_gone, v_noted
             FROM outlast_end_v1(p_ends) e;
-            IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
         END IF;
     END LOOP;
+    IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => true, p_had_ended => false); END IF;
+    IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     IF v_clears IS NOT NULL THEN
         v_runnable := v_runnable || outlast_clear_v1(v_clears);
     END IF;

@@ -55,8 +55,9 @@ BEGIN
     SET args = p_args, run_at = v_due, position = v_position,
         aged = ((extract(epoch FROM v_due) - p_aged_by) * 1000)::bigint
     WHERE h.id = j.id;
-    IF p_notify AND j.position IS NULL AND v_position IS NOT NULL THEN
-        PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || left(j.queue, 1000));
+    IF j.position IS NULL AND v_position IS NOT NULL THEN
+        PERFORM outlast_note_v1(ARRAY[j.id], p_ran => false, p_had_ended => false);
+        IF p_notify THEN PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || left(j.queue, 1000)); END IF;
     END IF;
     RETURN QUERY SELECT j.id, true;
 END

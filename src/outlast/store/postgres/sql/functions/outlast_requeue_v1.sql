@@ -51,6 +51,7 @@ BEGIN
         END IF;
         RETURN NEXT;
     END LOOP;
+    PERFORM outlast_note_v1(v_revived, p_ran => false, p_had_ended => true);
     IF v_awaited THEN
         FOR v_try IN 1..20 LOOP
             v_resolved := outlast_resolve_v1(500);

@@ -106,7 +106,9 @@ BEGIN
                 prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
             WHERE j.id = ANY (v_failed) AND j.state = 'blocked'
             RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone, j.awaited)
-        SELECT array_agg(e.id) FILTER (WHERE e.gone), coalesce(bool_or(e.awaited), false) INTO v_gone, v_noted FROM ended e;
+        SELECT array_agg(e.id), array_agg(e.id) FILTER (WHERE e.gone), coalesce(bool_or(e.awaited), false)
+        INTO v_failed, v_gone, v_noted FROM ended e;
+        PERFORM outlast_note_v1(v_failed, p_ran => false, p_had_ended => false);
         IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     END IF;
     IF v_open <> '{}' THEN
@@ -116,12 +118,18 @@ BEGIN
                 position = CASE WHEN j.run_at <= v_now THEN nextval('outlast_position_seq') END
             WHERE j.id = ANY (v_open) AND j.state = 'blocked'
             RETURNING j.id, j.position)
-        SELECT ids || array_agg(o.id) FILTER (WHERE o.position IS NOT NULL) INTO ids FROM opened o;
+        SELECT array_agg(o.id) INTO v_open FROM opened o WHERE o.position IS NOT NULL;
+        ids := ids || v_open;
+        PERFORM outlast_note_v1(v_open, p_ran => false, p_had_ended => false);
     END IF;
     IF v_again <> '{}' THEN
-        UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
-        WHERE j.id = ANY (v_again) AND j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
-          AND (j.expires_at IS NULL OR j.expires_at > v_now);
+        WITH again AS (
+            UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
+            WHERE j.id = ANY (v_again) AND j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+              AND (j.expires_at IS NULL OR j.expires_at > v_now)
+            RETURNING j.id)
+        SELECT array_agg(a.id) INTO v_open FROM again a;
+        PERFORM outlast_note_v1(v_open, p_ran => false, p_had_ended => true);
     END IF;
 
     -- all are looked at again where there may be more, and those of which a job is held by another session

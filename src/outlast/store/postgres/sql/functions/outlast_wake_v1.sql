@@ -37,6 +37,7 @@ BEGIN
           AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
         RETURNING j.id)
     SELECT array_agg(w.id) INTO ids FROM woken w;
+    PERFORM outlast_note_v1(ids, p_ran => false, p_had_ended => false);
     more := cardinality(v_jobs) >= p_most;
     stay := CASE WHEN more THEN p_names ELSE ARRAY(
         SELECT DISTINCT u.event FROM unnest(v_jobs, v_events) AS u (id, event) WHERE u.id <> ALL (v_held)) END;
