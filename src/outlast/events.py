@@ -320,6 +320,11 @@ CATALOGUE: dict[str, Event] = {
         "Nothing under a limit, or one key of it, starts for this long; 0: it was let go.",
         ("limit", "key", "seconds", "by"),
     ),
+    "limit_throttled": Event(
+        "An attempt raised `Throttled`: nothing under this limit (of one per tenant or key, under"
+        " the job's own) starts for this long.",
+        ("limit", "job_id", "token", "seconds"),
+    ),
     "event_sent": Event(
         "An event of this name was sent, for which jobs may wait.",
         ("sent", "by"),

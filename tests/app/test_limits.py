@@ -56,9 +56,14 @@ async def test_a_429_holds_the_limit_and_the_job_runs_again_uncharged(app: outla
             raise outlast.Throttled(api, after=0.3)
         return calls
 
+    told: list[Any] = []
+    end = subscribe(lambda name, fields: told.append((name, fields)))
     async with app.worker():
         first = await fetch.enqueue()
         assert await first.result(timeout=DEADLINE) == 2
+        end()
+        (event,) = [fields for name, fields in told if name == "limit_throttled"]
+        assert (event["limit"], event["job_id"], event["seconds"]) == ("api", first.id, 0.3)
         row = await row_of(first)
         assert (row.attempt_count, row.failures, row.losses) == (2, 0, 0)
         (limit,) = await app.limits.list()

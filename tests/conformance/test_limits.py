@@ -195,6 +195,13 @@ async def test_an_end_may_hold_its_limit_for_all(store: Store, hands: Hands) -> 
     assert row.held_until is not None
     again = await enqueued(store, limited(need("a", "acme")), limited(need("a", "zeta")))
     assert [each.job_id for each in await hands.claim()] == again[1:]
+    place = await store.inspector.stream_place(again[0])
+    assert place is not None
+    assert place.throttled_by == acme.job_id
+    await store.cancel([acme.job_id])
+    place = await store.inspector.stream_place(again[0])
+    assert place is not None
+    assert place.throttled_by is None
 
 
 async def test_a_raised_limit_lets_more_begin_and_a_lowered_one_stops_none(
@@ -419,8 +426,10 @@ async def test_a_permit_that_is_miscounted_is_counted_again_and_no_other(
     async with raw(store.url) as file:
         await file.run(f"UPDATE outlast_permits SET used = {wrong}")
     assert await store.recount_limits() == []  # it has changed just now
+    assert [each.recounted_at for each in await store.inspector.limits()] == [None]
     (found,) = await store.recount_limits(-1.0)
     assert (found.name, found.key, found.counted, found.holders) == ("a", "", wrong, 2)
+    assert [each.recounted_at for each in await store.inspector.limits()] != [None]
     assert await store.recount_limits(-1.0) == []
     assert await hands.claim() == []
     await hands.hand_in(ended(one))

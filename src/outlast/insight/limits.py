@@ -77,12 +77,12 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
         said = f"It waits for the limit {name}, which no worker's code declares."
         return LIMITED, [said], ["A worker whose code declares it."]
     if (held := max(permit.held_until or 0.0, place.limit.held_until or 0.0)) > now:
-        said = f"It waits for {name}: nothing under it starts for {span(held - now)}."
-        return (
-            THROTTLED,
-            [said],
-            [f"`outlast limits hold {line(permit.name, NAME_MAX)} 0` ends that."],
-        )
+        said = f"It waits for {name}: nothing under it starts for {span(held - now)}"
+        if place.throttled_by is not None:
+            job = f"job {place.throttled_by}" if tells else "another job"
+            said += f", as {job} has found it exhausted (Throttled)"
+        moves = [f"`outlast limits hold {line(permit.name, NAME_MAX)} 0` ends that."]
+        return THROTTLED, [f"{said}."], moves
     full = permit.running is not None and permit.used - permit.noted >= permit.running
     if not full and permit.opens_at is not None:
         rate = "" if place.limit.spacing is None else f", {rate_text(place.limit.spacing)}"

@@ -553,6 +553,8 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
         return struct_of(StreamPlace, place)
     permits = await rows("limits", "permit", permit=permit)
     holders = await rows("limits", "holders", permit=permit, most=NAMED_MAX)
+    until = permits[0]["held_until"] if permits else None
+    throttled = await rows("limits", "throttled_by", permit=permit, until=until)
     name = permits[0]["name"] if permits else ""
     limits = await read_limits(rows, name)
     return struct_of(
@@ -561,6 +563,7 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
         blocked_by=struct_of(PermitRow, permits[0]) if permits else None,
         limit=limit_of(limits[0]) if limits else None,
         holders=[(row["id"], row["worker"], row["seconds"]) for row in holders],
+        throttled_by=throttled[0]["id"] if throttled else None,
     )
 
 

@@ -119,7 +119,8 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     """A limit. ``declared``, ``own``: the values of the code and of a person; the other fields are
     in force. ``permits``: how many keys have a permit; ``used``: running attempts under it;
     ``waiting``: due jobs that wait for it. ``at_least`` names those of the three that stopped
-    counting at their bound: there may be more. Times in seconds since 1970."""
+    counting at their bound: there may be more. ``recounted_at``: when a permit of it was last found
+    with a wrong count, and set right. Times in seconds since 1970."""
 
     name: str
     declared: LimitSpec | None = None
@@ -129,6 +130,7 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
     burst: float = 1.0
     per: str | None = None
     held_until: float | None = None
+    recounted_at: float | None = None
     permits: int = 0
     used: int = 0
     waiting: int = 0
@@ -157,7 +159,8 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     many open streams of its task and queue have their turn before its own. ``blocked_by``: the
     permit that holds its stream up, with ``holders``, the running jobs under it (id, worker's name,
     seconds), longest first. ``holder``: the job that has to end for good before another one of an
-    ordered stream starts."""
+    ordered stream starts. ``throttled_by``: the job that has found the limit exhausted, while it
+    waits to run again when the hold on that permit ends."""
 
     ahead: int
     turn: int
@@ -166,6 +169,7 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: PermitRow | None = None
     limit: LimitRow | None = None
     holders: list[tuple[int, str, float]] = []
+    throttled_by: int | None = None
 
 
 class Miscounted(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "lacks_tags": ("/queues", "Queues"),
     "limit_closed": ("/limits", "Limits"),
     "limit_held": ("/limits", "Limits"),
+    "limit_recounted": ("/limits", "Limits"),
     "limit_unknown": ("/limits", "Limits"),
     "long_paused": ("/queues", "Queues"),
     "lost_workers": ("/workers", "Workers"),

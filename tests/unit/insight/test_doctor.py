@@ -214,6 +214,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (waiting(declared=None, running=0), "warning", "limit_unknown", "7+ due jobs wait for the lim"),
     (waiting(running=0), "warning", "limit_closed", "its count is 0"),
     (waiting(running=2, held_until=NOW + 60), "warning", "limit_held", "nothing starts for 1 min"),
+    (waiting(waiting=0, recounted_at=NOW - 60), "warning", "limit_recounted",
+     "The limit 'api' counted other attempts than those that ran"),
     (facts(statistics=msgspec.structs.replace(STATISTICS, undecodable=[LEFT_BEHIND])), "warning",
      "undecodable", "up to 37 times in a row, last by release 2026.1"),
     (facts(application=REQUIRES, unencrypted=PLAIN_JOBS), "warning", "encryption",

@@ -40,7 +40,9 @@ def test_a_rate_says_when_the_next_starts() -> None:
 
 def test_a_hold_and_an_unknown_limit_are_told() -> None:
     held = PermitRow(id=1, name="openai", key="", running=20, used=0, held_until=1_030.0)
-    assert "nothing under it starts for 30 s" in told(blocked_by=held)[1]
+    assert "nothing under it starts for 30 s." in told(blocked_by=held)[1]
+    by = told(blocked_by=held, throttled_by=17)[1]
+    assert "starts for 30 s, as job 17 has found it exhausted (Throttled)." in by
     assert "no worker's code declares" in told(limit=None)[1]
 
 

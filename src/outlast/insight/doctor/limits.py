@@ -1,4 +1,4 @@
-"""Check limits under which nothing starts while jobs wait for them."""
+"""Check limits under which nothing starts while jobs wait for them, or whose counts were wrong."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from outlast.base.text import line, span
 from outlast.insight.doctor.facts import Facts
 from outlast.insight.limits import counted
-from outlast.insight.sentences import NAME_MAX, quote
+from outlast.insight.sentences import NAME_MAX, at_time, quote
 from outlast.store.finding import Finding, warning
 from outlast.store.limits import LimitRow
+
+_RECOUNTED_FOR = 86_400.0  # seconds for which a recount is told
 
 
 def closed(facts: Facts) -> Iterator[Finding]:
@@ -17,6 +19,20 @@ def closed(facts: Facts) -> Iterator[Finding]:
     for row in [] if facts.statistics is None else facts.statistics.limits:
         if row.waiting:
             yield from _judge(row, facts.now)
+
+
+def recounted(facts: Facts) -> Iterator[Finding]:
+    """Whether a limit counted other attempts than those that ran, which is never so by itself."""
+    for row in [] if facts.statistics is None else facts.statistics.limits:
+        if row.recounted_at is not None and facts.now - row.recounted_at < _RECOUNTED_FOR:
+            yield warning(
+                "limit_recounted",
+                f"The limit {quote(row.name)} counted other attempts than those that ran under it,"
+                f" and was set right {at_time(row.recounted_at, facts.now)}.",
+                "Rows were changed by other means: a restore of some tables, a statement by hand."
+                " `outlast verify` looks for what else is wrong. If there was none of these, please"
+                " report it: this is never to happen.",
+            )
 
 
 def _judge(row: LimitRow, now: float) -> Iterator[Finding]:
@@ -43,4 +59,4 @@ def _judge(row: LimitRow, now: float) -> Iterator[Finding]:
         )
 
 
-LIMITS = (closed,)
+LIMITS = (closed, recounted)

@@ -131,6 +131,7 @@ def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
     wrong = []
     for permit, name, key, counted, holders in find_wrong(cursor, now, settled):
         cursor.execute(_SQL["recount"], {"permit": permit, "used": holders, "now": now})
+        cursor.execute(_SQL["mark_recounted"], {"name": name, "now": now})
         wrong.append(Miscounted(name=name, key=key, counted=counted, holders=holders))
     return wrong
 

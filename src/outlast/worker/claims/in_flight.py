@@ -230,6 +230,14 @@ class InFlight:
                     error=outcome.message,
                 )
         transition = decide(running.facts(), outcome, self._clock.random)
+        if transition.throttles is not None and count_wanted("limit_throttled", 1):
+            emit(
+                "limit_throttled",
+                limit=transition.throttles,
+                job_id=transition.job_id,
+                token=token,
+                seconds=transition.delay,
+            )
         running.ended_at = now
         self._unanswered[token] = running
         self.ended.append(transition)

@@ -75,7 +75,7 @@ SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[
 -- name: limits
 -- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
 -- (with an ORDER BY the plan would walk over all permits by id). Reads only.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until, l.recounted_at,
        (SELECT count(*) FROM (SELECT FROM outlast_permits p WHERE p.name = l.name LIMIT :keys) c) AS permits
 FROM outlast_limits l WHERE :name::text IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
 
@@ -223,6 +223,15 @@ FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id
 JOIN outlast_streams s ON s.id = j.stream AND :permit = ANY (s.permits)
 LEFT JOIN outlast_workers w ON w.id = j.worker_id
 ORDER BY j.started_at, j.id LIMIT :most
+
+-- name: throttled_by
+-- The job that holds a permit until then, since it has found the limit exhausted: it waits to run again at that time.
+-- Found by index, within the rounding of times. Reads only.
+SELECT j.id FROM outlast_jobs j
+WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+  AND j.run_at BETWEEN to_timestamp(least(:until::float8, 1e11) - 0.001) AND to_timestamp(least(:until::float8, 1e11) + 0.001)
+  AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
+ORDER BY j.run_at LIMIT 1
 
 -- name: miscounted
 -- Permits whose count differs from the number of running attempts under them, in one snapshot: used, less the ends

@@ -156,6 +156,8 @@ LIMIT 1000
 -- name: recount
 -- Set the count right under the write lock, and have the streams that the permit blocks looked at.
 UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
+-- name: mark_recounted
+UPDATE outlast_limits SET recounted_at = :now WHERE name = :name
 -- name: is_declared
 -- Declare, set and hold limits, and take spent cost: these run under the write lock, so no exchange looks at a permit
 -- between the change and its mark: the next exchange opens the streams that a changed permit has room for. A mark
@@ -225,7 +227,7 @@ WHERE id = :permit
 -- name: limits
 -- Reads for people, without locks. Limits by name, :most at most, or the one of that name, with how many permits each
 -- has, counted by index up to :keys.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until,
+SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until, l.recounted_at,
        (SELECT count(*) FROM (SELECT 1 FROM outlast_permits AS p INDEXED BY outlast_permits_name
                               WHERE p.name = l.name LIMIT :keys)) AS permits
 FROM outlast_limits AS l WHERE :name IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
@@ -319,6 +321,12 @@ FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker LEFT JOIN outlast_workers 
 WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
   AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
 ORDER BY j.started_at, j.token LIMIT :most
+-- name: throttled_by
+-- The job that holds a permit until then: it waits to run again at that time.
+SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
+WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at BETWEEN :until - 0.001 AND :until + 0.001
+  AND instr(needs, '[' || :permit || ',') > 0
+ORDER BY run_at LIMIT 1
 -- name: miscounted
 -- Permits whose count differs from the number of running attempts under them, for `outlast verify`.
 SELECT p.name, p.key, p.used AS counted, coalesce(h.holders, 0) AS holders

@@ -11,7 +11,8 @@
 --   * An end, a reap, a late worker: an attempt that runs no longer is noted in the same commit; the statement sees
 --     both or neither.
 --   * A fold takes the notice away under that lock.
--- The new count may leave room, so a notice is left for the streams that the permit blocks.
+-- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row says when
+-- that was, for doctor; a row that is being changed is left alone.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)
 RETURNS TABLE (name text, key text, counted integer, holders bigint)
 LANGUAGE plpgsql
@@ -50,6 +51,11 @@ BEGIN
             UPDATE outlast_permits p SET used = w.holders, touched_at = v_now FROM wrong w WHERE p.id = w.id
         ), noted AS (
             INSERT INTO outlast_notices (permit) SELECT w.id FROM wrong w
+        ), marked AS (
+            UPDATE outlast_limits SET recounted_at = v_now WHERE name IN (
+                SELECT l.name FROM outlast_limits l WHERE l.name IN (
+                    SELECT p.name FROM wrong w JOIN outlast_permits p ON p.id = ANY (ARRAY[w.id]))
+                FOR NO KEY UPDATE SKIP LOCKED)
         )
         SELECT p.name, p.key, w.used, w.holders FROM wrong w JOIN outlast_permits p ON p.id = w.id;
 END

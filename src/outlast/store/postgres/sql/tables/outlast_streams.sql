@@ -5,10 +5,11 @@
 -- (outlast_fold_v1). Instants are numbers, as clients compute with them.
 --
 -- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values
--- in force (running to per). Each key of a limit has a permit, and so has a limit without keys; own_running: the
--- permit's own cap. used counts the running attempts under it, and changes only in the transaction that starts an
--- attempt, and when a notice is folded. tat: the time of the next start at the full pace of the rate. opens_at: when a
--- stream that it blocks may go on, if only time is missing.
+-- in force (running to per); recounted_at: a permit of it had a wrong count (outlast_recount_v1). Each key of a limit
+-- has a permit, and so has a limit without keys; own_running: the permit's own cap. used counts the running attempts
+-- under it, and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of
+-- the next start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is
+-- missing.
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
 -- keeps jobs from being forgotten: a stream is marked blocked only under the lock of that permit, by an exchange at
@@ -32,17 +33,19 @@
 -- until then (held_until), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
-    name        text COLLATE "C" PRIMARY KEY,
-    declared    text,
-    declared_at double precision,
-    own         text,
-    running     integer,
-    spacing     double precision,
-    burst       double precision NOT NULL DEFAULT 1,
-    per         text,
-    held_until  double precision,
+    name         text COLLATE "C" PRIMARY KEY,
+    declared     text,
+    declared_at  double precision,
+    own          text,
+    running      integer,
+    spacing      double precision,
+    burst        double precision NOT NULL DEFAULT 1,
+    per          text,
+    held_until   double precision,
+    recounted_at double precision,
     CONSTRAINT outlast_limits_sound CHECK (
-        running >= 0 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 0 AND 1e9 AND held_until BETWEEN 0 AND 1e15)
+        running >= 0 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 0 AND 1e9 AND least(held_until, recounted_at) >= 0
+        AND greatest(held_until, recounted_at) <= 1e15)
 );
 CREATE TABLE outlast_permits (
     id          bigint PRIMARY KEY,
