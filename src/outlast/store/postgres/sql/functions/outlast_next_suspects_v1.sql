@@ -48,22 +48,14 @@ BEGIN
               AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
               AND (cardinality(p_queues) = 0 OR j.queue = ANY (p_queues)));
     END IF;
-    SELECT array_agg(l.id ORDER BY l.id), array_agg(l.ctid ORDER BY l.id), sum(l.bytes)
+    v_taken := outlast_take_suspects_v1(ARRAY(
+        SELECT m.id FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
+        JOIN outlast_jobs m ON m.id = ANY (ARRAY[w.id]) AND m.state = 'queued' AND m.solo = p_solo
+        FOR NO KEY UPDATE OF m SKIP LOCKED));
+    permits := v_taken.permits;
+    SELECT array_agg(m.id ORDER BY m.id), array_agg(m.ctid ORDER BY m.id),
+           sum(octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0))
     INTO ids, rows, bytes
-    FROM (SELECT m.id, m.ctid,
-                 octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0) AS bytes
-          FROM (SELECT u.id FROM unnest(ids) AS u (id) LIMIT p_limit) w
-          JOIN outlast_jobs m ON m.id = ANY (ARRAY[w.id]) AND m.state = 'queued' AND m.solo = p_solo
-          FOR NO KEY UPDATE OF m SKIP LOCKED) l;
-    IF EXISTS (SELECT FROM unnest(ids) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
-               WHERE j.stream IS NOT NULL)
-    THEN
-        v_taken := outlast_take_suspects_v1(ids);
-        permits := v_taken.permits;
-        SELECT array_agg(m.id ORDER BY m.id), array_agg(m.ctid ORDER BY m.id),
-               sum(octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0))
-        INTO ids, rows, bytes
-        FROM unnest(v_taken.ids) AS u (id) JOIN outlast_jobs m ON m.id = ANY (ARRAY[u.id]);
-    END IF;
+    FROM unnest(v_taken.ids) AS u (id) JOIN outlast_jobs m ON m.id = ANY (ARRAY[u.id]);
 END
 $$;
