@@ -343,7 +343,15 @@ BEGIN
         v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
                  WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);
     END IF;
-    IF p_notify AND v_opened <> '{}' THEN PERFORM outlast_notify_streams_v1(v_opened); END IF;
+    IF p_notify AND v_opened <> '{}' THEN  -- those that are still open wake listeners, by their first jobs
+        v_runnable := v_runnable || ARRAY(
+            SELECT j.id FROM unnest(v_opened) AS u (id)
+            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)
+            CROSS JOIN LATERAL (
+                SELECT j.id FROM outlast_jobs j
+                WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
+                ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j);
+    END IF;
 
     IF v_most_solo > 0 THEN  -- 5
         SELECT coalesce(max(k.solo), 0) INTO v_waiting
