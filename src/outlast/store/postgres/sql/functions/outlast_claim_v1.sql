@@ -339,7 +339,12 @@ BEGIN
         PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
     END IF;
     IF v_has_places AND (v_streams OR v_timed) THEN
-        v_due := outlast_next_opening_v1(v_served, v_now);
+        -- the first time at which one opens that blocks streams of these tasks; held elsewhere, it may have opened already
+        SELECT to_timestamp(greatest(least(min(p.opens_at), 1e11), v_at + 0.02)) INTO v_due
+        FROM (SELECT p.id, p.opens_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL ORDER BY p.opens_at LIMIT 100) p
+        WHERE EXISTS (SELECT FROM (SELECT s.task FROM outlast_streams s WHERE s.blocked = p.id
+                                   ORDER BY s.blocked, s.rank, s.turn LIMIT 100) s WHERE s.task = ANY (v_served))
+        HAVING min(p.opens_at) IS NOT NULL;
         v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
                  WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);
     END IF;
