@@ -182,13 +182,10 @@ BEGIN
                 EXIT WHEN NOT v_resolved.more;
             END LOOP;
             IF v_resolved.more THEN v_next_due := v_now; END IF;
-            FOR v_try IN 1..3 LOOP
-                v_folded := outlast_fold_v1(v_at, 500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
-                v_permits := v_permits || v_folded.permits;
-                v_opened := v_opened || v_folded.opened;
-                v_stayed := v_folded.stayed;
-                EXIT WHEN NOT v_folded.more;
-            END LOOP;
+            v_folded := outlast_fold_v1(v_at, 1500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
+            v_permits := v_permits || v_folded.permits;
+            v_opened := v_opened || v_folded.opened;
+            v_stayed := v_folded.stayed;
             IF v_folded.more THEN v_next_due := v_now; END IF;
             v_streams := true;
             v_notices := false;

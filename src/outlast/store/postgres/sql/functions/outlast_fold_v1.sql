@@ -21,7 +21,7 @@
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn. If the caller can claim none of
 -- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the
--- next 500. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
+-- next p_most. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
 -- stream, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
