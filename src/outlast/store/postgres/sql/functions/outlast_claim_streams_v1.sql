@@ -39,7 +39,7 @@ AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
     v_from text := coalesce(current_setting('outlast.streams_from', true), '');
-    s record; n record; p record; v_names text[]; j record;
+    s record; n record; p record; v_names text[]; v_of integer[];
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
@@ -182,9 +182,10 @@ BEGIN
     -- the jobs; those that have expired are passed over, and ended by the next exchange
     started := clock_timestamp();
     SELECT array_agg(l.id) FILTER (WHERE l.fits) AS ids, array_agg(l.row) FILTER (WHERE l.fits) AS rows,
-           array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(l.stream) FILTER (WHERE l.fits) AS streams,
-           sum(l.size) FILTER (WHERE l.fits) AS bytes, bool_or(NOT l.fits) AS cut
-    INTO j
+           array_agg(l.position) FILTER (WHERE l.fits) AS positions,
+           coalesce(array_agg(l.stream::integer) FILTER (WHERE l.fits), '{}') AS of,
+           sum(l.size) FILTER (WHERE l.fits) AS bytes, coalesce(bool_or(NOT l.fits), false) AS cut
+    INTO ids, rows, positions, v_of, bytes, cut
     FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
           FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream
@@ -211,19 +212,13 @@ BEGIN
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NOT NULL) l
           WINDOW read AS (ORDER BY l.stream, l.place)) l;
-    ids := j.ids;
-    rows := j.rows;
-    positions := j.positions;
-    bytes := j.bytes;
-    cut := coalesce(j.cut, false);
 
     -- count what starts, and see which permits are full then
     v_taken := array_fill(0, ARRAY[cardinality(s.ids)]);
     v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
-    FOR i IN 1..coalesce(cardinality(j.streams), 0) LOOP
-        v_step := j.streams[i];
-        v_taken[v_step] := v_taken[v_step] + 1;
-        v_begun[v_step] := j.ids[i];
+    FOR i IN 1..cardinality(v_of) LOOP
+        v_taken[v_of[i]] := v_taken[v_of[i]] + 1;
+        v_begun[v_of[i]] := ids[i];
     END LOOP;
     IF s.any_ordered THEN
         FOR i IN 1..cardinality(s.ids) LOOP
