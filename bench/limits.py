@@ -1,5 +1,6 @@
 """A backlog of jobs under limits, against the same without: one key, 1,000 keys, 100,000 keys, and
-1,000 keys beside jobs that are parked behind a full one.
+1,000 keys beside jobs that are parked behind a full one; by one worker, and one key by three. Also
+what it costs to enqueue them, and the same one key under the own limits of PgQueuer and DBOS.
 
 Each round measures all of them in turns, and the ratios are those of neighbours: what slows the
 whole machine for minutes cancels out. Costs are processor time of the database a job, and of worker
@@ -12,68 +13,97 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.contenders import DEFAULTS, OUTLAST, Entry, chosen
-from bench.environment import ground
+import msgspec
+
+from bench.contenders import DEFAULTS, OUTLAST, PEERS, Entry, chosen
+from bench.environment import Ground, ground, make_environments
 from bench.harness import stand
 from bench.kit import tell
 from bench.lanes import with_variables
-from bench.rates import drain
+from bench.rates import MANY, MANY_JOBS, Round, drain, enqueue
 from bench.series import Series
 
-NAMES = (*(each.name for each in DEFAULTS), "postgres in process", "sqlite in process")
-PLAIN = "no limit"
-LIMITS = {
-    PLAIN: {},
-    "1 key, 100 at once": {"BENCH_LIMIT_KEYS": "1", "BENCH_LIMIT_RUNNING": "100"},
-    "1,000 keys, 2 at once": {"BENCH_LIMIT_KEYS": "1000", "BENCH_LIMIT_RUNNING": "2"},
-    "1,000 keys, beside 100,000 jobs of a full one": {
-        "BENCH_LIMIT_KEYS": "1000",
-        "BENCH_LIMIT_RUNNING": "2",
-        "BENCH_PARKED": "100000",
-    },
-    "100,000 keys, 1 at once": {"BENCH_LIMIT_KEYS": "100000"},
-}
+OURS = (*(each.name for each in DEFAULTS), "postgres in process", "sqlite in process")
+THEIRS = ("PgQueuer", "DBOS")
+ONE_KEY = {"BENCH_LIMIT_KEYS": "1", "BENCH_LIMIT_RUNNING": "100"}
+KEYS = {"BENCH_LIMIT_KEYS": "1000", "BENCH_LIMIT_RUNNING": "2"}
 FIGURES = {"database, us a job": "database_us", "worker and runners, us a job": "client_us"}
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One line. ``to``: the line that its cost is compared with; ``workers``: 0: it enqueues;
+    ``alike``: a peer has such a limit, too."""
+
+    what: str
+    variables: dict[str, str]
+    to: str = "no limit"
+    workers: int = 1
+    alike: bool = False
+
+    def measure(self, entry: Entry, place: Ground, jobs: int) -> Round:
+        """Measure once."""
+        with stand(with_variables(entry, self.variables), place) as one:
+            if not self.workers:
+                return enqueue(one, MANY, min(MANY_JOBS, jobs))
+            return drain(one, entry.jobs(jobs), self.workers)
+
+
+CASES = [
+    Case("no limit", {}, alike=True),
+    Case("1 key, 100 at once", ONE_KEY, alike=True),
+    Case("1 key, 100 at once, 3 workers", ONE_KEY, to="1 key, 100 at once", workers=3, alike=True),
+    Case("1,000 keys, 2 at once", KEYS),
+    Case(
+        "1,000 keys, beside 100,000 jobs of a full one",
+        KEYS | {"BENCH_PARKED": "100000"},
+        to="1,000 keys, 2 at once",
+    ),
+    Case("100,000 keys, 1 at once", {"BENCH_LIMIT_KEYS": "100000"}),
+    Case("enqueue many, no limit", {}, workers=0),
+    Case("enqueue many, 1,000 keys", KEYS, to="enqueue many, no limit", workers=0),
+]
 
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
-    series = Series("limits", "drain of a backlog under limits, 1 worker")
+    series = Series("limits", "backlogs under limits")
     entries = [
-        e for e in chosen(options.only or NAMES, (*OUTLAST, *DEFAULTS)) if "plain" not in e.name
+        each
+        for each in chosen(options.only or (*OURS, *THEIRS), (*OUTLAST, *DEFAULTS, *PEERS))
+        if "plain" not in each.name and not (options.quick and each.environment)
     ]
-    with ground() as place, tell("limits", len(LIMITS) * len(entries) * options.rounds, 10) as step:
+    make_environments(entries)
+    todo = [
+        (each, case) for each in entries for case in CASES if case.alike or not each.environment
+    ]
+    with ground() as place, tell("limits", len(todo) * options.rounds, 10) as step:
         for _ in range(options.rounds):
-            for entry in entries:
-                costs: dict[str, dict[str, float]] = {}
-                for what, variables in LIMITS.items():
+            found: dict[tuple[str, str], Round] = {}
+            for entry, case in todo:
 
-                    def measure(
-                        entry: Entry = with_variables(entry, variables),  # noqa: B008
-                        what: str = what,
-                        costs: dict[str, dict[str, float]] = costs,
-                    ) -> None:
-                        with stand(entry, place) as one:
-                            found = drain(one, entry.jobs(options.jobs), 1)
-                        series.figure(entry.name, what, "jobs/s").values.append(found.rate)
-                        costs[what] = {
-                            shown: float(getattr(found, name)) for shown, name in FIGURES.items()
-                        }
-                        step(f"{entry.name}, {what}: {found.rate:,.0f}/s")
+                def measure(entry: Entry = entry, case: Case = case) -> None:
+                    one = case.measure(entry, place, options.jobs)
+                    found[entry.name, case.what] = one  # noqa: B023  # called at once
+                    series.figure(entry.name, case.what, "jobs/s").values.append(one.rate)
+                    step(f"{entry.name}, {case.what}: {one.rate:,.0f}/s")
 
-                    series.attempt(entry.name, what, "jobs/s", measure)
-                _note(series, entry.name, costs)
+                series.attempt(entry.name, case.what, "jobs/s", measure)
+            for entry, case in todo:
+                _note(series, entry.name, case, found)
     return series.finish(whole=not (options.only or options.quick))
 
 
-def _note(series: Series, name: str, costs: dict[str, dict[str, float]]) -> None:
-    """Note each cost, and its ratio to that of jobs without limits in the same round."""
-    for what, found in costs.items():
-        for shown, value in found.items():
-            plain = costs.get(PLAIN, {}).get(shown, 0.0)
-            if not value:
-                continue  # SQLite has no process of its own
-            series.figure(name, f"{what}: {shown}", "us").values.append(value)
-            if what != PLAIN and plain:
-                ratio = series.figure(name, f"{what}: {shown}, to {PLAIN}", "times", 2)
-                ratio.values.append(value / plain)
+def _note(series: Series, name: str, case: Case, found: dict[tuple[str, str], Round]) -> None:
+    """Note what a case costs, and the ratios to the one that it is compared with, of this round."""
+    one, other = found.get((name, case.what)), found.get((name, case.to))
+    if one is None:
+        return
+    for shown, figure in FIGURES.items():
+        if value := getattr(one, figure):  # SQLite has no process of its own
+            series.figure(name, f"{case.what}: {shown}", "us").values.append(value)
+            if other is not None and other is not one and getattr(other, figure):
+                line = series.figure(name, f"{case.what}: {shown}, to {case.to}", "times", 2)
+                line.values.append(value / getattr(other, figure))
+    if case.workers > 1 and other is not None:
+        line = series.figure(name, f"{case.what}: jobs/s, to {case.to}", "times", 2)
+        line.values.append(one.rate / other.rate)

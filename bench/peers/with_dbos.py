@@ -1,7 +1,10 @@
-"""DBOS: a queue of its own, which looks every 50 ms."""
+"""DBOS: a queue of its own, which looks every 50 ms. BENCH_LIMIT_RUNNING: its own limit, of that
+queue over all workers.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -29,7 +32,13 @@ def launch() -> None:
         }
     )
     DBOS.launch()
-    DBOS.register_queue("q", on_conflict="always_update", polling_interval_sec=0.05)
+    cap = os.environ.get("BENCH_LIMIT_RUNNING")
+    DBOS.register_queue(
+        "q",
+        concurrency=int(cap) if cap else None,
+        on_conflict="always_update",
+        polling_interval_sec=0.05,
+    )
 
 
 def main() -> None:

@@ -1,6 +1,10 @@
-"""PgQueuer: asyncpg, uvloop, a pool of connections and batches of 100."""
+"""PgQueuer: asyncpg, uvloop, a pool of connections and batches of 100. BENCH_LIMIT_RUNNING: its own
+limit, of one entrypoint over all workers.
+"""
 
 from __future__ import annotations
+
+import os
 
 import asyncpg
 import uvloop
@@ -11,12 +15,15 @@ from pgqueuer.models import Job
 from pgqueuer.queries import Queries
 
 BATCH = 10_000
+LIMITS = {}
+if CAP := os.environ.get("BENCH_LIMIT_RUNNING"):
+    LIMITS["concurrency_limit"] = int(CAP)
 
 
 async def work() -> None:
     queuer = PgQueuer(AsyncpgPoolDriver(await asyncpg.create_pool(URL, min_size=5, max_size=20)))
 
-    @queuer.entrypoint("noop")
+    @queuer.entrypoint("noop", **LIMITS)
     async def noop(job: Job) -> None:
         mark()
 
