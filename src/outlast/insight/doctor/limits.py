@@ -14,16 +14,12 @@ from outlast.store.limits import LimitRow
 _RECOUNTED_FOR = 86_400.0  # seconds for which a recount is told
 
 
-def closed(facts: Facts) -> Iterator[Finding]:
-    """Whether jobs wait for a limit that is not declared, set to 0, or held."""
+def limits(facts: Facts) -> Iterator[Finding]:
+    """Whether jobs wait for a limit that is not declared, set to 0, or held; and whether a limit
+    counted other attempts than those that ran, which is never so by itself."""
     for row in [] if facts.statistics is None else facts.statistics.limits:
         if row.waiting:
             yield from _judge(row, facts.now)
-
-
-def recounted(facts: Facts) -> Iterator[Finding]:
-    """Whether a limit counted other attempts than those that ran, which is never so by itself."""
-    for row in [] if facts.statistics is None else facts.statistics.limits:
         if row.recounted_at is not None and facts.now - row.recounted_at < _RECOUNTED_FOR:
             yield warning(
                 "limit_recounted",
@@ -59,4 +55,4 @@ def _judge(row: LimitRow, now: float) -> Iterator[Finding]:
         )
 
 
-LIMITS = (closed, recounted)
+LIMITS = (limits,)

@@ -264,6 +264,7 @@ BEGIN
     UPDATE outlast_permits
     SET used = max(0, used - 1), freed = EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
     WHERE id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e);
+    UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;
 -- A job that gets a place again, for example after a retry, opens its stream. Each statement that gives a place writes
 -- run_at, and a claim does not. (Enqueuing opens streams itself, each once for all its jobs.)
@@ -280,11 +281,6 @@ END;
 -- its holder may be gone. The text may also occur in a key: then a stream is looked at once too often.
 CREATE TRIGGER outlast_jobs_order AFTER UPDATE OF ended_at ON outlast_jobs
 WHEN OLD.stream IS NOT NULL AND instr(OLD.needs, ',true]') > 0
-BEGIN
-    UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
-END;
-CREATE TRIGGER outlast_jobs_order_gone AFTER DELETE ON outlast_jobs
-WHEN OLD.stream IS NOT NULL AND OLD.state = 'running' AND instr(OLD.needs, ',true]') > 0
 BEGIN
     UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;

@@ -25,24 +25,21 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_tokens bigint[] := '{}';
+    v_ids bigint[] := p_done_ids; v_all bigint[] := p_done_tokens; v_outcomes text[]; v_tokens bigint[] := '{}';
     v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_noted bigint[];
 BEGIN
     busy := 0;
-    handed := cardinality(p_done_ids);
-    IF p_ends IS NOT NULL THEN handed := handed + json_array_length(p_ends::json); END IF;
+    IF p_ends IS NOT NULL THEN
+        SELECT v_ids || array_agg(h.job_id), v_all || array_agg(h.token), array_agg(h.outcome) INTO v_ids, v_all, v_outcomes
+        FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint, outcome text);
+    END IF;
+    handed := cardinality(v_ids);
     FOR v_try IN 1..4 LOOP
         EXIT WHEN handed = cardinality(v_tokens);
         IF v_try > 1 THEN
             EXIT WHEN NOT EXISTS (
-                SELECT FROM unnest(p_done_ids, p_done_tokens) AS h (job_id, token)
-                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
-                WHERE j.state = 'running'
-                UNION ALL
-                SELECT FROM json_to_recordset(coalesce(p_ends, '[]')::json)
-                     AS h (job_id bigint, token bigint)
-                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token
-                WHERE j.state = 'running');
+                SELECT FROM unnest(v_ids, v_all) AS h (job_id, token)
+                JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running');
             PERFORM pg_sleep(0.001 * 2 ^ (v_try - 1));
         END IF;
         IF cardinality(p_done_ids) > 0 THEN
@@ -86,12 +83,8 @@ BEGIN
         SELECT json_agg(json_build_array(g.job_id, g.token, g.answer)), count(*) FILTER (WHERE g.answer = 'busy')
         INTO others, busy
         FROM (SELECT array_agg(h.job_id) AS ids, array_agg(h.token) AS tokens, array_agg(h.outcome) AS outcomes
-              FROM (SELECT d.job_id, d.token, 'completed' AS outcome
-                    FROM unnest(p_done_ids, p_done_tokens) AS d (job_id, token)
-                    UNION ALL
-                    SELECT r.job_id, r.token, r.outcome
-                    FROM json_to_recordset(coalesce(p_ends, '[]')::json)
-                         AS r (job_id bigint, token bigint, outcome text)) h
+              FROM unnest(v_ids, v_all, array_fill('completed'::text, ARRAY[cardinality(p_done_ids)]) || v_outcomes)
+                   AS h (job_id, token, outcome)
               WHERE h.token <> ALL (v_tokens)) m
         CROSS JOIN LATERAL outlast_judge_v1(m.ids, m.tokens, m.outcomes, 'end', p_refusals_kept) g;
     END IF;

@@ -56,6 +56,6 @@ BEGIN
     SELECT array_agg(m.id ORDER BY m.id), array_agg(m.ctid ORDER BY m.id),
            sum(octet_length(m.args) + coalesce(octet_length(m.checkpoint), 0))
     INTO ids, rows, bytes
-    FROM unnest(v_taken.ids) AS u (id) JOIN outlast_jobs m ON m.id = ANY (ARRAY[u.id]);
+    FROM unnest(v_taken.ids) AS u (id) LEFT JOIN outlast_jobs m ON m.id = ANY (ARRAY[u.id]);  -- LEFT: from the ids on
 END
 $$;
