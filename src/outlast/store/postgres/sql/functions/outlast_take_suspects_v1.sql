@@ -16,7 +16,7 @@ BEGIN
     permits := '{}';
     FOR v_job IN
         SELECT u.id, j.stream, s.permits, s.costs FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
-        JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id]) LEFT JOIN outlast_streams s ON s.id = j.stream ORDER BY u.n
+        LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id]) LEFT JOIN outlast_streams s ON s.id = j.stream ORDER BY u.n
     LOOP
         IF v_job.stream IS NOT NULL THEN
             CONTINUE WHEN v_job.permits IS NULL;
