@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +150,12 @@ class Stand:
 
     def wait(self, jobs: int, seconds: float) -> bool:
         """Wait until this number of handlers has begun; return whether that happened in time."""
+        return self.wait_for(lambda: self.done() >= jobs, seconds)
+
+    def wait_for(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Wait until the condition holds; return whether that happened in time."""
         deadline = time.monotonic() + seconds
-        while self.done() < jobs:
+        while not condition():
             if time.monotonic() > deadline:
                 return False
             if self.workers and all(worker.poll() is not None for worker in self.workers):

@@ -27,6 +27,7 @@ BULK = 50_000  # calls in memory at a time
 PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
 KEYS = int(os.environ.get("BENCH_LIMIT_KEYS", "0"))  # 0: under no limit
 CAP = int(os.environ.get("BENCH_LIMIT_RUNNING", "1"))  # of each key
+FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow: many_flows
 PARKED = int(os.environ.get("BENCH_PARKED", "0"))  # jobs of one key, whose holders never end
 
 app = outlast.App(URL or None)
@@ -58,6 +59,52 @@ async def sleeper(seconds: float) -> None:
     await asyncio.sleep(seconds)
 
 
+@app.task
+async def keeps(how: str) -> None:
+    """Keep ten values, each for good before the next one: as steps, or as checkpoints."""
+    mark()
+    attempt = outlast.current()
+    for n in range(10):
+        if how == "step":
+            await attempt.step(str(n), value)
+        else:
+            await attempt.save(n)
+
+
+async def value() -> int:
+    return 1
+
+
+@app.task
+async def spawns(children: int) -> None:
+    """Not counted itself."""
+    attempt = outlast.current()
+    await attempt.wait_for(await attempt.spawn(outlast.group([noop.call(1)] * children)))
+
+
+async def many_flows(jobs: int) -> None:
+    """Enqueue flows of this number of jobs, or this number of jobs that wait for another."""
+    one = noop.call(1)
+    if FLOW in {"step", "save"}:
+        await app.enqueue_many([keeps.call(FLOW)] * jobs)
+    elif FLOW == "spawn":
+        await spawns.enqueue(jobs)
+    elif FLOW == "wide":
+        await app.enqueue(outlast.group([one] * (jobs - 1)).then(timed.call(1.0)))
+    elif FLOW == "wait":
+        first = await noop.using(delay=1e6).enqueue(1)
+        await app.enqueue_many([noop.using(after=[first]).call(1)] * jobs)
+    else:
+        parts = {"group": (100, outlast.group([one] * 99).then(one)), "chain": (5, chain(one))}
+        size, part = parts[FLOW]
+        for at in range(0, jobs, BULK):
+            await app.enqueue(outlast.group([part] * (min(BULK, jobs - at) // size)))
+
+
+def chain(one):
+    return outlast.chain(one, one, one, one, one)
+
+
 async def many_limited(jobs: int) -> None:
     """Enqueue, spread over BENCH_LIMIT_KEYS keys of a limit."""
     parked = sleeper.using(limit_keys={"bench": "parked"}) if PARKED else sleeper
@@ -71,8 +118,8 @@ async def many_limited(jobs: int) -> None:
 
 async def many(jobs: int) -> None:
     """Enqueue, spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
-    if KEYS:
-        await many_limited(jobs)
+    if KEYS or FLOW:
+        await (many_limited if KEYS else many_flows)(jobs)
         return
     one = noop.call(1)
     lanes = [

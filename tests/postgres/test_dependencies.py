@@ -109,3 +109,50 @@ async def test_an_end_that_was_resolved_before_its_parent_watched_is_not_missed(
     await hands.hand_in(ended(parent, OutcomeKind.SNOOZED, blocks=True))
     again = await hands.claim_one()
     assert (again.job_id, again.number) == (parent.job_id, 2)
+
+
+HAND_IN = "SELECT outlast_hand_in_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY['7'], NULL, 10)"
+
+
+async def test_a_quiet_end_and_a_walk_that_do_not_see_each_other_open_the_job(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """The exchange of the first end sees that nothing of it is watched; that of the last one walks
+    to the first before that commits."""
+    first, _, then = await enqueued(store, job(), job(), after(-1, -2))
+    got = {each.job_id: each for each in await hands.claim(2)}
+    async with session.transaction():
+        await session.fetch(HAND_IN, first, got.pop(first).token)
+        await hands.hand_in(*map(ended, got.values()))
+        assert await hands.claim(1) == []
+    assert (await hands.claim_one()).job_id == then
+
+
+async def test_an_end_in_a_transaction_of_the_caller_is_followed_after_its_commit(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    first, then = await enqueued(store, job(), after(-1))
+    mine = await hands.claim_one()
+    async with session.transaction():
+        assert await complete_on(session, first, mine.token, "7")
+        assert await hands.claim(1) == []
+    assert (await hands.claim_one()).job_id == then
+
+
+async def test_ends_of_a_wide_group_leave_no_notices_and_a_walk_goes_on_where_it_stopped(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    count = 11_000
+    ids = await enqueued(store, *[job()] * count, after(*range(-1, -1 - count, -1)))
+    mine, last = await hands.claim_one(), ids[-2]
+    await hands.hand_in(ended(mine))
+    assert await session.fetch("SELECT FROM outlast_upstream_notices") == []
+    await session.execute(
+        "UPDATE outlast_jobs SET state = 'completed', ended_at = now(), position = NULL"
+        " WHERE state = 'queued' AND id <> $1",
+        last,
+    )
+    (mine,) = await hands.claim(1)
+    assert mine.job_id == last
+    await hands.hand_in(ended(mine))
+    assert (await hands.claim_one()).job_id == ids[-1]

@@ -17,7 +17,7 @@ from outlast.errors import JobNotFound, LostLease, UsageError
 from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Wants
 
 RESOLVE_MAX = 500  # notices that one exchange does in a round
-UNWATCHED, WATCHED, MET, FAILED = range(4)  # states of a dependency
+UNWATCHED, WATCHED, MET, FAILED, QUIET = range(5)  # states of a dependency; QUIET on PostgreSQL
 RESULTS_BYTES = 16 * 1024**2  # of results that one attempt gets as arguments
 
 

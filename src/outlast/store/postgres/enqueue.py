@@ -13,8 +13,10 @@ from typing import Any
 
 from outlast.errors import StoreUnavailable
 from outlast.store.dependencies import (
+    QUIET,
     UNWATCHED,
     WATCHED,
+    Dependency,
     check_upstream,
     find_awaited,
     find_dependencies,
@@ -26,7 +28,7 @@ from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
-from outlast.store.values import Enqueued, NewJob, OnKey, Spawn
+from outlast.store.values import Enqueued, NewJob, OnKey, Spawn, Wants
 
 _SQL = statements("postgres", "enqueue")
 _DEPENDENCIES = statements("postgres", "dependencies")
@@ -57,15 +59,22 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     if has_keys(jobs):
         return await _enqueue_keyed(connection, jobs, notify=notify)
     alike = _alike(jobs)
-    if alike is None and _has_labels(jobs):
-        stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
-        return [one for one in stored if one is not None]  # all: none has a key
     if alike is None:
-        rows = await connection.fetch(_SQL["many"], *job_columns(jobs), notify)
-    else:
-        more = () if len(jobs) == 1 else (len(jobs),)
-        statement = _SQL["alike"] if more else _SQL["one"]
-        rows = await connection.fetch(statement, *alike, notify, *more)
+        return await _enqueue_unlike(connection, jobs, notify=notify)
+    more = () if len(jobs) == 1 else (len(jobs),)
+    rows = await connection.fetch(_SQL["alike"] if more else _SQL["one"], *alike, notify, *more)
+    return [Enqueued(row["id"], True) for row in rows]
+
+
+async def _enqueue_unlike(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool, awaited: Container[int] = ()
+) -> list[Enqueued]:
+    """Store jobs without keys, which may differ in all the rest."""
+    if _has_labels(jobs):
+        found = [None] * len(jobs)
+        stored = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
+        return [one for one in stored if one is not None]  # all: none has a key
+    rows = await connection.fetch(_SQL["many"], *job_columns(jobs, awaited), notify)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -172,17 +181,32 @@ async def _enqueue_dependent(
     for first in range(0, len(jobs), ENQUEUE_MAX):
         part = jobs[first : first + ENQUEUE_MAX]
         here = {place - first for place in awaited}
-        stored += await _enqueue_keyed(connection, part, notify=notify, awaited=here)
+        store = _enqueue_keyed if has_keys(part) else _enqueue_unlike
+        stored += await store(connection, part, notify=notify, awaited=here)
     found = find_dependencies(jobs, stored)
     await connection.fetch(
         _DEPENDENCIES["depend"],
         [each.job_id for each in found],
         [each.upstream_id for each in found],
         [int(each.wants) for each in found],
-        [WATCHED if each.is_new else UNWATCHED for each in found],
+        _first_states(found),
         [each.place for each in found],
     )
     return stored
+
+
+def _first_states(found: Sequence[Dependency]) -> list[int]:
+    """Return the states in which these are stored. The completion of a job that was stored with
+    them is watched in the last place only (``outlast_follow_v1``)."""
+    last = {each.job_id: each.place for each in found}
+    return [
+        UNWATCHED
+        if not each.is_new
+        else QUIET
+        if each.wants is Wants.COMPLETED and each.place < last[each.job_id]
+        else WATCHED
+        for each in found
+    ]
 
 
 async def _enqueue_keyed(

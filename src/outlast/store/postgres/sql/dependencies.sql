@@ -1,4 +1,4 @@
--- What blocked jobs wait for (tables/outlast_dependencies.sql): stored with them, resolved by outlast_resolve_v1, and
+-- What blocked jobs wait for (tables/outlast_dependencies.sql): stored with them, resolved by outlast_follow_v1, and
 -- read for the results that they get.
 
 -- name: upstream
@@ -7,7 +7,7 @@
 SELECT id, keep FROM outlast_jobs WHERE id = ANY ($1::bigint[])
 
 -- name: depend
--- Store what blocked jobs wait for. An upstream job that the same transaction has stored is awaited already (state 1);
+-- Store what blocked jobs wait for. An upstream job that the same transaction has stored is awaited already (states 1, 4);
 -- of another, a notice has its end looked for once this transaction has been committed (outlast_resolve_v1).
 WITH stored AS (
     INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
@@ -27,7 +27,7 @@ SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINAL
 -- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child is
 -- locked before it is looked at. One that is not awaited, since it was there before it was spawned, is looked at later by a
 -- notice, as in `depend`; and so is one that another session holds: that may be its end, which is not committed yet, though
--- an exchange has looked already at who waits for it (outlast_resolve_v1, in the transaction of the end). Any other end comes
+-- an exchange has looked already at who waits for it (outlast_follow_v1, in the transaction of the end). Any other end comes
 -- after this commit, and finds the child watched. Nothing waits for a child's row.
 WITH held AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE

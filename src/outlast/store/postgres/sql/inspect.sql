@@ -101,10 +101,11 @@ FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
 -- name: dependencies
 -- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
-SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS has_failed, j.task, j.state
-FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
-LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-ORDER BY d.state = 2, d.state DESC, d.place
+-- A quiet one (4) is met once the job has completed.
+SELECT d.upstream_id AS job_id, d.wants, m.is_met, d.state = 3 AS has_failed, j.task, j.state
+FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+CROSS JOIN LATERAL (SELECT d.state = 2 OR d.state = 4 AND j.state IS NOT DISTINCT FROM 'completed' AS is_met) m
+WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
 -- name: children
 -- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
 SELECT d.upstream_id AS id, j.state, j.result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
@@ -112,17 +113,21 @@ WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
--- awaited, without a notice about it. Or they wait for an event that is there, without a notice about it.
+-- awaited, without a notice about it. (A completion of which only a walk learns needs none: state 4, outlast_follow_v1.)
+-- Or they wait for an event that is there, without a notice about it.
 SELECT g.id AS job_id, d.upstream_id, true AS is_open, NULL AS event
-FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id
-WHERE d.state <> 2 AND d.place >= 0 AND g.state NOT IN ('blocked', 'cancelled')
+FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE (d.state IN (0, 1, 3) OR d.state = 4 AND j.state <> 'completed') AND d.place >= 0
+  AND g.state NOT IN ('blocked', 'cancelled')
 UNION ALL
 SELECT g.id, NULL, false, NULL FROM outlast_jobs g
-WHERE g.state = 'blocked' AND NOT EXISTS (SELECT 1 FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state <> 2)
+WHERE g.state = 'blocked' AND NOT EXISTS (
+    SELECT FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state IN (0, 1, 3))
 UNION ALL
 SELECT g.id, d.upstream_id, false, NULL
 FROM outlast_jobs g JOIN outlast_dependencies d ON d.job_id = g.id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-WHERE g.state = 'blocked' AND d.state <> 2 AND (d.state <> 1 OR j.id IS NULL OR j.ended_at IS NOT NULL OR NOT j.awaited)
+WHERE g.state = 'blocked' AND d.state <> 2
+  AND (d.state IN (0, 3) OR j.id IS NULL OR NOT j.awaited OR j.ended_at IS NOT NULL AND (d.state = 1 OR j.state <> 'completed'))
   AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.job_id = d.upstream_id)
 UNION ALL
 SELECT w.job_id, NULL, false, w.event

@@ -53,8 +53,8 @@
 -- its release cannot show one.
 --
 -- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the indexes
--- of queued jobs, until outlast_resolve_v1 makes it queued. awaited: other jobs wait for this one, so its end, and a
--- requeue after it, leaves a notice for them.
+-- of queued jobs, until outlast_follow_v1 makes it queued. awaited: other jobs wait for this one, so its end, and a
+-- requeue after it, is followed.
 --
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
 -- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
@@ -403,6 +403,7 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
 -- Jobs that wait for others: what follows from the notices of ends.
 \ir functions/outlast_wake_v1.sql
+\ir functions/outlast_follow_v1.sql
 \ir functions/outlast_resolve_v1.sql
 \ir functions/outlast_is_over_v1.sql
 

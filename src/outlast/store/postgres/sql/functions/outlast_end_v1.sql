@@ -153,7 +153,7 @@ BEGIN
         UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')
         FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint)
         WHERE j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'blocked'
-          AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state <> 2);
+          AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state IN (0, 1, 3));
     END IF;
 END
 $$;

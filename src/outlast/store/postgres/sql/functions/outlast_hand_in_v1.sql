@@ -12,6 +12,9 @@
 --
 -- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were
 -- handed in, these are deleted instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this.
+-- Completions of jobs for which others wait are followed at once (outlast_follow_v1), in their own commit; a notice is left
+-- about those of which another session holds a job that waits.
+--
 -- Ends that were not accepted are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
 -- Returns the answers other than `accepted`, how many of them are busy, the number of ends, and which jobs can run
@@ -27,6 +30,7 @@ DECLARE
     v_now timestamptz := clock_timestamp();
     v_ids bigint[] := p_done_ids; v_all bigint[] := p_done_tokens; v_outcomes text[]; v_tokens bigint[] := '{}';
     v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_noted bigint[];
+    v_awaited bigint[] := '{}'; v_followed record;
 BEGIN
     busy := 0;
     IF p_ends IS NOT NULL THEN
@@ -56,9 +60,10 @@ BEGIN
                     prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
-                RETURNING j.id, j.token, j.stream IS NOT NULL OR j.awaited AS noted)
-            SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted)
-            INTO v_tokens, v_noted FROM done d;
+                RETURNING j.id, j.token, j.stream IS NOT NULL AS noted, j.awaited)
+            SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted),
+                   v_awaited || array_agg(d.id) FILTER (WHERE d.awaited)
+            INTO v_tokens, v_noted, v_awaited FROM done d;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
             END IF;
@@ -77,6 +82,11 @@ BEGIN
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     IF v_clears IS NOT NULL THEN
         v_runnable := v_runnable || outlast_clear_v1(v_clears);
+    END IF;
+    IF v_awaited <> '{}' THEN
+        v_followed := outlast_follow_v1(v_awaited, 500);
+        v_runnable := v_runnable || v_followed.ids;
+        INSERT INTO outlast_upstream_notices (job_id) SELECT u FROM unnest(v_followed.stay) AS u;
     END IF;
 
     IF handed > cardinality(v_tokens) THEN

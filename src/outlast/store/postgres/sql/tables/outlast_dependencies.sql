@@ -1,11 +1,12 @@
 -- What blocked jobs wait for: one row for each job (job_id) and each job upstream of it (upstream_id). wants: 0 it has
--- to complete, 1 it has to end, 2 it has to die. state: 0 nothing watches the upstream job yet, 1 its end leaves a notice
--- (awaited), 2 met, or no longer waited for, 3 failed: it has ended in another way. place: where the
--- upstream job stands among those of the job, which is the order of their results; below zero: the upstream job is a
--- child, which an attempt of the job has spawned, the n-th one at -n. Rows are deleted with their job.
+-- to complete, 1 it has to end, 2 it has to die. state: 0 nothing watches the upstream job yet, 1 its end is followed
+-- (awaited), 2 met, or no longer waited for, 3 failed: it has ended in another way, 4 quiet: as 1, but its completion is
+-- only seen by a walk (outlast_follow_v1), and changes nothing here. place: where the upstream job stands among those of the
+-- job, which is the order of their results; below zero: the upstream job is a child, which an attempt of the job has
+-- spawned, the n-th one at -n. Rows are deleted with their job.
 --
 -- A blocked job becomes queued when all its rows are met, and is cancelled when one has failed. Both are done by
--- outlast_resolve_v1, and nothing else; a requeue of the upstream job takes the failure back.
+-- outlast_follow_v1, and nothing else; a requeue of the upstream job takes the failure back.
 CREATE TABLE outlast_dependencies (
     job_id      bigint NOT NULL,
     upstream_id bigint NOT NULL,
@@ -13,9 +14,9 @@ CREATE TABLE outlast_dependencies (
     state       smallint NOT NULL,
     place       integer NOT NULL,
     PRIMARY KEY (job_id, place),
-    CONSTRAINT outlast_dependencies_sound CHECK (wants BETWEEN 0 AND 2 AND state BETWEEN 0 AND 3 AND job_id <> upstream_id)
+    CONSTRAINT outlast_dependencies_sound CHECK (wants BETWEEN 0 AND 2 AND state BETWEEN 0 AND 4 AND job_id <> upstream_id)
 );
-CREATE INDEX outlast_dependencies_left ON outlast_dependencies (job_id, state) WHERE state <> 2;
+CREATE INDEX outlast_dependencies_left ON outlast_dependencies (job_id, place) WHERE state IN (0, 1, 3);
 CREATE INDEX outlast_dependencies_upstream ON outlast_dependencies (upstream_id, state);
 
 -- "Look at this upstream job": it has ended, or was requeued, or a job has begun to wait for it (is_new). A notice is appended by
