@@ -11,7 +11,7 @@ from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import complete_on, enqueue_on
 from outlast.store.protocol import Store
-from outlast.store.values import NamedStep, NewJob, Spawn, Upstream
+from outlast.store.values import Answer, NamedStep, NewJob, Spawn, Upstream
 from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 
 
@@ -125,6 +125,19 @@ async def test_a_quiet_end_and_a_walk_that_do_not_see_each_other_open_the_job(
         await session.fetch(HAND_IN, first, got.pop(first).token)
         await hands.hand_in(*map(ended, got.values()))
         assert await hands.claim(1) == []
+    assert (await hands.claim_one()).job_id == then
+
+
+async def test_an_exchange_does_not_hold_the_job_that_is_watched_next(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """Its end may come at once, and would be answered busy."""
+    first, last, then = await enqueued(store, job(), job(), after(-1, -2))
+    got = {each.job_id: each for each in await hands.claim(2)}
+    async with session.transaction():
+        await session.fetch(HAND_IN, last, got[last].token)
+        await session.fetch("SELECT * FROM outlast_resolve_v1(100)")
+        assert await hands.hand_in(ended(got[first])) == [Answer.ACCEPTED]
     assert (await hands.claim_one()).job_id == then
 
 
