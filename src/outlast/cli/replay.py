@@ -180,19 +180,16 @@ def _run(
 def _settings(app: App | None, record: FlightRecord) -> WorkerSettings:
     """Return the settings of a worker that may run any task of the application, with the limit of
     memory under which the recorded attempt ended."""
-    tasks = [] if app is None else app.tasks.values()
-    has: dict[str, int] = {}
-    for unit, count in (each for task in tasks for each in task.uses.items()):
-        has[unit] = max(count, has.get(unit, 0))
+    from outlast.testing.drain import find_needs
+
     crash = record.details.attempts[-1].crash if record.details.attempts else None
     memory = None if crash is None else crash.memory
     by_worker = memory is not None and memory.source == "max_rss"
     return worker_settings(
         runners=1,
-        tags=sorted({tag for task in tasks for tag in task.requires}),
-        has=has,
         shell=app is None,
         max_rss=memory.limit_bytes if memory is not None and by_worker else None,
+        **({} if app is None else find_needs(app)),
     )
 
 

@@ -26,6 +26,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
@@ -279,6 +280,7 @@ def refuses(path: Path) -> str | None:
     return kind if kind in _NETWORK or kind.startswith("fuse.") else None
 
 
+@lru_cache(maxsize=8)
 def _kind_of(path: str, mounts: str) -> str:
     best, kind = "", ""
     for line in mounts.split("\n"):

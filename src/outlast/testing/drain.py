@@ -8,8 +8,9 @@ schedules, and the reaper, which detects that the earlier worker is gone if that
 from __future__ import annotations
 
 import functools
+from typing import Any
 
-from outlast.base.config import WorkerSettings, worker_settings
+from outlast.base.config import worker_settings
 from outlast.client.app import App
 from outlast.store.schedules import DUE_MAX, FIRST_PAGE
 from outlast.testing.faults import FaultWatch, WatchedAttempt
@@ -26,25 +27,29 @@ async def drain(
 ) -> None:
     """Run due jobs, and jobs that these make due, until none is: by one worker, or by two if the
     first is killed. ``kind``: the class of the attempts."""
-    settings = _choose_settings(app, 1 if watch.fault else concurrency)
-    hooks = LocalHooks(functools.partial(kind, watch), horizon=0.0)  # nothing waits
+    settings = worker_settings(
+        concurrency=1 if watch.fault else concurrency,
+        lease=LEASE_SECONDS,
+        presence=False,
+        **find_needs(app),
+    )
+    store = await app.stores.store()
+    hooks = LocalHooks(functools.partial(kind, watch), 0.0, store)  # nothing waits for a slot
     died = True
     while died:
         async with open_worker(app, settings, hooks) as worker:
-            watch.begin(worker, await app.stores.store())
+            watch.begin(worker, store)
             died = await _Steps(worker, app, watch).run()
 
 
-def _choose_settings(app: App, concurrency: int) -> WorkerSettings:
+def find_needs(app: App) -> dict[str, Any]:
     """Return the settings of a worker that has each tag, and enough of each unit for one attempt of
     each task: so it serves all of them."""
     tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
     has: dict[str, int] = {}
     for unit, count in (each for task in app.tasks.values() for each in task.uses.items()):
         has[unit] = max(count, has.get(unit, 0))
-    return worker_settings(
-        concurrency=concurrency, tags=tags, has=has, lease=LEASE_SECONDS, presence=False
-    )
+    return {"tags": tags, "has": has}
 
 
 class _Steps:

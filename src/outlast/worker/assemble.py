@@ -167,10 +167,16 @@ def _statement_timeout(lease: float) -> float:
 
 @contextlib.asynccontextmanager
 async def open_parts(
-    url: str, wakeup: str | None, settings: WorkerSettings, clock: Clock, **options: Any
+    url: str,
+    wakeup: str | None,
+    settings: WorkerSettings,
+    clock: Clock,
+    *,
+    given: Store | None = None,
+    **options: Any,
 ) -> AsyncIterator[WorkerParts]:
     """Open the resources of a worker, with runners or in process, for the length of a block.
-    ``options``: further options of its store.
+    ``given``: an open store for it; otherwise ``options`` are further options of its own.
 
     The store has two connections: one is reserved for the exchange, the other serves the reaper and
     all other duties: their statements wait for no row lock, and the pruner's batches are short. The
@@ -178,7 +184,7 @@ async def open_parts(
     a messenger the store sends no NOTIFY.
     """
     name = settings.name or unique_name()
-    store = open_store(
+    store = given or open_store(
         url,
         connections=2,
         reserved=1,
@@ -188,7 +194,8 @@ async def open_parts(
         clock=clock,
         **options,
     )
-    await store.open()
+    if given is None:
+        await store.open()
     lock = _make_lock(url, name)
     parts: WorkerParts | None = None
     try:
@@ -207,7 +214,8 @@ async def open_parts(
         if lock is not None:
             # while a row still says that this worker lives, the free file proves that it does not
             lock.release(unlink=parts is None or parts.has_left)
-        await store.close()
+        if given is None:
+            await store.close()
 
 
 async def run_worker(

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any
 
 import msgspec
 
@@ -31,19 +32,18 @@ from outlast.runner.main import announcement
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first, stacks_here
 from outlast.store.limits import CodeLimits
-from outlast.store.protocol import CLAIMS_MAX
+from outlast.store.protocol import CLAIMS_MAX, Store
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Answer, Claimed, ClaimRequest, NamedStep, Save, StepFound
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS, Running
+from outlast.worker.claims.checkpoints import Answered, Reply
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes import open_probes
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
 from outlast.worker.runners.watchdog import Watchdog
 from outlast.worker.worker import Worker
-
-T = TypeVar("T")
 
 
 class LocalLink:
@@ -84,42 +84,41 @@ class LocalLink:
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
-        answered: asyncio.Future[str] = self._loop.create_future()
-        losses = self._in_flight.losses_with_save(token, again=again)
-        save = Save(job_id, token, number, value_json, losses)
-        self._checkpoints.add(save, functools.partial(_set, answered))
-        word = await answered
-        if word not in set(Answer):
-            raise StoreUnavailable(f"the checkpoint was {word} by the store")
-        return Answer(word)
+        answered: asyncio.Future[Answered] = self._loop.create_future()
+        self._add_save((job_id, token, number, value_json), again, _setting(answered))
+        return _checked("checkpoint", *await answered).answer
 
     def save_blocking(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
         """Save a checkpoint from a plain function's thread. UsageError in a forked child."""
-        if self._forks != forks.generation:
-            raise UsageError(IN_CHILD)
-        call = self.save(job_id, token, number, value_json, again=again)
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        add = functools.partial(self._add_save, (job_id, token, number, value_json), again)
+        return _checked("checkpoint", *self._wait(add)).answer
+
+    def _add_save(self, values: tuple[int, int, int, str], again: bool, reply: Reply) -> None:  # noqa: FBT001
+        losses = self._in_flight.losses_with_save(values[1], again=again)
+        self._checkpoints.add(Save(*values, losses), reply)
 
     async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
         """Keep a step, or look for it; returns when the store has answered."""
-        answered: asyncio.Future[tuple[str, str | None]] = self._loop.create_future()
-        step = NamedStep(job_id, token, name, value_json)
-        self._checkpoints.add_step(step, lambda *found: _set(answered, found))
-        word, value = await answered
-        if word not in set(Answer):
-            raise StoreUnavailable(f"the step was {word} by the store")
-        return StepFound(Answer(word), value)
+        answered: asyncio.Future[Answered] = self._loop.create_future()
+        self._checkpoints.add(NamedStep(job_id, token, name, value_json), _setting(answered))
+        return _checked("step", *await answered)
 
     def step_blocking(
         self, job_id: int, token: int, name: str, value_json: str | None
     ) -> StepFound:
         """As ``step``, from a plain function's thread. UsageError in a forked child."""
+        step = NamedStep(job_id, token, name, value_json)
+        return _checked("step", *self._wait(functools.partial(self._checkpoints.add, step)))
+
+    def _wait(self, add: Callable[[Reply], None]) -> Answered:
+        """Return the answer to what ``add`` hands to the store, on the loop."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
-        call = self.step(job_id, token, name, value_json)
-        return asyncio.run_coroutine_threadsafe(call, self._loop).result()
+        answered: SimpleQueue[Answered] = SimpleQueue()
+        self._loop.call_soon_threadsafe(add, lambda *answer: answered.put(answer))
+        return answered.get()
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Note an end; the ends of one turn of the loop are passed on together."""
@@ -153,18 +152,25 @@ class LocalLink:
             running.stack = frame.stack
 
 
-def _set(future: asyncio.Future[T], answer: T) -> None:
-    if not future.done():
-        future.set_result(answer)
+def _setting(future: asyncio.Future[Answered]) -> Reply:
+    """Return the reply that resolves a future, unless its attempt no longer waits."""
+    return lambda *answer: None if future.done() else future.set_result(answer)
+
+
+def _checked(what: str, word: str, value: str | None) -> StepFound:
+    if word not in set(Answer):
+        raise StoreUnavailable(f"the {what} was {word} by the store")
+    return StepFound(Answer(word), value)
 
 
 class LocalHooks(msgspec.Struct, frozen=True):
     """The hooks for ``outlast.testing``: the factory of the attempts that tasks see, with the
-    arguments of ``Attempt``, and the seconds of work for which jobs are claimed before there is a
-    slot."""
+    arguments of ``Attempt``, the seconds of work for which jobs are claimed before there is a slot,
+    and an open store for the worker in the place of its own."""
 
     make_attempt: Callable[..., Attempt] = Attempt
     horizon: float = HORIZON_SECONDS
+    store: Store | None = None
 
 
 NO_HOOKS = LocalHooks()
@@ -382,7 +388,9 @@ async def open_worker(
     """Yield a worker of this loop that is not started, with its resources opened."""
     clock, durable = app.stores.clock, app.stores.is_durable
     async with (
-        open_parts(app.url, app.wakeup, settings, clock, durable=durable) as parts,
+        open_parts(
+            app.url, app.wakeup, settings, clock, given=hooks.store, durable=durable
+        ) as parts,
         contextlib.AsyncExitStack() as lifespan,
     ):
         resources = await enter_lifespan(app, lifespan)

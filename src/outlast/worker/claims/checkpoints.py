@@ -41,9 +41,8 @@ LAST_SECONDS = 1.0  # for which an end waits for the write of its attempt's last
 BUSY_PAUSE_SECONDS = 0.05
 REJECTED = "rejected"  # the answer if the store cannot take a checkpoint
 
-Reply = Callable[[str], None]
 Answered = tuple[str, str | None]  # the answer, and the value that a look has found
-Found = Callable[[str, str | None], None]
+Reply = Callable[[str, str | None], None]
 WRITE_SECONDS = 0.5  # between two writes
 LINES_MAX = 200  # the last lines of an attempt
 CHARACTERS_MAX = 65_536  # of an attempt
@@ -61,7 +60,7 @@ class CheckpointWriter:
         self._store = store
         self._in_flight = in_flight
         self._nudge = nudge
-        self._saves: list[tuple[Save | NamedStep, Found]] = []
+        self._saves: list[tuple[Save | NamedStep, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
         self._rests = False  # whether idle until the next save or report
@@ -77,15 +76,9 @@ class CheckpointWriter:
             self._rests = False
             self._nudge.give()
 
-    def add(self, save: Save, reply: Reply) -> None:
-        """Save a checkpoint; ``reply`` is called with the answer."""
-        self._add(save, lambda answer, _: reply(answer))
-
-    def add_step(self, step: NamedStep, reply: Found) -> None:
-        """Keep a step, or look for it; ``reply`` is called with the answer and the value found."""
-        self._add(step, reply)
-
-    def _add(self, one: Save | NamedStep, reply: Found) -> None:
+    def add(self, one: Save | NamedStep, reply: Reply) -> None:
+        """Save a checkpoint, keep a step or look for it; ``reply`` is called with what is
+        ``Answered``."""
         if self._closed:
             reply(str(Answer.REFUSED), None)
             return
@@ -124,8 +117,8 @@ class CheckpointWriter:
         return None
 
     async def _save(
-        self, batch: list[tuple[Save | NamedStep, Found]]
-    ) -> list[tuple[Save | NamedStep, Found]]:
+        self, batch: list[tuple[Save | NamedStep, Reply]]
+    ) -> list[tuple[Save | NamedStep, Reply]]:
         wanted = [one for one, _ in batch if one.token in self._in_flight.running]
         answers = await self._write(wanted)
         busy = []

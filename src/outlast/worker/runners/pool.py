@@ -272,7 +272,7 @@ class RunnerPool:
             raise FrameError("a frame with a checkpoint that is not JSON")
         losses = self._in_flight.losses_with_save(frame.token, again=frame.again)
         save = Save(running.claimed.job_id, frame.token, frame.number, frame.value, losses)
-        self._checkpoints.add(save, lambda answer: runner.send(Saved(frame.seq, answer)))
+        self._checkpoints.add(save, lambda *found: runner.send(Saved(frame.seq, *found)))
 
     def _take_step(self, runner: RunnerProcess, frame: StepRequest) -> None:
         running = self._in_flight.running.get(frame.token)
@@ -282,7 +282,7 @@ class RunnerPool:
         if frame.value is not None and not is_ours(frame.value):
             raise FrameError("a frame with a step that is not JSON")
         step = NamedStep(running.claimed.job_id, frame.token, frame.name, frame.value)
-        self._checkpoints.add_step(step, lambda *found: runner.send(Saved(frame.seq, *found)))
+        self._checkpoints.add(step, lambda *found: runner.send(Saved(frame.seq, *found)))
 
     # -- the attempts of a dead runner ---------------------------------------------------------
 

@@ -37,12 +37,12 @@ class Desk:
 
     def save(self, token: int, number: int = 1, value: str = '{"n":1}') -> None:
         self.checkpoints.add(
-            Save(token, token, number, value), lambda word: self.answers.append((token, word))
+            Save(token, token, number, value), lambda word, _: self.answers.append((token, word))
         )
 
     def step(self, token: int, name: str = "cover", value: str | None = "1") -> None:
         step = NamedStep(token, token, name, value)
-        self.checkpoints.add_step(step, lambda *found: self.found.append((token, *found)))
+        self.checkpoints.add(step, lambda *found: self.found.append((token, *found)))
 
     def limit(self, token: int) -> None:
         """Give an attempt that has begun a stall limit of five seconds."""
