@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import inspect
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import asyncpg
 import psycopg
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.ext.asyncio import create_async_engine
 
 import outlast
 from examples.lease_mail import app as lease_mail
@@ -65,7 +69,23 @@ def sqlalchemy_engine(url: str, again: str) -> None:
     engine.dispose()
 
 
-TASKS = [psycopg_plain, psycopg_async, asyncpg_alone, asyncpg_pool, sqlalchemy_engine]
+@app.task
+async def sqlalchemy_asyncpg(url: str, again: str) -> None:
+    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
+    for order in ORDERS:
+        async with engine.begin() as db:
+            await db.execute(text(INSERT.format(":number") + again), {"number": order})  # here
+    await engine.dispose()
+
+
+TASKS = [
+    psycopg_plain,
+    psycopg_async,
+    asyncpg_alone,
+    asyncpg_pool,
+    sqlalchemy_engine,
+    sqlalchemy_asyncpg,
+]
 
 
 @pytest.fixture
@@ -113,6 +133,58 @@ def test_a_commit_that_a_crash_repeats_is_found_with_its_line(
 def test_a_commit_with_a_key_is_clean(url: str, task: outlast.Task[[str, str], None]) -> None:
     make(url, "PRIMARY KEY")
     crash_test(app, task.call(url, ONCE)).check()
+
+
+DJANGO = """
+import json, sys
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import connection, transaction
+
+import outlast
+from outlast.testing.crashes import crash_test
+
+parts = urlsplit(sys.argv[1])
+database = {
+    "ENGINE": "django.db.backends.postgresql",
+    "NAME": parts.path.lstrip("/"),
+    "USER": parts.username,
+    "PASSWORD": parts.password or "",
+    "HOST": parts.hostname,
+    "PORT": parts.port,
+}
+settings.configure(DATABASES={"default": database})
+app = outlast.App("sqlite:///own.db")
+
+
+@app.task
+def in_django() -> None:
+    for order in (1, 2):
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute("INSERT INTO orders VALUES (%s)", [order])
+    with connection.cursor() as cursor:
+        cursor.execute("INSERT INTO orders VALUES (3)")
+    connection.close()
+
+
+print(json.dumps(crash_test(app, in_django.call()).document()))
+"""
+
+
+def test_commits_of_django_are_points(url: str, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(DJANGO)
+    make(url)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "shop.py"), url], capture_output=True, text=True, check=True
+    )
+    report = json.loads(done.stdout)
+    lines = ["shop.py:27", "shop.py:27", "shop.py:30"]
+    assert [each["line"] for each in report["points"]] == lines
+    (finding,) = report["findings"]
+    assert finding["effect"].startswith("rows of orders in ")
+    assert finding["line"] == "shop.py:28"
+    assert read(url, COPIES) == []
 
 
 @app.task

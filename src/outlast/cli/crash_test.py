@@ -56,7 +56,7 @@ def crash_test(
     Nothing leaves the sandbox: the task works in a temporary folder, on copies of the SQLite files
     and PostgreSQL databases that it opens. Other writes, programs and the network are refused. With
     --allow-network one run reaches that host, and the others are answered from its recording (HTTP
-    and SMTP). The exit code is 0 if no crash makes a difference, and 1 if one does.
+    and mail). The exit code is 0 if no crash makes a difference, and 1 if one does.
 
     Examples:
         outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv

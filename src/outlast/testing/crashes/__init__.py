@@ -17,7 +17,6 @@ files.py      files whose end is a point
 databases.py  connections to SQLite whose commits are points
 servers.py    connections to PostgreSQL, likewise, by asyncpg and psycopg
 network.py    requests: recorded in the first run, answered from that in the others
-plain_tls.py  TLS to that recording, which encrypts nothing
 end_state.py  what a run has left behind, and how two runs differ
 remedies.py   the means that mend an effect
 copies.py     copies of this process, which run a part, and can be killed

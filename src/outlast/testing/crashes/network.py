@@ -1,360 +1,289 @@
 """Refuse the network, except hosts whose answers one run may record; answer the others from that.
 
-An allowed host gets an address that does not exist, and a connection to it ends at a server of this
-process. In the first run that server asks the host; later it answers by itself. So that it can
-read, only the server speaks TLS to the host: in a run, contexts of ``ssl`` do not encrypt. It
-speaks HTTP/1.1 and SMTP.
+The libraries are interposed where they hold a whole request: connections of ``http.client``, which
+urllib and urllib3 (requests) use, transports of httpx, and ``smtplib``. In the first run the
+request is sent on; later the recording answers.
 """
 
 from __future__ import annotations
 
+import asyncio
 import http.client
-import select
+import io
 import smtplib
 import socket
-import ssl
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from importlib import import_module
 from typing import Any
 from unittest import mock
 
 import msgspec
 
-from outlast.errors import describe
-from outlast.testing.crashes.plain_tls import PlainObject, PlainSocket
-from outlast.testing.crashes.recorder import Recorder, is_ours
-from outlast.testing.crashes.servers import is_connecting
+from outlast.testing.crashes.recorder import Recorder, beyond, is_beyond, is_ours
 
-HEAD_MAX, BODY_MAX = 1 << 20, 64 << 20  # bytes of a request
 PATIENCE_SECONDS = 30.0  # for a host's answer
-_LOOK_SECONDS = 0.02  # between looks whether a client has begun TLS
-_LOCAL = {socket.AF_INET: "127.0.0.1", socket.AF_INET6: "::ffff:127.0.0.1"}
-_FAKE = "240.0.0."  # reserved: no host has such an address
-_HOSTS_MAX = 250
 _SAFE, _ONCE = {"GET", "HEAD", "OPTIONS"}, {"PUT", "DELETE"}
 _HOPS = {"transfer-encoding", "content-length", "connection", "keep-alive"}
-_thread = threading.local()
+_LOOKUPS = {"socket.getaddrinfo", "socket.gethostbyname"}
+_CONNECTS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
+_PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
+_KNOWN = "http.client (urllib, urllib3, requests), httpx and smtplib"
 
-Target = tuple[str, int]
+
+class Request(msgspec.Struct):
+    """A request of HTTP, and whether it is made over TLS."""
+
+    host: str
+    port: int
+    is_tls: bool
+    method: str
+    path: str
+    headers: list[tuple[str, str]]
+    body: bytes
 
 
-class Heard(msgspec.Struct):
-    """The messages of the first run. ``tls``: where a client has begun TLS; ``last``: where a host
-    was last connected to."""
+class Answer(msgspec.Struct):
+    """The answer to a request of HTTP, in one piece."""
 
-    answers: dict[tuple[Target, str], list[bytes]] = {}
-    tls: set[Target] = set()
-    last: dict[str, Target] = {}
+    status: int
+    reason: str = ""
+    headers: list[tuple[str, str]] = []
+    content: bytes = b""
 
 
 class Network:
-    """The network of all runs. ``is_recorded``: whether answers come from the recording."""
+    """The network of all runs.
+
+    Attributes:
+        heard: the answers of hosts in the first run, by what they answer.
+        is_recorded: whether answers come from there.
+        recorder: of the run that is under way.
+    """
 
     def __init__(self, hosts: Sequence[str]) -> None:
-        self._hosts = list(dict.fromkeys(hosts))[:_HOSTS_MAX]
+        self.heard: dict[str, list[Any]] = {}
         self.is_recorded = False
-        self.heard = Heard()
         self.recorder = Recorder()
-        self._ports: dict[Target, int] = {}
-        self._servers: list[socket.socket] = []
-
-    def close(self) -> None:
-        """Stop answering."""
-        for server in self._servers:
-            server.close()
-        self._servers, self._ports = [], {}
+        self._hosts = set(hosts)
 
     @contextmanager
     def answering(self, recorder: Recorder) -> Iterator[None]:
         """Within the block, answer requests to the hosts."""
         self.recorder = recorder
-        if not self._hosts:
-            yield
-            return
-        ask, connect = socket.getaddrinfo, socket.socket.connect
-        connect_ex, send = socket.socket.connect_ex, smtplib.SMTP.sendmail
-
-        def getaddrinfo(host: Any, port: Any, *args: Any, **kwargs: Any) -> Any:
-            return ask(self._fake(host), port, *args, **kwargs)
-
-        def sendmail(smtp: smtplib.SMTP, *args: Any, **kwargs: Any) -> Any:
-            host = getattr(smtp, "_host", "")
-            recorder.reach("request", f"mail by {host}")
-            return send(smtp, *args, **kwargs)
-
         with ExitStack() as stack:
-            for owner, name, new in (
-                (socket, "getaddrinfo", getaddrinfo),
-                (socket.socket, "connect", self._redirecting(connect)),
-                (socket.socket, "connect_ex", self._redirecting(connect_ex)),
-                (smtplib.SMTP, "sendmail", sendmail),
-                (ssl.SSLContext, "wrap_socket", self._wrapping(_REAL_WRAP, PlainSocket)),
-                (ssl.SSLContext, "wrap_bio", self._wrapping(ssl.SSLContext.wrap_bio, PlainObject)),
-            ):
+            for owner, name, function in _places() if self._hosts else ():
+                new = _bound(function, self, getattr(owner, name))
                 stack.enter_context(mock.patch.object(owner, name, new))
             yield
 
     def see(self, event: str, args: tuple[Any, ...], recorder: Recorder) -> None:
         """Refuse connections, and look-ups of the address of a host."""
-        if getattr(_thread, "is_host", False) or is_connecting():
+        if is_beyond() or event not in _LOOKUPS | _CONNECTS:
             return
-        if event in {"socket.connect", "socket.sendto", "socket.sendmsg"}:
-            address = args[-1]
-            if address is None or (isinstance(address, str | bytes) and is_ours()):
-                return
-            host = str(address[0]) if isinstance(address, tuple) else str(address)
-            if isinstance(address, tuple) and address[1] in self._ports.values():
-                return
-        elif event in {"socket.getaddrinfo", "socket.gethostbyname"}:
-            host = str(args[0])
-            known = {*self._hosts, "None", "", socket.gethostname()}
-            if host.startswith(_FAKE) or host in known:
-                return
-        else:
+        address = args[0] if event in _LOOKUPS else args[-1]
+        if address is None or (
+            isinstance(address, str | bytes) and event in _CONNECTS and is_ours()
+        ):
+            return
+        host = str(address[0] if isinstance(address, tuple) else address)
+        if event in _LOOKUPS and host in {"", socket.gethostname()}:
             return
         recorder.refuse(
-            f"the task connects to {host}, which the sandbox refuses: --allow-network {host} lets"
-            " one run do so, and answers the others from its recording"
+            f"the task connects to {host}, which the sandbox refuses: "
+            + (
+                f"it records only {_KNOWN}"
+                if host in self._hosts
+                else f"--allow-network {host} lets one run do so, and answers the others from its"
+                " recording"
+            )
         )
 
-    # -- the way to our own server -------------------------------------------------------------
+    def may_reach(self, host: str) -> bool:
+        """Whether a connection to this host is one to its recording."""
+        return host in self._hosts and not is_beyond()
 
-    def _fake(self, host: Any) -> Any:
-        name = host.decode() if isinstance(host, bytes) else host
-        is_real = getattr(_thread, "is_host", False) or name not in self._hosts
-        return host if is_real else f"{_FAKE}{1 + self._hosts.index(name)}"
-
-    def _target_of(self, address: Any) -> Target | None:
-        if not isinstance(address, tuple) or getattr(_thread, "is_host", False):
-            return None
-        host = str(address[0])
-        if host.startswith(_FAKE):
-            host = self._hosts[int(host.removeprefix(_FAKE)) - 1]
-        return (host, int(address[1])) if host in self._hosts else None
-
-    def _redirecting(self, connect: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def connect_here(sock: socket.socket, address: Any) -> Any:
-            target = self._target_of(address)
-            if target is None:
-                return connect(sock, address)
-            try:
-                self.recorder.reach("request", f"connect to {target[0]}:{target[1]}")
-            except BaseException:
-                sock.close()
-                raise
-            self.heard.last[target[0]] = target
-            return connect(sock, (_LOCAL[sock.family], self._serve(target)))
-
-        return connect_here
-
-    def _serve(self, target: Target) -> int:
-        """Return the port of the server for this host and port, which is started if need be."""
-        if target not in self._ports:
-            server = socket.create_server(("127.0.0.1", 0))
-            self._servers.append(server)
-            self._ports[target] = server.getsockname()[1]
-            _start(_accept, self, server, target)
-        return self._ports[target]
-
-    def _wrapping(self, wrap: Callable[..., Any], make: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the ``wrap_socket`` or ``wrap_bio`` of a run: what ends here is not encrypted."""
-
-        def wrap_here(context: Any, *given: Any, **kwargs: Any) -> Any:
-            name = kwargs.get("server_hostname")
-            host = name.decode() if isinstance(name, bytes) else name
-            if host not in self.heard.last or getattr(_thread, "is_host", False):
-                return wrap(context, *given, **kwargs)
-            self.heard.tls.add(self.heard.last[host])
-            return make(*given)
-
-        return wrap_here
-
-
-def _start(function: Callable[..., None], *args: Any) -> None:
-    def run() -> None:
-        _thread.is_host = True
-        with suppress(OSError):  # the other end is gone
-            function(*args)
-
-    thread = threading.Thread(target=run, name="outlast-crash-network", daemon=True)
-    thread.start()
-
-
-def _accept(network: Network, server: socket.socket, target: Target) -> None:
-    while True:
-        client, _ = server.accept()
-        _start(_Conversation(network, client, target).run)
-
-
-class _Conversation:
-    """One connection of the task, with the host or with the recording behind it."""
-
-    def __init__(self, network: Network, client: socket.socket, target: Target) -> None:
-        self._network = network
-        self._client = client
-        self._target = target
-        self._recorder = network.recorder
-        self._host: socket.socket | None = None
-        self._is_tls = False
-
-    def run(self) -> None:
-        """Serve until the end of the connection."""
-        try:
-            if self._host_speaks_first():
-                self._speak_smtp()
-                self._network.heard.tls.discard(self._target)  # the next one begins without it
-            else:
-                self._speak_http()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            self._recorder.trace.unanswered.append(f"{self._target[0]}: {describe(error)}")
-        finally:
-            for each in (self._client, self._host):
-                if each is not None:
-                    each.close()
-
-    def _host_speaks_first(self) -> bool:
-        network = self._network
-        if network.is_recorded:
-            return (self._target, "greeting") in network.heard.answers
-        self._connect()
-        while True:
-            assert self._host is not None
-            ready, _, _ = select.select([self._client, self._host], [], [], _LOOK_SECONDS)
-            if self._target in network.heard.tls and not self._is_tls:
-                self._connect()  # the client has begun TLS
-            elif ready:
-                return self._client not in ready
-
-    def _connect(self) -> None:
-        if self._host is not None:
-            self._host.close()
-        self._host = socket.create_connection(self._target, PATIENCE_SECONDS)
-        if self._target in self._network.heard.tls:
-            self._encrypt()
-
-    def _encrypt(self) -> None:
-        assert self._host is not None
-        context = ssl.create_default_context()
-        self._host = _REAL_WRAP(context, self._host, server_hostname=self._target[0])
-        self._is_tls = True
-
-    def _answer(self, key: str, ask: Callable[[], bytes]) -> bytes:
-        """Return the host's answer, recorded now or earlier: repeats get the last one again."""
-        answers = self._network.heard.answers
-        if not self._network.is_recorded:
-            answer = ask()
-            answers.setdefault((self._target, key), []).append(answer)
+    def answer(self, key: str, ask: Callable[[], Any]) -> Any:
+        """Return a host's answer, recorded now or earlier: repeats get the last one again. None:
+        it was never heard."""
+        if not self.is_recorded:
+            with beyond():
+                answer = ask()
+            self.heard.setdefault(key, []).append(answer)
             return answer
-        recorded = answers.get((self._target, key))
-        if not recorded:
-            self._recorder.trace.unanswered.append(f"{key} of {self._target[0]}")
-            return b""
-        at = self._recorder.count_answer((self._target, key))
-        return recorded[min(at, len(recorded) - 1)]
+        if not (recorded := self.heard.get(key)):
+            self.recorder.trace.unanswered.append(key)
+            return None
+        return recorded[min(self.recorder.count_answer(key), len(recorded) - 1)]
 
-    # -- HTTP ----------------------------------------------------------------------------------
-
-    def _speak_http(self) -> None:
-        file = self._client.makefile("rb")
-        first = file.readline(HEAD_MAX)
-        if not first:
-            return
-        headers = http.client.parse_headers(file)
-        length = int(headers.get("Content-Length") or 0)
-        if "chunked" in (headers.get("Transfer-Encoding") or ""):
-            body = _read_chunks(file)
-        else:
-            body = file.read(min(length, BODY_MAX))
-        method, path, *_ = first.decode("latin-1").split()
-        self._note_request(method, path, headers)
-        answer = self._answer(f"{method} {path}", lambda: self._ask(first, headers, method, body))
-        self._client.sendall(answer or b"HTTP/1.1 503 Not Recorded\r\nContent-Length: 0\r\n\r\n")
-
-    def _note_request(self, method: str, path: str, headers: Any) -> None:
-        keys = [
-            value for name, value in headers.items() if name.lower().endswith("idempotency-key")
-        ]
-        label = f"{method} {self._target[0]}{path}"
-        if method not in _SAFE:
-            key = keys[0] if keys else path if method in _ONCE else None
-            self._recorder.note_request(label, key, f"{self._target[0]}:{self._target[1]}")
-
-    def _ask(self, first: bytes, headers: Any, method: str, body: bytes) -> bytes:
-        """Send a request to the host; return its whole answer, in one piece."""
-        if self._host is None:
-            self._connect()
-        assert self._host is not None
-        kept = [(name, value) for name, value in headers.items() if name.lower() not in _HOPS]
-        kept += [("Content-Length", str(len(body))), ("Connection", "close")]
-        self._host.sendall(first + _head(kept) + body)
-        answer = http.client.HTTPResponse(self._host, method=method)
-        answer.begin()
-        content = answer.read()
-        kept = [(name, value) for name, value in answer.getheaders() if name.lower() not in _HOPS]
-        kept += [("Content-Length", str(len(content))), ("Connection", "close")]
-        status = f"HTTP/1.1 {answer.status} {answer.reason}\r\n".encode("latin-1")
-        return status + _head(kept) + content
-
-    # -- SMTP ----------------------------------------------------------------------------------
-
-    def _speak_smtp(self) -> None:
-        """Pass commands and replies; only a recording run reaches the host."""
-        recipients: list[str] = []
-        self._client.sendall(self._answer("greeting", self._reply))
-        file = self._client.makefile("rb")
-        while line := file.readline(HEAD_MAX):
-            verb = line.split(b" ")[0].strip().upper().decode("latin-1")
-            reply = self._answer(verb, lambda sent=line: self._reply(sent)) or b"250 OK\r\n"  # type: ignore[misc]
-            if verb == "RCPT":
-                recipients.append(line.partition(b":")[2].split()[0].decode("latin-1").strip("<>"))
-            if verb == "STARTTLS" and self._host is not None:
-                self._encrypt()
-            self._client.sendall(reply)
-            if verb == "DATA" and reply.startswith(b"354"):
-                mail = _read_mail(file)
-                self._recorder.note_request(
-                    f"mail to {', '.join(recipients)}", None, self._target[0]
-                )
-                recipients = []
-                self._client.sendall(self._answer("the mail", lambda sent=mail: self._reply(sent)))  # type: ignore[misc]
-
-    def _reply(self, sent: bytes = b"") -> bytes:
-        """Send this to the host; return its reply, of one line or several."""
-        assert self._host is not None
-        self._host.sendall(sent)
-        reply = b""
-        while True:
-            line = b""
-            while not line.endswith(b"\n"):
-                byte = self._host.recv(1)
-                if not byte:
-                    return reply + line
-                line += byte
-            reply += line
-            if line[3:4] != b"-":
-                return reply
+    def begin(self, request: Request) -> Callable[[], Answer]:
+        """Come to a request, which is a point, and count it; return the function that returns its
+        answer."""
+        label = f"{request.method} {request.host}{request.path}"
+        self.recorder.reach("request", label)
+        if request.method not in _SAFE:
+            keys = [v for n, v in request.headers if n.lower().endswith("idempotency-key")]
+            default = request.path if request.method in _ONCE else None
+            self.recorder.note_request(label, keys[0] if keys else default)
+        ask = partial(_ask, request)
+        return lambda: self.answer(label, ask) or Answer(503, "Not Recorded")
 
 
-_REAL_WRAP = ssl.SSLContext.wrap_socket
+def _bound(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
+    return lambda *args, **named: function(*first, *args, **named)
 
 
-def _head(headers: Sequence[tuple[str, str]]) -> bytes:
-    lines = [f"{name}: {value}\r\n" for name, value in headers]
-    return "".join([*lines, "\r\n"]).encode("latin-1")
+def _ask(request: Request) -> Answer:
+    kind = http.client.HTTPSConnection if request.is_tls else http.client.HTTPConnection
+    connection = kind(request.host, request.port, timeout=PATIENCE_SECONDS)
+    headers = {name: value for name, value in request.headers if name.lower() not in _HOPS}
+    try:
+        connection.request(request.method, request.path, request.body, headers)
+        answer = connection.getresponse()
+        kept = [each for each in answer.getheaders() if each[0].lower() not in _HOPS]
+        return Answer(answer.status, answer.reason, kept, answer.read())
+    finally:
+        connection.close()
 
 
-def _read_chunks(file: Any) -> bytes:
+# -- the libraries: what takes the place of a method gets the network, the method, and its arguments
+
+
+def _places() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
+    """Yield what is replaced, by its owner and name, with what takes its place."""
+    for name in ("http.client", "urllib3.connection", "httpx"):
+        with suppress(ImportError):
+            module = import_module(name)
+            if name == "httpx":
+                yield module.HTTPTransport, "handle_request", _handle
+                yield module.AsyncHTTPTransport, "handle_async_request", _handle_async
+            else:
+                yield module.HTTPConnection, "connect", _connect
+                yield module.HTTPSConnection, "connect", _connect
+    yield smtplib.SMTP, "_get_socket", _connect_mail
+    yield smtplib.SMTP_SSL, "_get_socket", _connect_mail
+    yield smtplib.SMTP, "send", _send
+    yield smtplib.SMTP, "getreply", _reply
+    yield smtplib.SMTP, "sendmail", _mail
+
+
+def _connect(network: Network, connect: Callable[..., None], connection: Any) -> None:
+    if network.may_reach(connection.host):
+        connection.sock, connection.is_verified = _Exchange(network, connection), True
+    else:
+        connect(connection)
+
+
+class _Exchange:
+    """Stands for the socket of a connection of ``http.client``: what is sent is a request, and the
+    file that is read holds the answer."""
+
+    def __init__(self, network: Network, connection: Any) -> None:
+        self._network = network
+        self._connection = connection
+        self._sent = b""
+
+    def sendall(self, data: bytes) -> None:
+        """Take a part of the request."""
+        self._sent += data
+
+    def makefile(self, *_: Any, **__: Any) -> io.BytesIO:
+        """Return the answer to what was sent."""
+        sent, self._sent = io.BytesIO(self._sent), b""
+        method, path, _version = sent.readline().decode("latin-1").split()
+        headers = http.client.parse_headers(sent)
+        is_chunked = "chunked" in (headers.get("Transfer-Encoding") or "")
+        body = _join_chunks(sent) if is_chunked else sent.read()
+        to = self._connection
+        is_tls = to.default_port == http.client.HTTPS_PORT
+        request = Request(to.host, to.port, is_tls, method, path, headers.items(), body)
+        answer = self._network.begin(request)()
+        size = ("Content-Length", str(len(answer.content)))
+        lines = [f"{name}: {value}\r\n" for name, value in [*answer.headers, size]]
+        head = f"HTTP/1.1 {answer.status} {answer.reason}\r\n{''.join(lines)}\r\n"
+        return io.BytesIO(head.encode("latin-1") + answer.content)
+
+    def close(self, *_: Any) -> None:
+        """Do nothing: there is no connection."""
+
+    settimeout = shutdown = close
+
+
+def _join_chunks(file: io.BytesIO) -> bytes:
     body = b""
-    while size := int(file.readline(HEAD_MAX).split(b";")[0], 16):
-        body += file.read(min(size, BODY_MAX))
-        file.readline(HEAD_MAX)
-    file.readline(HEAD_MAX)
+    while size := int(file.readline().split(b";")[0], 16):
+        body += file.read(size)
+        file.readline()
     return body
 
 
-def _read_mail(file: Any) -> bytes:
-    mail = b""
-    while (line := file.readline(HEAD_MAX)) and line != b".\r\n":
-        mail += line
-    return mail + b".\r\n"
+def _handle(network: Network, handle: Callable[..., Any], transport: Any, request: Any) -> Any:
+    if not network.may_reach(request.url.host):
+        return handle(transport, request)
+    return _response_of(request, network.begin(_request_of(request, request.read()))())
+
+
+async def _handle_async(
+    network: Network, handle: Callable[..., Any], transport: Any, request: Any
+) -> Any:
+    if not network.may_reach(request.url.host):
+        return await handle(transport, request)
+    answer = network.begin(_request_of(request, await request.aread()))
+    return _response_of(request, await asyncio.to_thread(answer))
+
+
+def _request_of(request: Any, body: bytes) -> Request:
+    url = request.url
+    port, is_tls = url.port or _PORTS[url.scheme], url.scheme == "https"
+    path, headers = url.raw_path.decode("ascii"), request.headers.multi_items()
+    return Request(url.host, port, is_tls, request.method, path, headers, body)
+
+
+def _response_of(request: Any, answer: Answer) -> Any:
+    make: Any = import_module("httpx").Response
+    return make(answer.status, headers=answer.headers, content=answer.content, request=request)
+
+
+def _connect_mail(
+    network: Network, connect: Callable[..., Any], smtp: Any, host: str, port: int, timeout: Any
+) -> Any:
+    if not network.may_reach(host):
+        return connect(smtp, host, port, timeout)
+    network.recorder.reach("request", f"connect to {host}:{port}")
+    smtp.server, smtp.asked = f"{host}:{port}", "greeting"
+    if network.is_recorded:
+        return socket.socket()  # nothing is sent to it, and TLS does not begin
+    with beyond():
+        return connect(smtp, host, port, timeout)
+
+
+def _send(network: Network, send: Callable[..., None], smtp: Any, data: Any) -> None:
+    smtp.asked = data.split()[0] if isinstance(data, str) else "the mail"
+    if not (network.is_recorded and hasattr(smtp, "server")):
+        send(smtp, data)
+
+
+def _reply(network: Network, reply: Callable[[Any], Any], smtp: Any) -> Any:
+    if not hasattr(smtp, "server"):
+        return reply(smtp)
+    answer = network.answer(f"{smtp.asked} of {smtp.server}", lambda: reply(smtp))
+    return answer or (250, b"OK")
+
+
+def _mail(
+    network: Network,
+    send: Callable[..., Any],
+    smtp: Any,
+    sender: str,
+    to: Any,
+    *rest: Any,
+    **named: Any,
+) -> Any:
+    if hasattr(smtp, "server"):
+        network.recorder.reach("request", f"mail by {smtp.server}")
+    refused = send(smtp, sender, to, *rest, **named)
+    if hasattr(smtp, "server"):
+        recipients = [to] if isinstance(to, str) else to
+        network.recorder.note_request(f"mail to {', '.join(recipients)}", None)
+    return refused

@@ -7,7 +7,9 @@ import os
 import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -69,7 +71,7 @@ class Trace(msgspec.Struct):
     unanswered: list[str] = []
     refused: list[str] = []
     keys: set[tuple[str, str]] = set()
-    answered: Counter[Any] = msgspec.field(default_factory=Counter)
+    answered: Counter[str] = msgspec.field(default_factory=Counter)
 
 
 class Recorder:
@@ -96,19 +98,16 @@ class Recorder:
         with self._lock:
             self.trace.effects.append(Effect(kind, what, line, lines or {}))
 
-    def note_request(self, label: str, key: str | None, host: str) -> None:
-        """Count a request to a host, unless one with this key was counted."""
+    def note_request(self, label: str, key: str | None) -> None:
+        """Count a request, unless one with this key was counted."""
         trace = self.trace
         with self._lock:
             if key is None or (label, key) not in trace.keys:
                 trace.requests[label] += 1
             trace.keys |= {(label, key)} if key is not None else set()
-            asked = [
-                each.line for each in trace.effects if each.kind == "request" and host in each.what
-            ]
-            trace.request_lines.setdefault(label, asked[-1] if asked else "")
+            trace.request_lines.setdefault(label, find_line())
 
-    def count_answer(self, key: Any) -> int:
+    def count_answer(self, key: str) -> int:
         """Return how many answers to this were given before."""
         with self._lock:
             self.trace.answered[key] += 1
@@ -121,6 +120,24 @@ class Recorder:
         with self._lock:
             self.trace.refused.append(text)
         raise PermissionError(1, text)
+
+
+_is_beyond: ContextVar[bool] = ContextVar("outlast_crash_beyond", default=False)
+
+
+@contextmanager
+def beyond() -> Iterator[None]:
+    """Within the block, this code may connect to what is outside the sandbox."""
+    before = _is_beyond.set(True)
+    try:
+        yield
+    finally:
+        _is_beyond.reset(before)
+
+
+def is_beyond() -> bool:
+    """Whether this code may do so."""
+    return _is_beyond.get()
 
 
 @cache

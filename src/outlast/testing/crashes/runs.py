@@ -8,6 +8,8 @@ import random  # noqa: TID251  # the task's own numbers are the same in each run
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
@@ -123,50 +125,37 @@ def crash_test(
             run_in_background(lambda: app.stores.ask(empty))
             made = call if isinstance(call, Call) else sandbox.prepare(call)
         network, servers = Network(allow_network), Servers(f"crash_test_{os.getpid()}")
-        try:
-            runs = _Runs(app, made, sandbox, network, servers, seed, real, processes)
+        runs = _Runs(app, made, sandbox, network, servers, seed, real, processes)
+        with sandbox.keeping_temporaries(), closing(servers):
             return runs.explore(point, points_max)
-        finally:
-            network.close()
-            servers.close()
 
 
+@dataclass(frozen=True)
 class _Runs:
-    def __init__(
-        self,
-        app: App,
-        call: Call[Any],
-        sandbox: Sandbox,
-        network: Network,
-        servers: Servers,
-        seed: int,
-        real: bool,  # noqa: FBT001
-        processes: int,
-    ) -> None:
-        self._app = app
-        self._call = call
-        self._sandbox = sandbox
-        self._network = network
-        self._servers = servers
-        self._seed = seed
-        self._real = real
-        self._processes = processes
+    app: App
+    call: Call[Any]
+    sandbox: Sandbox
+    network: Network
+    servers: Servers
+    seed: int
+    real: bool
+    processes: int
 
     def explore(self, point: int | None, points_max: int) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
-        base, self._network.heard, self._servers.sources = self._isolate(
-            lambda: (self._run_plainly(), self._network.heard, self._servers.sources)
+        base, self.network.heard, self.servers.sources = self._isolate(
+            lambda: (self._run_plainly(), self.network.heard, self.servers.sources)
         )
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
-        self._network.is_recorded = self._servers.is_recorded = True
+        self.network.is_recorded = self.servers.is_recorded = True
         cases = list(self._choose(base, point, points_max))
         again, *runs = self._run_all([None, *cases], base)
         mask = find_mask(base.end, again.end)
         report = CrashReport(
-            task=self._call.task.name, seed=self._seed, points=points, runs=len(cases) + 2
+            task=self.call.task.name, seed=self.seed, points=points, runs=len(cases) + 2
         )
         if base.trace.failures:
             report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
@@ -174,14 +163,14 @@ class _Runs:
         report.notes += [*mask.describe(), *_describe_missed(met, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
-        store = self._sandbox.name_of(str(self._sandbox.store))
+        store = self.sandbox.name_of(str(self.sandbox.store))
         report.findings = _find(base, met, mask, store)
         return report
 
     def _run_all(self, cases: Sequence[Case | None], base: _Run) -> list[_Run]:
         """Return a run of each case, in their order. Many are spread over copies of this
         process."""
-        count = min(self._processes, len(cases) // RUNS_MIN)
+        count = min(self.processes, len(cases) // RUNS_MIN)
         if count <= 1:
             return [self._run_sharing(case, base) for case in cases]
         runs: list[_Run] = [base] * len(cases)
@@ -195,9 +184,8 @@ class _Runs:
         return runs
 
     def _run_part(self, cases: Sequence[Case | None], base: _Run, _: Tell) -> list[_Run]:
-        self._sandbox.folder = self._sandbox.base / f"run{os.getpid()}"
-        self._servers.run = f"run{os.getpid()}"
-        self._network.close()  # no thread answers here
+        self.sandbox.folder = self.sandbox.base / f"run{os.getpid()}"
+        self.servers.run = f"run{os.getpid()}"
         return [self._run_sharing(case, base) for case in cases]
 
     def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
@@ -210,16 +198,15 @@ class _Runs:
     def _isolate(self, function: Callable[[], T]) -> T:
         """Return what the function returns. Where kills are real, it has a process of its own, so
         that no run finds what another one has kept in memory."""
-        if not self._real:
+        if not self.real:
             return function()
 
         def begin(_: Tell) -> T:
-            self._network.close()  # no thread answers here
             try:
                 return function()
             except BaseException:
-                if not self._servers.is_recorded:  # the first process does not know them
-                    self._servers.close()
+                if not self.servers.is_recorded:  # the first process does not know them
+                    self.servers.close()
                 raise
 
         return Copy(begin).result()
@@ -230,9 +217,9 @@ class _Runs:
         same as at the first, and is not tried."""
         count = len(base.trace.points)
         step = -(-count // points_max) or 1
-        numbers = range(1 + self._seed % step, count + 1, step) if point is None else [point]
+        numbers = range(1 + self.seed % step, count + 1, step) if point is None else [point]
         fates = [Fate.KILLED, Fate.LEASE_LOST]
-        if self._call.task.is_async or base.trace.may_stop:
+        if self.call.task.is_async or base.trace.may_stop:
             fates += [Fate.DRAINED, Fate.CANCELLED]
         for number in numbers:
             before = base.trace.points[number - 2].kind if point is None and number > 1 else ""
@@ -254,21 +241,21 @@ class _Runs:
         return run
 
     def _run(self, case: Case | None) -> _Run:
-        app, recorder, clock = self._app, Recorder(), TravelClock()
+        app, recorder, clock = self.app, Recorder(), TravelClock()
         watch = CrashWatch(app, case, recorder, clock)
         before = random.getstate()
-        random.seed(self._seed)
+        random.seed(self.seed)
         try:
-            with self._sandbox.enter(recorder, self._network, self._servers, app):
-                with app.stores.replace(url_of_file(self._sandbox.store), clock), watch.ends(app):
-                    if self._real and case is not None and case.fate in _DEADLY:
+            with self.sandbox.enter(recorder, self.network, self.servers, app):
+                with app.stores.replace(url_of_file(self.sandbox.store), clock), watch.ends(app):
+                    if self.real and case is not None and case.fate in _DEADLY:
                         recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
                         clock.ahead = recorder.trace.ahead
                     else:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
-                end = read_files(self._sandbox.folder, self._sandbox.store)
-                end.tables |= self._servers.read()
+                end = read_files(self.sandbox.folder, self.sandbox.store)
+                end.tables |= self.servers.read()
         finally:
             random.setstate(before)
         trace = recorder.trace
@@ -281,7 +268,7 @@ class _Runs:
         return _Run(end, trace, watch.ignores_checkpoint)
 
     def _enqueue(self, trace: Trace) -> None:
-        (job,) = run_in_background(lambda: self._app.enqueue_many([self._call]))
+        (job,) = run_in_background(lambda: self.app.enqueue_many([self.call]))
         trace.job_id = job.id
 
     def _begin_to_die(self, watch: CrashWatch, clock: TravelClock, die: Tell) -> Trace:
@@ -291,7 +278,6 @@ class _Runs:
             watch.trace.ahead = clock.ahead
             die(watch.trace)
 
-        self._network.close()
         watch.die = die_now
         self._enqueue(watch.trace)
         self._drain(watch, clock)
@@ -300,7 +286,7 @@ class _Runs:
 
     def _drain(self, watch: CrashWatch, clock: TravelClock) -> tuple[StoredJob, list[StoredJob]]:
         """Run what is due, and travel to the job's next attempt, until the job has ended."""
-        app, job_id = self._app, watch.trace.job_id
+        app, job_id = self.app, watch.trace.job_id
 
         async def work() -> list[StoredJob]:
             await asyncio.wait_for(drain(app, watch, 1, CrashAttempt), RUN_SECONDS)

@@ -103,6 +103,16 @@ class Sandbox:
         ):
             whole.backup(copy)
 
+    @contextmanager
+    def keeping_temporaries(self) -> Iterator[None]:
+        """Within the block, temporary files are made in the sandbox."""
+        folder = str(self.temporary)
+        with (
+            mock.patch.object(tempfile, "tempdir", folder),
+            mock.patch.dict(os.environ, TMPDIR=folder),
+        ):
+            yield
+
     def place(self, name: str) -> Path:
         """Return where the copy of a SQLite file is, made at the first use in a run."""
         path = Path(os.path.realpath(self.folder / name))
@@ -141,11 +151,9 @@ class Sandbox:
                 (sqlite3_dbapi2, "connect", databases.connect),
                 (threading.Thread, "start", _start_in_context(threading.Thread.start)),
                 (ThreadPoolExecutor, "submit", _submit_in_context(ThreadPoolExecutor.submit)),
-                (tempfile, "tempdir", str(self.temporary)),
             ):
                 stack.enter_context(mock.patch.object(owner, name, new))
             stack.callback(databases.close)
-            stack.enter_context(mock.patch.dict(os.environ, TMPDIR=str(self.temporary)))
             for owner in (sys.modules[name] for name in sorted(_UNSEEN & {*sys.modules})):
                 stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
             stack.enter_context(servers.entered(recorder))
@@ -188,7 +196,7 @@ class _Guard:
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
                 self._change("open", (path,))
         elif event == "import":
-            if args[0] in {*_UNSEEN, "psycopg", "asyncpg"} and args[0] not in sys.modules:
+            if args[0] in _UNSEEN and args[0] not in sys.modules:
                 self._recorder.refuse(f"import {args[0]} at the top of the module")
         elif event in _CHANGES:
             self._change(event.removeprefix("os."), args[: _CHANGES[event]])

@@ -12,16 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
-from contextvars import ContextVar
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import cache, wraps
+from importlib import import_module
 from typing import Any, NamedTuple
 from unittest import mock
 
 from outlast.errors import text_of
 from outlast.testing.crashes.databases import Statements
 from outlast.testing.crashes.end_state import ROWS_MAX, Table
-from outlast.testing.crashes.recorder import Recorder, is_ours
+from outlast.testing.crashes.recorder import Recorder, beyond, is_ours
 
 _TABLES = """
 SELECT table_schema, table_name, array_agg(column_name::text ORDER BY ordinal_position)
@@ -33,7 +33,6 @@ _END_OTHERS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 WHERE datname = current_database() AND state LIKE 'idle in transaction%'
 """
-_is_connecting: ContextVar[bool] = ContextVar("outlast_crash_connecting", default=False)
 
 
 class Source(NamedTuple):
@@ -69,17 +68,12 @@ def _ask_asyncpg(args: tuple[Any, ...], named: dict[str, Any], sql: str) -> list
         finally:
             await connection.close()
 
-    _is_connecting.set(True)
-    return asyncio.run(ask())
+    with beyond():
+        return asyncio.run(ask())
 
 
 _ASK = {"psycopg": _ask_psycopg, "asyncpg": _ask_asyncpg}
 _REAL: dict[str, Callable[..., Any]] = {}  # their own ``connect``, while a run is under way
-
-
-def is_connecting() -> bool:
-    """Whether this code connects to the copy of a database."""
-    return _is_connecting.get()
 
 
 class Servers:
@@ -197,15 +191,16 @@ Place = Callable[[Source], tuple[Recorder, str, str] | None]
 def _libraries(place: Place) -> Iterator[None]:
     """Within the block, connect where ``place`` says."""
     with ExitStack() as stack:
-        if (psycopg := sys.modules.get("psycopg")) is not None:
-            for kind in (psycopg.Connection, psycopg.AsyncConnection):
+        with suppress(ImportError):  # Django imports it only as it connects
+            psycopg = import_module("psycopg")
+            for kind in (psycopg.AsyncConnection, psycopg.Connection):
                 real = kind.connect.__func__
-                if kind is psycopg.Connection:
-                    _REAL["psycopg"] = real
                 ours = classmethod(_connecting_psycopg(real, place))
                 stack.enter_context(mock.patch.object(kind, "connect", ours))
+            _REAL["psycopg"] = real
             stack.enter_context(mock.patch.object(psycopg, "connect", psycopg.Connection.connect))
-        if (asyncpg := sys.modules.get("asyncpg")) is not None:
+        with suppress(ImportError):
+            asyncpg = import_module("asyncpg")
             real = _REAL["asyncpg"] = asyncpg.connect
             new = _connecting_asyncpg(real, place)
             for owner in (asyncpg, asyncpg.connection):
@@ -245,11 +240,8 @@ def _show(connection: Any, recorder: Recorder, name: str) -> Any:
 
 
 async def _shown(connecting: Any, recorder: Recorder, name: str) -> Any:
-    before = _is_connecting.set(True)
-    try:
+    with beyond():
         return _show(await connecting, recorder, name)
-    finally:
-        _is_connecting.reset(before)
 
 
 @cache
@@ -257,9 +249,13 @@ def _psycopg_connections(base: Any) -> Any:
     """Return a class of connections, plain or async, whose commits are points."""
 
     class PsycopgConnection(Statements, base):  # type: ignore[misc]
-        def __init__(self, *args: Any, **named: Any) -> None:
-            super().__init__(*args, **named)
-            self.cursor_factory: Any = _psycopg_cursors(self.cursor_factory)
+        @property
+        def cursor_factory(self) -> Any:
+            return self._made
+
+        @cursor_factory.setter
+        def cursor_factory(self, factory: Any) -> None:  # as Django gives one
+            self._made = _psycopg_cursors(factory)
 
         def _exec_command(self, command: Any, *args: Any, **named: Any) -> Any:
             if command == b"COMMIT":  # of commit(), and of the blocks of both libraries
@@ -310,8 +306,8 @@ def _asyncpg_connections(base: Any) -> Any:
         return call
 
     async def cancel(self: Any, *waiters: Any) -> None:
-        _is_connecting.set(True)  # a statement is cancelled over a connection of its own
-        await base._cancel(self, *waiters)  # noqa: SLF001
+        with beyond():  # a statement is cancelled over a connection of its own
+            await base._cancel(self, *waiters)  # noqa: SLF001
 
     methods = {name: reaching(name) for name in _ASYNCPG}
     return type("AsyncpgConnection", (Statements, base), {**methods, "_cancel": cancel})
