@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
+from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +13,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from harness.servers import PostgresServer
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
 from outlast.store.schedules import Origin
@@ -50,8 +54,28 @@ def test_a_sleeping_worker_leaves_the_database_alone_and_runs_what_comes(
         until_it_is(session, DONE, 1)
         running.until("worker_stopped", times=2)
         assert running.process.poll() is None
+        until_it_is(session, "SELECT count(*) FROM outlast_workers", 1)
         assert running.end() == 0
     assert "looks for jobs soon" not in outlast("doctor", "--url", pg_url).out
+
+
+ALL = {"log_statement": "all", "log_connections": "on", "log_disconnections": "on"}
+OF_SHOP = re.compile(r"^(\S+ \S+) \w+ \[\d+\] shop LOG:", re.MULTILINE)
+NAP = 300.0  # seconds
+
+
+@pytest.mark.long
+@pytest.mark.timeout(2 * NAP + 120)
+def test_the_database_sees_no_statement_for_five_minutes(folder: Path) -> None:
+    """By the log of the server, which has each session and each statement."""
+    with PostgresServer(settings=ALL) as server:
+        url = server.create_database("shop")
+        with worker(folder, "shop:app", "--url", url, "--idle-after", "5m") as running:
+            running.until("worker_registered", times=2, seconds=2 * NAP + 60)
+            assert running.end() == 0
+        heard = [datetime.fromisoformat(at) for at in OF_SHOP.findall(server.log.read_text())]
+    silences = [(after - before).total_seconds() for before, after in pairwise(heard)]
+    assert max(silences) >= NAP
 
 
 class Watched:

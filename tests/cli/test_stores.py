@@ -108,6 +108,25 @@ def test_a_database_that_cannot_be_reached_is_unavailable(
     assert "Traceback" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "remedy"),
+    [
+        (r":\d+/", ":1/", "is a server started there, and are host and port right?"),
+        (r"127\.0\.0\.1:\d+", "localhost:1", "is a server started there"),
+        (r"127\.0\.0\.1", "db.invalid", "is the host spelt right"),
+        (r"\w+$", "none", "make it with createdb, or correct the URL"),
+        (r"//\w+@", "//no_such_role@", "make the role (CREATE ROLE ... LOGIN)"),
+    ],
+    ids=["refused", "several addresses", "unknown host", "unknown database", "unknown role"],
+)
+def test_a_connection_that_cannot_be_made_says_what_to_do(
+    outlast: Outlast, pg_url: str, before: str, after: str, remedy: str
+) -> None:
+    said = outlast("stats", "--url", re.sub(before, after, pg_url))
+    assert said.code == 3
+    assert remedy in said.err, said.err
+
+
 @pytest.mark.on_both_stores
 def test_migrate_makes_a_store_and_says_so(outlast: Outlast, bare_store_url: str) -> None:
     outlast("migrate", "--check", "--url", bare_store_url).refused(

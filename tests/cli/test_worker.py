@@ -43,9 +43,9 @@ class Running:
                 stderr=log if stderr is None else stderr,
             )
 
-    def until(self, text: str, times: int = 1) -> str:
+    def until(self, text: str, times: int = 1, seconds: float = SECONDS) -> str:
         """Return the log once it holds ``text``, ``times`` times."""
-        end = time.monotonic() + SECONDS
+        end = time.monotonic() + seconds
         while (log := self.log.read_text()).count(text) < times:
             assert self.process.poll() is None, log
             assert time.monotonic() < end, log

@@ -32,6 +32,16 @@ async def test_a_repeated_registration_keeps_its_row_and_counter(store: Store) -
     await Hands(store, again).claim_one()
 
 
+async def test_a_worker_that_wakes_takes_the_place_of_its_sleeping_row(store: Store) -> None:
+    asleep, gone = await Hands.on(store, "sleeper"), await Hands.on(store, "other")
+    assert await store.set_status(asleep.me, WorkerStatus.STOPPED, asleep=60.0)
+    assert await store.set_status(gone.me, WorkerStatus.STOPPED)
+    awake = await Hands.on(store, "sleeper")
+    await Hands.on(store, "other")
+    names = [row.name for row in await store.inspector.workers() if row.id != awake.me.worker_id]
+    assert names == ["other", "other"], "only a row of its own sleep"
+
+
 async def test_concurrent_repeats_of_a_registration_make_one_row(
     store: Store, other_store: Store
 ) -> None:

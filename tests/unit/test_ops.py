@@ -162,9 +162,8 @@ def test_the_probes_of_a_worker_are_those_that_it_answers() -> None:
     asked = {kind: probe["httpGet"]["path"] for kind, probe in probes.items()}
     assert asked == {"startup": "/startupz", "readiness": "/readyz", "liveness": "/livez"}
     assert {path.strip("/") for path in asked.values()} == set(PROBES)
-    assert {str(ports[each["httpGet"]["port"]]) for each in probes.values()} == {
-        worker().option("--probe-port")
-    }
+    told = {each["name"]: each.get("value") for each in spec["env"]}[PORT_VARIABLE]
+    assert {str(ports[each["httpGet"]["port"]]) for each in probes.values()} == {told}
     startup = probes["startup"]
     assert startup["periodSeconds"] * startup["failureThreshold"] > START_SECONDS_MAX
 
@@ -206,6 +205,7 @@ def test_the_chart_makes_the_same_objects_as_the_files_without_it() -> None:
     templates = sorted((HELM / "templates").iterdir())
     assert [each.name for each in templates] == ["exporter.yaml", "migrate.yaml", "worker.yaml"]
     for template in templates:
+        assert not re.search(r"\b80\d\d\b", template.read_text()), "a port is a value"
         made = rendered(template)
         hooks = made["metadata"].pop("annotations", {})
         assert [made] == documents(OPS / "kubernetes" / template.name)

@@ -17,6 +17,8 @@ from http import HTTPStatus
 from ipaddress import ip_address
 from typing import NamedTuple
 
+from outlast.errors import ConfigError, text_of
+
 READERS_MAX = 32  # at once
 REQUEST_BYTES = 8_192
 REQUEST_SECONDS = 5.0  # from the connection to the end of the request
@@ -48,12 +50,20 @@ class _Request(NamedTuple):
 # --- addresses ----------------------------------------------------------------------------------
 
 
-def listen(host: str | None, port: int) -> socket.socket:
-    """Return a socket that listens at this address; None: at all addresses. Raises OSError.
+def listen(host: str | None, port: int, option: str) -> socket.socket:
+    """Return a socket that listens at this address; None: at all addresses. Raises ConfigError that
+    names the option if the address cannot be used.
 
     A name with IPv4 and IPv6 addresses, such as localhost, listens at its IPv4 address.
     """
-    listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
+    try:
+        listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
+    except OSError as error:
+        where = port if host is None else f"{host}:{port}"
+        raise ConfigError(
+            f"{option} {where} cannot be used: {error.strerror or text_of(error)}; choose another"
+            " port (0: one that is free) or address, or end the program that has it"
+        ) from error
     # connections inherit it: the second part of an answer waits for no acknowledgement of the first
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening

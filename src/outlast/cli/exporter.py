@@ -65,8 +65,6 @@ async def _serve(url: str, host: str, port: int) -> None:
         async with serving(Exporter(source.look).page, host, port) as bound:
             say(f"metrics at {url_of(host, bound)}/metrics")
             await stop.wait()
-    except OSError as error:
-        raise ConfigError(f"cannot listen on {host} port {port}: {text_of(error)}") from error
     finally:
         await source.close()
 

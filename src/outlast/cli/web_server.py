@@ -14,7 +14,6 @@ import uvicorn
 
 from outlast.base.http_server import listen, url_of
 from outlast.cli.web_connections import BACKLOG, PatientProtocol, make_room
-from outlast.errors import ConfigError
 from outlast.runner.garbage import keep_what_is_loaded
 from outlast.web.application import application_of
 from outlast.web.render import load_templates
@@ -58,7 +57,7 @@ def choose_users(
 
 async def serve(site: Site, users: Users, host: str, port: int, place: str) -> None:
     """Serve until Ctrl-C or SIGTERM; then end open streams, and requests under way."""
-    with _listen(host, port) as listening:
+    with listen(host, port, "--port") as listening:
         PatientProtocol.most = make_room()
         site.stream_seconds = STREAM_SECONDS
         _prepare_requests()
@@ -120,12 +119,3 @@ def _introduce(users: Users, address: str, place: str) -> None:
 
     users.on_used = show_next
     show_link()
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listen(host, port)
-    except OSError as error:
-        said = error.strerror or type(error).__name__
-        text = f"cannot listen on {host}, port {port}: {said}; --port 0 takes one that is free"
-        raise ConfigError(text) from error

@@ -100,7 +100,7 @@ async def serving(
     make_page: Callable[[], Awaitable[bytes]], host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve the page over HTTP while the block runs, for ``outlast exporter``; yield the port.
-    OSError if the port is not available."""
+    Raises ConfigError if the port is not available."""
 
     async def answer(path: str) -> Response:
         if path == "/metrics":
@@ -109,6 +109,6 @@ async def serving(
             return make_response(200, "Outlast: the metrics are at /metrics")
         return make_response(404, "not found")
 
-    listening = listen(host or None, port)
+    listening = listen(host or None, port, "--port")
     async with http_server.serving(listening, answer, checks_host=True):
         yield listening.getsockname()[1]

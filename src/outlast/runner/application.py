@@ -94,7 +94,7 @@ def _import(name: str) -> object:
 
 def _not_an_app(name: str, attribute: str, module: object, found: object) -> str:
     apps = [key for key, value in vars(module).items() if isinstance(value, App)]
-    hint = f"; there is {name}:{apps[0]}" if apps else _list_modules(name, module)
+    hint = f"; there is {name}:{apps[0]}" if apps else _where_else(name, module)
     if name == "__main__":
         return "'__main__' is another module in each program: put the application into a file"
     if found is None:
@@ -102,8 +102,10 @@ def _not_an_app(name: str, attribute: str, module: object, found: object) -> str
     return f"{name}:{attribute} is of class {type(found).__name__}, not an outlast.App{hint}"
 
 
-def _list_modules(name: str, module: object) -> str:
-    """Return the modules of this package that may hold the application."""
+def _where_else(name: str, module: object) -> str:
+    """Return where the application may be: the modules of a package, or one that is to have it."""
     found = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ()))]
     inside = ", ".join(f"{name}.{each}" for each in sorted(found)[:MODULES_SHOWN])
-    return f"; is it in one of its modules ({inside})?" if inside else ""
+    if inside:
+        return f"; is it in one of its modules ({inside})?"
+    return "; write app = outlast.App(URL) in it, or name the module that has the application"

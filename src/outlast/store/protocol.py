@@ -134,9 +134,9 @@ class Store(Protocol):
 
     async def register(self, new: NewWorker) -> Registered:
         """Make a row for a worker, active, with a running lease. If it succeeds another live worker
-        of its instance, that row is marked lost, as by a reap. A repeated registration finds its
-        row, alive or not, and that counts as a beat. NotPermitted: a privilege that a worker needs
-        is missing; nothing was done."""
+        of its instance, that row is marked lost, as by a reap; the row of a sleep under its name is
+        deleted. A repeated registration finds its row, alive or not, and that counts as a beat.
+        NotPermitted: a privilege that a worker needs is missing; nothing was done."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:

@@ -213,13 +213,7 @@ async def open_probes(settings: WorkerSettings, clock: Clock) -> AsyncIterator[V
     if settings.probe_port is None:
         yield vitals
         return
-    host, port = settings.probe_host, settings.probe_port
-    try:
-        listening = listen(host, port)
-    except OSError as error:
-        why = error.strerror or type(error).__name__
-        where = port if host is None else f"{host}:{port}"
-        raise ConfigError(f"probe_port {where} cannot be used: {why}") from error
+    listening = listen(settings.probe_host, settings.probe_port, "probe_port")
     server = ProbeServer(listening, vitals, clock)
     server.start()
     emit("probes_answered", port=listening.getsockname()[1])

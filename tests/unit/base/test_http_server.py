@@ -99,7 +99,7 @@ class Stage:
 async def staged(
     host: str | None = "127.0.0.1", *, checks_host: bool = False
 ) -> AsyncIterator[Stage]:
-    listening = listen(host, 0)
+    listening = listen(host, 0, "--port")
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM)  # of connections, too
     async with serving(listening, answer, checks_host=checks_host):
         stage = Stage(listening.getsockname()[1])
@@ -214,7 +214,7 @@ async def test_on_this_machine_alone_no_foreign_name_is_answered() -> None:
 
 async def test_readers_are_cut_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_SECONDS", 3_600.0)
-    listening = listen("127.0.0.1", 0)
+    listening = listen("127.0.0.1", 0, "--port")
     async with serving(listening, answer):
         stage = Stage(listening.getsockname()[1])
         reader = await stage.connect()
@@ -225,7 +225,7 @@ async def test_readers_are_cut_when_the_server_ends(monkeypatch: pytest.MonkeyPa
 
 def test_no_part_of_an_answer_waits_for_the_client_to_confirm_another() -> None:
     with (
-        listen("127.0.0.1", 0) as listening,
+        listen("127.0.0.1", 0, "--port") as listening,
         socket.create_connection(listening.getsockname()),
         listening.accept()[0] as accepted,
     ):
@@ -244,7 +244,7 @@ def test_an_address_of_ipv4_is_listened_on(
     ]
     with monkeypatch.context() as patched:
         patched.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        listening = listen(host, 0)
+        listening = listen(host, 0, "--port")
     with listening:
         socket.create_connection(("127.0.0.1", listening.getsockname()[1]), DEADLINE).close()
 

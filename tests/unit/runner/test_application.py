@@ -55,3 +55,9 @@ def test_what_a_notebook_has_is_not_found_by_workers(spec: str, says: str) -> No
 def test_a_package_without_an_application_says_which_modules_may_have_it() -> None:
     with pytest.raises(ApplicationError, match=r"'wsgiref' has no 'app'; is it in .*wsgiref\."):
         load_app("wsgiref:app")
+
+
+def test_a_module_without_an_application_says_what_to_write() -> None:
+    says = r"'wsgiref\.util' has no 'app'; write app = outlast\.App\(URL\) in it"
+    with pytest.raises(ApplicationError, match=says):
+        load_app("wsgiref.util:app")

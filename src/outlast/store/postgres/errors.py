@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -59,6 +60,19 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
+_NO_SERVER = "is a server started there, and are host and port right?"
+_REMEDIES: dict[type[BaseException], str] = {
+    ConnectionRefusedError: _NO_SERVER,
+    FileNotFoundError: _NO_SERVER,  # a socket in the file system
+    OSError: _NO_SERVER,  # several addresses, as of localhost
+    socket.gaierror: "is the host spelt right, and does this machine's resolver know it?",
+    TimeoutError: "does a firewall drop what is sent there, or is the server overloaded?",
+    asyncpg.InvalidCatalogNameError: "make it with createdb, or correct the URL",
+    asyncpg.InvalidPasswordError: "correct the user in the URL, or the password: in the URL,"
+    " $PGPASSWORD or ~/.pgpass",
+    asyncpg.InvalidAuthorizationSpecificationError: "make the role (CREATE ROLE ... LOGIN),"
+    " let it in from this host (pg_hba.conf), or correct the user in the URL",
+}
 _REFUSALS = ("0A", "42", "P0")  # not supported; no such function, or no right to it; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
@@ -77,6 +91,11 @@ def translate(error: BaseException) -> Exception | None:
     if isinstance(error, _BROKEN_OFF):
         return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
     return None
+
+
+def remedy_of(error: BaseException) -> str:
+    """Return what to do about a connection that could not be made; empty if that is not known."""
+    return _REMEDIES.get(type(error), "")
 
 
 def has_no_place(error: BaseException) -> bool:

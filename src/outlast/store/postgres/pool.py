@@ -26,6 +26,7 @@ from outlast.store.postgres.errors import (
     LockHeld,
     NotifyQueueFull,
     is_of_driver,
+    remedy_of,
     translate,
 )
 
@@ -307,7 +308,7 @@ class Connections:
             mapped = translate(error)
             if mapped is None:
                 raise
-            text = make_hider(self.url)(text_of(error))
+            text = "; ".join(filter(None, [make_hider(self.url)(text_of(error)), remedy_of(error)]))
             raise StoreUnavailable(f"cannot connect to {redact(self.url)}: {text}") from error
 
 

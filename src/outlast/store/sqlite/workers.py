@@ -69,6 +69,7 @@ def register(cursor: Cursor, now: float, new: NewWorker) -> Registered:
     if new.instance is not None and new.succeeds:
         before = {"now": now, "instance": new.instance}
         replaced = cursor.execute(_WORKERS["replace"], before).rowcount
+    cursor.execute(_WORKERS["wake"], {"name": new.name})
     cursor.execute(_WORKERS["register"], values)
     return Registered(worker_id, 1, new.registration, replaced)
 

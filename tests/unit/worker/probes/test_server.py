@@ -75,7 +75,8 @@ async def test_a_stuck_loop_is_told_while_it_is_stuck(stage: Stage) -> None:
 async def test_a_port_that_is_taken_is_refused_by_name(stage: Stage) -> None:
     settings = WorkerSettings(probe_port=stage.port, probe_host="127.0.0.1")
     with pytest.raises(
-        ConfigError, match=f"probe_port 127.0.0.1:{stage.port} cannot be used: Addr"
+        ConfigError,
+        match=f"probe_port 127.0.0.1:{stage.port} cannot be used: Address .*; choose another port",
     ):
         async with open_probes(settings, ManualClock()):
             pass

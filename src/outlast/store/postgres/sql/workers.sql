@@ -20,6 +20,9 @@ SELECT outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
 -- platform guarantees that the old process is gone. Rows are locked in the order of their ids, as in `request_drain`
 -- and `tell_gone`, so that these never deadlock. Of two registrations under one name at once, which the platform
 -- rules out, neither sees the other's row; both stand until the next one.
+--
+-- A worker that wakes takes the place of the row of its sleep. A stopped worker claims nothing, so no job can be added
+-- while this looks for those that it holds.
 WITH before AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE instance = $16 AND status IN ('active', 'draining')
@@ -29,7 +32,11 @@ WITH before AS MATERIALIZED (
     UPDATE outlast_workers w
     SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = 'restarted'
     FROM before WHERE w.id = before.id
-    RETURNING w.id)
+    RETURNING w.id
+), slept AS (
+    DELETE FROM outlast_workers w
+    WHERE w.name = $1 AND w.status = 'stopped' AND w.cause = 'asleep'
+      AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = w.id))
 INSERT INTO outlast_workers AS mine (
     name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
     lock_path, lock_device, lock_inode, registration, stacks, started_at, heartbeat_at, lease_expires_at)

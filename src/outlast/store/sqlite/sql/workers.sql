@@ -31,6 +31,11 @@ RETURNING id, epoch
 UPDATE outlast_workers
 SET status = 'lost', epoch = min(epoch, 2147483646) + 1, stopped_at = :now, cause = 'restarted'
 WHERE instance = :instance AND status IN ('active', 'draining')
+-- name: wake
+-- Delete the row of a worker's sleep, unless it holds a job after all.
+DELETE FROM outlast_workers
+WHERE name = :name AND status = 'stopped' AND cause = 'asleep'
+  AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.worker_id = outlast_workers.id)
 -- name: register
 INSERT INTO outlast_workers
     (id, name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
