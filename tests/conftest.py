@@ -7,7 +7,7 @@ import gc
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -29,6 +29,8 @@ restore_signals()
 use_memory()
 gc.disable()  # until all tests are there: what they import stays, and is never looked through
 STORES = {"store_url", "bare_store_url"}
+# The tests that run on each store reach PostgreSQL by a PgBouncer that pools so: `make matrix`.
+THROUGH: Any = os.environ.get("OUTLAST_TEST_THROUGH")
 # What is above the store's protocol, which tests/conformance tries on both: `make test` runs these
 # on SQLite, unless a test is marked `slow_on("sqlite")` or `on_both_stores`.
 ABOVE = ("tests/app/", "tests/cli/", "tests/metrics/", "tests/web/")
@@ -116,13 +118,15 @@ def bare_pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str
 
 @pytest.fixture(scope="session")
 def pgbouncer(pg_server: PostgresServer) -> Iterator[PgBouncerServer]:
-    """A PgBouncer in front of `pg_server` that pools transactions: `pgbouncer.through(pg_url)`.
+    """A PgBouncer in front of `pg_server` that pools transactions: `pgbouncer.through(pg_url)`;
+    sessions, if `OUTLAST_TEST_THROUGH` says so.
 
     For tests marked `pgbouncer`. Those that stop it, or want other settings, make their own, and
     use this one too, so that they are skipped where there is none.
     """
     try:
-        server = PgBouncerServer(pg_server.url())
+        pool = {"default_pool_size": "100"} if THROUGH == "session" else None
+        server = PgBouncerServer(pg_server.url(), THROUGH or "transaction", pool)
     except PgBouncerMissing as missing:
         pytest.skip(str(missing))
     with server:
@@ -172,6 +176,8 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         shutil.copy(request.getfixturevalue("sqlite_tables"), tmp_path / "outlast.db")
     fixture = {"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
+    if request.param == "postgres" and THROUGH is not None:
+        return str(request.getfixturevalue("pgbouncer").through(url))
     return url
 
 

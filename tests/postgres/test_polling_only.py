@@ -1,6 +1,6 @@
 """A server that refuses LISTEN, advisory locks and unlogged tables: the store is polling only.
 
-The conformance suite runs there by ``make matrix``.
+The conformance suite runs there by ``make polling``, and by ``make matrix`` on each version.
 """
 
 from __future__ import annotations
