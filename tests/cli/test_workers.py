@@ -56,6 +56,19 @@ def test_workers_lists_live_ones_before_gone_ones(outlast: Outlast, sqlite_url: 
     assert all({"tags", "instance", "lacks", "stopped_at", "presence"} <= set(row) for row in rows)
 
 
+def test_a_worker_that_sleeps_is_named_where_no_other_is_there(
+    outlast: Outlast, sqlite_url: str
+) -> None:
+    async def sleep() -> None:
+        async with opened(sqlite_url) as store:
+            me = await _register(store, "sleeper")
+            await store.set_status(me, WorkerStatus.STOPPED, asleep=300.0)
+
+    asyncio.run(sleep())
+    said = outlast("workers", "--url", sqlite_url).out
+    assert said.startswith("no worker is awake; asleep: sleeper\n")
+
+
 def test_workers_gone_for_more_than_a_day_are_shown_with_all(
     outlast: Outlast, sqlite_url: str
 ) -> None:

@@ -16,7 +16,7 @@ from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.who import me
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
-from outlast.insight.availability import health, holds, list_alive, unheard
+from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
 from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers
 from outlast.store.protocol import Store
@@ -74,7 +74,9 @@ def _show(
     here = sorted((row for row in rows if holds(row)), key=lambda row: row.heartbeat_at)
     gone = sorted((row for row in rows if not holds(row)), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
-    out.print(workers_table(out, here, refused, now) if here else "no workers")
+    asleep = ", ".join(line(row.name) for row in gone if sleeps(row, now))
+    nobody = f"no worker is awake; asleep: {asleep}" if asleep else "no workers"
+    out.print(workers_table(out, here, refused, now) if here else nobody)
     helpers = bool(list_alive(here, now))
     for row in here:
         if ill := _illness(row, now, helpers=helpers):
