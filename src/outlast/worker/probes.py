@@ -20,7 +20,6 @@ from typing import NamedTuple
 from outlast.base.clock import Clock
 from outlast.base.config import WorkerSettings
 from outlast.base.http_server import Response, listen, make_response, serving
-from outlast.errors import ConfigError
 from outlast.events import emit
 from outlast.worker.worker import Worker
 
