@@ -56,6 +56,10 @@ class Databases:
                 own.execute(_OWN_ID)
         return name
 
+    def url(self, name: str) -> str:
+        """Return the address of a database."""
+        return self._server.url(name)
+
     def drop(self, name: str) -> None:
         """Drop a database, also while it is in use.
 

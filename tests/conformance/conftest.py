@@ -3,15 +3,58 @@ store/protocol.py."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import shutil
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import asyncpg
 import pytest
 
 from harness.stores import opened
+from outlast.store.postgres import pool
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
+from tests.databases import Databases
+from tests.kept import Kept, KeptLoop
+
+LOOP = KeptLoop()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], KeptLoop]]:
+    """All tests of this room run on one loop, since sessions belong to theirs."""
+    return {"kept": lambda: LOOP}
+
+
+@pytest.fixture(scope="session")
+def kept(databases: Databases) -> Iterator[Kept]:
+    """The database that tests share which need none of their own."""
+    made = Kept(databases, LOOP)
+    yield made
+    made.end()
+    LOOP.end()
+
+
+@pytest.fixture
+def kept_url(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of the shared database, which is empty."""
+    monkeypatch.setattr(pool, "connect", kept.connect)
+    monkeypatch.setattr(pool, "_close", kept.close)
+    yield kept.url
+    kept.empty()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty store of each kind; a database of its own if the test asks for its address, too."""
+    if request.param == "sqlite":
+        shutil.copy(request.getfixturevalue("sqlite_tables"), tmp_path / "outlast.db")
+    own = "pg_url" if "pg_url" in request.fixturenames else "kept_url"
+    fixture = {"sqlite": "sqlite_url", "postgres": own}[request.param]
+    url: str = request.getfixturevalue(fixture)
+    return url
 
 
 @pytest.fixture
