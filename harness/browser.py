@@ -7,10 +7,6 @@ import shutil
 from pathlib import Path
 from typing import Any, Self
 
-from selenium.webdriver import Chrome, ChromeOptions
-from selenium.webdriver.chrome.service import Service
-from selenium.webdriver.support.ui import WebDriverWait
-
 CHROMIUM, DRIVER = "/usr/bin/chromium", "/usr/bin/chromedriver"
 SECONDS = 60.0  # for what a page has to come to, on a busy machine
 ARGUMENTS = (
@@ -37,6 +33,10 @@ class Browser:
         missing = [path for path in (CHROMIUM, DRIVER) if shutil.which(path) is None]
         if missing:
             raise BrowserMissing(f"no {', '.join(missing)}: make debian installs it")
+        # Here, since it takes half a second, and each process of the tests imports this module.
+        from selenium.webdriver import Chrome, ChromeOptions
+        from selenium.webdriver.chrome.service import Service
+
         options = ChromeOptions()
         options.binary_location = CHROMIUM
         for argument in ARGUMENTS:
@@ -103,6 +103,8 @@ class Browser:
 
     def wait(self, condition: Any, message: str = "") -> Any:
         """Return the first true answer of ``condition(self)``."""
+        from selenium.webdriver.support.ui import WebDriverWait
+
         return WebDriverWait(self.driver, SECONDS, 0.05).until(lambda _: condition(self), message)
 
     def complaints(self) -> list[str]:

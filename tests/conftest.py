@@ -16,8 +16,10 @@ from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresMissing, PostgresServer
 from harness.stores import opened
+from outlast.store.postgres import pool
 from tests.databases import Databases, make_tables
 from tests.dispositions import restore_signals
+from tests.kept import Kept
 from tests.scratch import use_memory
 
 if TYPE_CHECKING:
@@ -114,6 +116,23 @@ def bare_pg_url(pg_server: PostgresServer, databases: Databases) -> Iterator[str
     name = databases.make(bare=True)
     yield pg_server.url(name)
     databases.drop(name)
+
+
+@pytest.fixture(scope="session")
+def kept(databases: Databases) -> Iterator[Kept]:
+    """The database that tests share which need none of their own."""
+    made = Kept(databases)
+    yield made
+    made.end()
+
+
+@pytest.fixture
+def kept_url(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of the shared database, which is empty: in rooms whose tests run on one loop."""
+    monkeypatch.setattr(pool, "connect", kept.connect)
+    monkeypatch.setattr(pool, "_close", kept.close)
+    yield kept.url
+    kept.empty()
 
 
 @pytest.fixture(scope="session")

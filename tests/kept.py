@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import psycopg
+import pytest
 
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.postgres import connection as plain
@@ -28,7 +30,9 @@ BEGIN
         AND relkind = 'r' AND relname <> 'outlast_schema'
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO used;
-        IF pg_relation_size(name::regclass) > {_LARGE} THEN
+        IF name NOT LIKE 'outlast\\_%' THEN
+            EXECUTE format('DROP TABLE %I', name);
+        ELSIF pg_relation_size(name::regclass) > {_LARGE} THEN
             EXECUTE format('TRUNCATE %I', name);
         ELSIF used THEN
             EXECUTE format('DELETE FROM %I', name);
@@ -37,7 +41,7 @@ BEGIN
     PERFORM setval(oid, 1, false) FROM pg_class
     WHERE relnamespace = 'public'::regnamespace AND relkind = 'S';
 END $$
-"""  # noqa: S608  # a number of this file
+"""
 # Differs once a test has changed what is in the database beside rows and numbers.
 _MADE_OF = """
 SELECT (SELECT string_agg(s::text, '') FROM outlast_schema AS s),
@@ -54,22 +58,33 @@ class KeptLoop(asyncio.SelectorEventLoop):
 
     _asyncgens_shutdown_called: bool
     _executor_shutdown_called: bool
+    _default_executor: object
 
     def close(self) -> None:
         """Be as new for the next runner."""
         self._asyncgens_shutdown_called = self._executor_shutdown_called = False
+        self._default_executor = None
 
     def end(self) -> None:
         """Close for good."""
         super().close()
 
 
+LOOP = KeptLoop()
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> dict[str, Callable[[], KeptLoop]]:
+    """A hook for the `conftest.py` of a room whose tests are to run on one loop."""
+    return {"kept": lambda: LOOP}
+
+
 class Kept:
     """The shared database of a test process, and the idle sessions on it."""
 
-    def __init__(self, databases: Databases, loop: KeptLoop) -> None:
+    def __init__(self, databases: Databases) -> None:
         self._databases = databases
-        self._loop = loop
         self._kinds: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()
         self._idle: defaultdict[object, list[Any]] = defaultdict(list)
         self._make()
@@ -96,7 +111,7 @@ class Kept:
     def end(self) -> None:
         """Drop the database."""
         self._session.close()
-        self._loop.run_until_complete(self._close_all())
+        LOOP.run_until_complete(self._close_all())
         self._databases.drop(self._name)
 
     async def _close_all(self) -> None:
@@ -110,7 +125,7 @@ class Kept:
         """Lend an idle session of this kind, or open one."""
         kind = (url, options.application, options.statement_timeout, options.read_only,
                 options.pooler, keeps_plans)  # fmt: skip
-        while asyncio.get_running_loop() is self._loop and self._idle[kind]:
+        while asyncio.get_running_loop() is LOOP and self._idle[kind]:
             connection = self._idle[kind].pop()
             if not connection.is_closed():
                 return connection
@@ -121,7 +136,7 @@ class Kept:
     async def close(self, connection: Any) -> None:
         """Keep a session that a store closes."""
         kind = self._kinds[connection]
-        kept = kind[0] == self.url and asyncio.get_running_loop() is self._loop
+        kept = kind[0] == self.url and asyncio.get_running_loop() is LOOP
         if kept and not connection.is_closed():
             self._idle[kind].append(connection)
         else:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-HERE = Path(__file__).parent
+HERE = "tests/browser/"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark them; one browser serves all of them, so they run in one process."""
     for item in items:
-        if item.path.is_relative_to(HERE):
+        if item.nodeid.startswith(HERE):
             item.add_marker(pytest.mark.browser)
             item.add_marker(pytest.mark.xdist_group("browser"))

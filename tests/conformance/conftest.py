@@ -4,7 +4,7 @@ store/protocol.py."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +12,11 @@ import asyncpg
 import pytest
 
 from harness.stores import opened
-from outlast.store.postgres import pool
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
-from tests.databases import Databases
-from tests.kept import Kept, KeptLoop
+from tests.kept import pytest_asyncio_loop_factories
 
-LOOP = KeptLoop()
-
-
-def pytest_asyncio_loop_factories(
-    config: pytest.Config, item: pytest.Item
-) -> dict[str, Callable[[], KeptLoop]]:
-    """All tests of this room run on one loop, since sessions belong to theirs."""
-    return {"kept": lambda: LOOP}
-
-
-@pytest.fixture(scope="session")
-def kept(databases: Databases) -> Iterator[Kept]:
-    """The database that tests share which need none of their own."""
-    made = Kept(databases, LOOP)
-    yield made
-    made.end()
-    LOOP.end()
-
-
-@pytest.fixture
-def kept_url(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of the shared database, which is empty."""
-    monkeypatch.setattr(pool, "connect", kept.connect)
-    monkeypatch.setattr(pool, "_close", kept.close)
-    yield kept.url
-    kept.empty()
+__all__ = ["pytest_asyncio_loop_factories"]
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

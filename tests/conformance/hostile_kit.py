@@ -158,8 +158,11 @@ async def _rescue(store: Store, orphan: int) -> None:
     for late in await store.overdue(0.0):
         assert late.policy is not None
         await store.reclaim(lost_worker, only=[(late.job_id, late.token)])
-    rescued = [end.job_id for end in await store.reclaim(lost_worker)]
-    assert orphan in rescued
+    rescued: set[int] = set()
+    while orphan not in rescued:
+        reclaimed = {end.job_id for end in await store.reclaim(lost_worker)}
+        assert reclaimed - rescued, f"job {orphan} is not reclaimed"
+        rescued |= reclaimed
 
 
 async def _run(store: Store, hands: Hands, wanted: set[int]) -> None:

@@ -109,7 +109,7 @@ class Shop:
 @pytest.fixture
 def kind(request: pytest.FixtureRequest) -> tuple[str, type[Caller]]:
     url, kind = request.param
-    return request.getfixturevalue(url), kind
+    return request.getfixturevalue(url.replace("pg_url", "kept_url")), kind
 
 
 @pytest.fixture
