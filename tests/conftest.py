@@ -128,7 +128,7 @@ def kept(databases: Databases) -> Iterator[Kept]:
 
 @pytest.fixture
 def kept_url(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The address of the shared database, which is empty: in rooms whose tests run on one loop."""
+    """The address of the shared database, which is empty; see `tests/kept.py`."""
     monkeypatch.setattr(pool, "connect", kept.connect)
     monkeypatch.setattr(pool, "_close", kept.close)
     yield kept.url

@@ -76,7 +76,7 @@ LOOP = KeptLoop()
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], KeptLoop]]:
-    """A hook for the `conftest.py` of a room whose tests are to run on one loop."""
+    """A hook for a `conftest.py` whose tests use `kept_url`: they run on one loop."""
     return {"kept": lambda: LOOP}
 
 

@@ -36,6 +36,7 @@ from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.cases import describe_cases
 from tests.app import crash_programs
 from tests.app.crash_programs import SERVERS, app, prepare
+from tests.cases import each_case
 
 LINES = Path(crash_programs.__file__).read_text().splitlines()
 
@@ -290,7 +291,7 @@ def connects(how: str) -> None:
         asyncio.run(asyncpg.connect("postgresql://127.0.0.1:1/shop"))
 
 
-@pytest.mark.parametrize("how", ["psycopg", "psycopg within SQLAlchemy", "asyncpg"])
+@each_case("how", ["psycopg", "psycopg within SQLAlchemy", "asyncpg"])
 def test_a_database_that_cannot_be_copied_is_refused(how: str) -> None:
     with pytest.raises(UsageError, match="a database that cannot be copied"):
         crash_test(outside, connects.call(how))

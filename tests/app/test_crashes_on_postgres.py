@@ -111,7 +111,7 @@ def read(url: str, sql: str) -> list[tuple[object, ...]]:
         return db.execute(sql).fetchall()
 
 
-@pytest.mark.slow_but("psycopg_plain", "asyncpg_pool")
+@pytest.mark.slow_but("asyncpg_pool")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_that_a_crash_repeats_is_found_with_its_line(
     url: str, task: outlast.Task[[str, str], None]
@@ -201,6 +201,7 @@ def test_no_copy_is_left_behind_by_a_task_that_fails(url: str, real: bool) -> No
     assert read(url, COPIES) == []
 
 
+@pytest.mark.slow
 def test_a_real_kill_leaves_what_was_committed(url: str) -> None:
     make(url)
     report = crash_test(app, psycopg_plain.call(url, ""), real=True)
@@ -226,6 +227,7 @@ def test_a_database_in_use_is_refused_with_what_to_do(url: str) -> None:
         crash_test(app, psycopg_plain.call(url, ""))
 
 
+@pytest.mark.slow
 def test_the_example_whose_mail_server_refuses_older_tokens_is_clean(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

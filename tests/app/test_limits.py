@@ -18,6 +18,7 @@ from outlast.store.protocol import Store
 from outlast.testing import inline
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
+from tests.cases import each_case
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -259,7 +260,7 @@ async def test_a_call_without_a_worker_spends_nothing(app: outlast.App) -> None:
     assert await inline(spends.call()) == 5
 
 
-@pytest.mark.parametrize("after", [-1, float("nan"), 1_764_000_000, timedelta(days=32)])
+@each_case("after", [-1, float("nan"), 1_764_000_000, timedelta(days=32)])
 def test_a_throttle_of_an_odd_length_is_refused_where_it_is_raised(after: Any) -> None:
     """Such as the time in X-RateLimit-Reset: all workers would wait for decades."""
     with pytest.raises(outlast.UsageError, match="take the current time away"):

@@ -17,6 +17,7 @@ import pytest
 
 import pytest_outlast
 from tests.app.pages_kit import blocks_of, run_pytest, said
+from tests.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "testing.md"
@@ -117,7 +118,7 @@ def test_users_tests_and_those_of_the_page_do_what_they_say(tmp_path: Path, pg_u
     assert set(blocks_of(PAGE, "what test_careless.py says", "").splitlines()) <= lines
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("setting", "says"),
     [
         ("", "which application"),

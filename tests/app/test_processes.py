@@ -316,7 +316,7 @@ ConnectionError: unexpected connection_lost() call
 def test_event_loops_one_after_the_other_leave_nothing_behind(
     store_url: str, tmp_path: Path
 ) -> None:
-    runs = 300 if store_url.startswith("sqlite") else 40
+    runs = 300 if store_url.startswith("sqlite") else 20
     assert run(f"RUNS = {runs}\n{MANY_RUNS}", store_url, tmp_path, but=BROKEN_OFF) == "done\n"
 
 
@@ -324,7 +324,7 @@ CARELESS_LOOPS = (
     SESSIONS
     + """
 import warnings; warnings.simplefilter("ignore")
-for n in range(30):
+for n in range(15):
     loop = asyncio.new_event_loop()
     loop.run_until_complete(mail.enqueue("a"))
     loop.close()  # without the end that asyncio.run gives its generators
@@ -346,7 +346,7 @@ sys.setswitchinterval(1e-5)
 failed = []
 def run(n):
     try:
-        for _ in range(8):
+        for _ in range(3):
             asyncio.run(enqueue())
             if n == 1:
                 mail.enqueue_sync("plain")
@@ -360,7 +360,7 @@ for thread in threads: thread.start()
 for thread in threads: thread.join(60)
 assert not failed, failed
 assert not any(thread.is_alive() for thread in threads)
-print(mail.enqueue_sync("last").id == 6 * 8 * 4 + 8 + 1)
+print(mail.enqueue_sync("last").id == 6 * 3 * 4 + 3 + 1)
 """
 
 

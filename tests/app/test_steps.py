@@ -14,6 +14,7 @@ from outlast.store.protocol import Store
 from outlast.testing import inline, isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, transaction, until
+from tests.cases import each_case
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -96,7 +97,7 @@ async def test_a_name_is_used_once_in_an_attempt_unless_its_function_failed() ->
         await inline(twice.call())
 
 
-@pytest.mark.parametrize("name", ["", "a\nb", "x" * 201, 7, None])
+@each_case("name", ["", "a\nb", "x" * 201, 7, None])
 async def test_a_name_is_a_short_printable_text(name: Any) -> None:
     app = outlast.App("sqlite:////nowhere/production.db")
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 
 from harness.scene import boot
 from outlast.model.job import Policy, State
 from outlast.store.rows import StoredJob
+from tests.cases import each_case
 from tests.chaos import judge
 from tests.chaos.enqueuer import ROLLED_BACK
 from tests.chaos.judge import Failover, Run
@@ -98,7 +98,7 @@ def test_a_healthy_run_has_no_violation() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wrong", "word"),
     [
         (run(accepted={(1, None), (2, None)}), "LOST job 2 was accepted under the key None"),
@@ -123,7 +123,6 @@ def test_a_healthy_run_has_no_violation() -> None:
         (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[7]), **FLOW), "RESULTS job 3"),
         (run(*GIVEN, entry("given", 11.0, 9, job=3, tokens=[None, 8]), **FLOW), "RESULTS job 3"),
     ],
-    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_each_violation_is_found(wrong: Run, word: str) -> None:
     assert [each for each in judge.violations(wrong) if word in each]

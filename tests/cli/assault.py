@@ -21,12 +21,14 @@ def writes(attack: Attack) -> bool:
     return attack.writes
 
 
-def in_turn(turn: int) -> list[Attack]:
-    """Return one attack for each command; the turns together cover all attacks."""
+def in_turn(turn: int, share: int = 1) -> list[Attack]:
+    """Return one attack for each command, or for one command in ``share``; the turns together cover
+    all attacks."""
     by_name: dict[str, list[Attack]] = {}
     for each in ATTACKS:
         by_name.setdefault(each.name, []).append(each)
-    return [variants[turn % len(variants)] for variants in by_name.values()]
+    chosen = [variants[turn // share % len(variants)] for variants in by_name.values()]
+    return chosen[turn % share :: share]
 
 
 def shown(folder: Path) -> dict[str, object]:
@@ -69,10 +71,11 @@ class Assault:
         elif not attack.writes and self._shown() != before:
             self.failures[str(attack)] = "it has written"
 
-    def run_each(self, turn: int, **odd: Any) -> None:
+    def run_each(self, turn: int, share: int = 1, **odd: Any) -> None:
         """Run each command except the worker, which needs an interpreter of its own: plain, or with
-        the flag whose turn it is."""
-        for attack in in_turn(turn):
+        the flag whose turn it is. ``share``: of the commands, which read a store in the same way,
+        only one in this many, for tests of many stores: each of them meets some, and so do these."""
+        for attack in in_turn(turn, share):
             if self._broken.fits(attack):
                 self.run(attack, **odd)
             if ENDLESS in self.failures.values():  # the others would take as long

@@ -185,7 +185,7 @@ def test_each_command_against_a_file_that_is(
     spoil, broken = SPOILT[name]
     spoil(place / NAME)
     assault = Assault(fork_server, place, URL, broken)
-    assault.run_each([*SPOILT].index(name))
+    assault.run_each([*SPOILT].index(name), share=3)
     if name in WITH_A_WORKER:
         assault.run(WORKER)
     assert not assault.failures, assault.told()

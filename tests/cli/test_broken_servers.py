@@ -129,7 +129,7 @@ def test_each_command_against_a_database_that_is(
     statements, broken = BARE[name]
     run(bare_pg_url, *statements)
     made, turn = assault(bare_pg_url, broken), [*BARE].index(name)
-    made.run_each(turn, patience=SECONDS)  # it answers, be it slowly
+    made.run_each(turn, share=3, patience=SECONDS)  # it answers, be it slowly
     assert not made.failures, made.told()
 
 
@@ -146,7 +146,7 @@ def test_each_command_against_a_store_that_is(
             else:
                 run(pg_url, statement)
     made, turn = assault(pg_url, broken), [*SPOILT].index(name)
-    made.run_each(turn, patience=SECONDS)
+    made.run_each(turn, share=3, patience=SECONDS)
     assert not made.failures, made.told()
 
 
@@ -254,7 +254,7 @@ def test_each_command_against_a_server_that_goes_away_in_the_middle(
     with Impostor(None, target=pg_server.port, most=most) as server:
         url = pg_url.replace(f":{pg_server.port}/", f":{server.port}/")
         made, turn = assault(url, Broken(codes=(0, 1, 3))), most // 20
-        made.run_each(turn)
+        made.run_each(turn, share=3)
     assert not made.failures, made.told()
 
 

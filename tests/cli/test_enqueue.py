@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.cli.conftest import Outlast
 
 
@@ -112,7 +113,7 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
     assert outlast("enqueue", "shop:app", "nap", "--", "-1").code == 0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (
@@ -135,7 +136,6 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
         (["nap", "1", "--queue", "a b"], ["--queue must be"]),
         (["nap", "1", "--url", "mysql://db"], ["is not the URL of a store"]),
     ],
-    ids=lambda value: " ".join(value)[:30],
 )
 def test_what_cannot_work_is_refused(
     outlast: Outlast, folder: Path, arguments: list[str], words: list[str]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from tests.cases import each_case
 from tests.cli.conftest import Filled
 
 
@@ -46,7 +45,7 @@ def test_a_name_that_nothing_has_is_paused_with_a_warning(filled: Filled) -> Non
         assert f"no job and no worker has the {kind} 'typo': it is paused all the same" in said.err
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "told"),
     [
         (["everything"], "everything: write queue, task, tenant or all, then its name"),

@@ -13,6 +13,7 @@ import outlast as package
 from outlast.cli import main, program
 from outlast.cli.errors import FAULT, code_of
 from outlast.errors import OutlastError
+from tests.cases import each_case
 from tests.cli.conftest import Outlast
 
 
@@ -71,7 +72,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
     assert said.err == ""
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         (["nothing"], ["No such command 'nothing'", "`outlast --help`"]),
@@ -91,7 +92,6 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["doctor", "--url", ""], ["'' is not the URL of a store"]),
         (["workers", "drain", "web", "--url", ""], ["'' is not the URL of a store"]),
     ],
-    ids=lambda value: " ".join(value)[:30],
 )
 def test_wrong_usage_is_two_lines(
     arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]

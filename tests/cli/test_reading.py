@@ -16,6 +16,7 @@ from harness.servers import PostgresServer
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import NewJob
+from tests.cases import each_case
 from tests.cli.conftest import Filled, Outlast, environment
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
@@ -50,7 +51,7 @@ def test_jobs_as_json_have_stable_names(filled: Filled) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "wanted"),
     [
         (["--state", "dead"], {"dead"}),

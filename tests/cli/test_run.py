@@ -17,6 +17,7 @@ from outlast.cli import main
 from outlast.client.app import App
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import NewLimit
+from tests.cases import each_case
 from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
 
@@ -221,7 +222,7 @@ def test_an_application_and_commands_are_served_by_one_worker(
         until(lambda: outlast("job", 2, "--json", **url).json()["state"] == "completed")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "words"),
     [
         ((), ("Missing argument",)),

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.cli.conftest import SECONDS, Outlast, environment
 
 APPLICATION = """
@@ -191,7 +192,7 @@ def test_a_hook_that_swallows_an_error_does_not_make_it_a_success(outlast, modul
     assert "KeyError: 'no key'" in said.err
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "says"),
     [
         (["jobs:app", "rendr"], "did you mean render"),

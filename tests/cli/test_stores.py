@@ -12,6 +12,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from tests.cases import each_case
 from tests.cli.conftest import Outlast
 from tests.cli.rows import opened, populated
 from tests.conformance.kit import Hands, job
@@ -77,7 +78,7 @@ def test_a_directory_is_no_file(outlast: Outlast, folder: Path, command: list[st
     outlast(*command, "--url", "sqlite:///jobs.db").refused(2, "is a directory")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("command", "url"),
     [
         (["jobs"], "nonsense"),
@@ -87,7 +88,6 @@ def test_a_directory_is_no_file(outlast: Outlast, folder: Path, command: list[st
         (["worker", "shop:app"], "nonsense"),
         (["worker", "shop:app"], "sqlite:///:memory:"),
     ],
-    ids=str,
 )
 def test_a_bad_url_is_wrong_usage(outlast: Outlast, command: list[str], url: str) -> None:
     outlast(*command, "--url", url).refused(2)

@@ -16,6 +16,7 @@ from typing import IO, Any
 
 import pytest
 
+from tests.cases import each_case
 from tests.cli.conftest import Outlast, environment
 
 SECONDS = 40.0  # until a test fails because something did not happen
@@ -239,7 +240,7 @@ def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Pat
     os.close(read)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "words"),
     [
         (["--runners", "0"], ["--runners must be"]),
@@ -254,7 +255,6 @@ def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Pat
         (["--lease", "long"], ["--lease"]),
         (["--keep-dead", "-1"], ["--keep-dead must be seconds from 0"]),
     ],
-    ids=lambda value: " ".join(value)[:30],
 )
 def test_a_setting_that_cannot_work_is_named(
     outlast: Outlast, options: list[str], words: list[str]

@@ -345,6 +345,7 @@ BOUNDED = settings(
 )
 
 
+@pytest.mark.slow
 def test_sqlite_agrees_with_the_model(tmp_path: Path) -> None:
     files = (f"sqlite:///{tmp_path}/{number}.db" for number in range(10_000))
     run_machine(lambda: History([next(files)]), settings=settings(BOUNDED, max_examples=25))  # type: ignore[arg-type]

@@ -244,7 +244,7 @@ def test_sqlite_keeps_the_laws(tmp_path: Path) -> None:
         url = f"sqlite:///{tmp_path}/{next(numbers)}.db"
         return LimitHistory(SqliteStore(url, clock=clock, durable=False), clock)
 
-    run_machine(history, settings=settings(BOUNDED, max_examples=25))  # type: ignore[arg-type]
+    run_machine(history, settings=settings(BOUNDED, max_examples=15))  # type: ignore[arg-type]
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, boot_id, directory_for
 from outlast.store.protocol import Store
 from outlast.worker.maintenance.reaper import Reaper
+from tests.cases import each_case
 from tests.conformance.kit import Hands
 from tests.unit.worker.worker_kit import FakeOwner
 
@@ -94,7 +95,7 @@ async def test_a_free_lock_file_is_found_by_its_name_and_removed(
     assert not (await store.observe()).workers
 
 
-@pytest.mark.parametrize(
+@each_case(
     "named", [None, 7, b"x", "", "/", "..", "../..", "/a/b.lock", "x-abcdefgh.lock/", "a\nb"]
 )
 def test_what_is_no_name_of_a_lock_file_is_looked_for_nowhere(named: object) -> None:

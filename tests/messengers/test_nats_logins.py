@@ -20,6 +20,7 @@ from outlast.errors import ConfigError
 from outlast.wakeup import check_messenger
 from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
+from tests.cases import each_case
 from tests.messengers.kit import Shop
 
 NO_KEYS = importlib.util.find_spec("nkeys") is None and not os.environ.get("CI")
@@ -133,7 +134,7 @@ def _creds(jwt: str, seed: str) -> str:
     )
 
 
-@pytest.mark.parametrize("setting", ["creds", "nkey"])
+@each_case("setting", ["creds", "nkey"])
 def test_a_missing_credentials_file_is_reported_before_anything_starts(setting: str) -> None:
     with pytest.raises(ConfigError, match=f"{setting} must be the path of a file"):
         check_messenger(f"nats://broker?{setting}=/nowhere", "postgresql://localhost/jobs")

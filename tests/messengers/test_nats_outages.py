@@ -15,6 +15,7 @@ from outlast.store.values import NewJob
 from outlast.wakeup import check_messenger
 from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
+from tests.cases import each_case
 from tests.messengers.kit import Shop, jetstream, sweep
 
 NOWHERE = "nats://127.0.0.1:1"
@@ -181,7 +182,7 @@ async def test_an_unusable_stream_is_reported_with_the_remedy(
         await js.delete_stream(f"OUTLAST_{store_id}")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wakeup", "said"),
     [
         ("http://broker", "not the URL of a messenger"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from outlast.insight.availability import ASLEEP
@@ -12,6 +11,7 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.limits import LimitRow
 from outlast.store.rows import WorkerStatus
 from outlast.store.statistics import DueJobs, QueueCount
+from tests.cases import each_case
 from tests.metrics.kit import NOW, counted, full_look, page_of, samples, statistics, value, worker
 
 
@@ -143,7 +143,7 @@ def test_names_above_the_bound_are_added_up_as_others() -> None:
 HOSTILE = ['a"b', "a\\b", "a\nb", "a\x00b", "\ud800", "{}", "x" * 10_000, "ключ", "", " "]
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@each_case("name", HOSTILE)
 def test_any_name_makes_a_page_that_can_be_read(name: str) -> None:
     totals = [counted(1, queue=name, task=name), counted(1, queue=f"{name} ", task=name)]
     lanes = [DueJobs(queue=name, task=name, number=1, oldest=NOW)]

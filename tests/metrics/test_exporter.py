@@ -18,6 +18,7 @@ from outlast.errors import StoreUnavailable
 from outlast.metrics.exporter import KEEP_SECONDS, Exporter, serving
 from outlast.metrics.look import Look, read_look
 from outlast.store.protocol import Store
+from tests.cases import each_case
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 from tests.conformance.limits_kit import declare, limited, need
 from tests.manual_clock import ManualClock
@@ -58,7 +59,7 @@ async def test_a_page_is_kept_and_made_once_for_all_who_wait() -> None:
     assert looking.looks == 2
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("gone"), TimeoutError()])
+@each_case("error", [StoreUnavailable("gone"), TimeoutError()])
 async def test_a_store_that_is_away_is_a_page_and_is_asked_no_more_often(error: Exception) -> None:
     looking = Looking()
     assert value(await looking.page(), "outlast_store_up") == 1

@@ -6,9 +6,9 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.cases import each_case
 from tests.metrics.kit import full_look, page_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,7 +51,7 @@ def test_the_page_lists_what_is_exported_with_its_type_and_labels() -> None:
         }
 
 
-@pytest.mark.parametrize("text", [ALERTS, TESTS, DASHBOARD, RUNBOOKS], ids=len)
+@each_case("text", [ALERTS, TESTS, DASHBOARD, RUNBOOKS])
 def test_only_names_that_are_exported_are_used(text: str) -> None:
     assert set(NAME.findall(text)) - series() == set()
 
@@ -67,7 +67,7 @@ def test_each_alert_has_a_runbook_and_a_test() -> None:
     assert set(fires) == set(KEYS)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@each_case("key", KEYS)
 def test_a_runbook_begins_with_the_command_that_shows_most(key: str) -> None:
     section = RUNBOOKS.partition(f"## {key}\n")[2].strip()
     assert re.match(r"`outlast (why|doctor|workers)[ `]", section)

@@ -10,18 +10,19 @@ from pathlib import Path
 import pytest
 
 from outlast.store.migrations import Step, load, step_of
+from tests.cases import each_case
 from tests.package.wheel_kit import build
 from tools import release
 
 DATED = "# Changelog\n\n## [0.1.0] - 2026-11-25\n\n### Added\n"
 
 
-@pytest.mark.parametrize("text", [DATED, DATED.replace("## [0.1", "## [Unreleased]\n\n## [0.1", 1)])
+@each_case("text", [DATED, DATED.replace("## [0.1", "## [Unreleased]\n\n## [0.1", 1)])
 def test_a_dated_changelog_is_accepted(text: str) -> None:
     release.check_changelog(text, "0.1.0")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "# Changelog\n",

@@ -20,6 +20,7 @@ from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
 from outlast.store.sqlite.store import SqliteStore, complete_on, enqueue_on, store_id_on
 from outlast.store.values import NewJob
+from tests.cases import each_case
 from tests.conformance.kit import Hands, enqueued, job
 from tests.sqlite import files_kit
 
@@ -131,7 +132,7 @@ async def test_a_read_only_file_is_reported(path: Path, url: str) -> None:
     await store.close()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("bad", "said"),
     [
         ("sqlite://jobs.db", "sqlite:///jobs.db"),

@@ -17,6 +17,7 @@ from outlast.client.task_options import BatchOptions
 from outlast.model.job import ENDED, State
 from outlast.store.rows import JobFilter
 from outlast.testing import isolate
+from tests.cases import each_case
 
 FOLDER = Path(__file__).parents[2] / "docs" / "coming-from"
 PAGES = sorted(FOLDER.glob("*.md"))
@@ -70,7 +71,7 @@ async def unfinished(app: outlast.App) -> int:
     return sum(row.state not in ENDED for row in rows)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@each_case("page", PAGES)
 def test_the_options_in_our_column_exist(page: Path) -> None:
     column = "\n".join(ours(page))
     for inside in re.findall(r"\busing\(([^`]*?)\)", column):

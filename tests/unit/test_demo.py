@@ -8,6 +8,7 @@ import pytest
 
 from outlast.cli import main
 from outlast.demo import count_between
+from tests.cases import each_case
 
 
 def test_a_block_has_as_many_primes_as_a_division_by_all_finds():
@@ -20,7 +21,7 @@ def test_a_block_has_as_many_primes_as_a_division_by_all_finds():
         assert count_between(start, stop) == len(expected), (start, stop)
 
 
-@pytest.mark.parametrize("blocks", [1, 7, 40])
+@each_case("blocks", [1, 7, 40])
 def test_blocks_add_up_to_the_known_number(blocks):
     limit = 1_000_000
     edges = [limit * block // blocks for block in range(blocks + 1)]

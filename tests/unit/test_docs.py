@@ -9,7 +9,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import typer.main
 
 import outlast
@@ -18,6 +17,7 @@ from outlast.base.config import WorkerSettings
 from outlast.cli.program import build
 from outlast.events import Event
 from outlast.store.backend import Backend
+from tests.cases import each_case
 from tests.unit.tidy_kit import faults, nodes, parsed, read
 from tools import reference, site, wheel_readme
 
@@ -179,7 +179,7 @@ def test_each_page_looks_as_it_should_on_the_site() -> None:
     assert wrong == {}, "put an empty line between"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "dead"),
     [
         ("[a](docs/concepts.md#suspects) [b](https://example.org) [c](#here)\n\n## Here\n", []),
@@ -193,7 +193,7 @@ def test_a_link_without_a_target_is_found(text: str, dead: list[str]) -> None:
     assert dead_links(ROOT / "README.md", text) == dead
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "is_swallowed"),
     [("So:\n- one\n", True), ("**So.**\n1. one\n", True), ("So:\n\n- one\n  more\n- two\n", False)],
 )
@@ -201,9 +201,7 @@ def test_a_list_that_the_site_would_show_as_prose_is_found(text: str, is_swallow
     assert bool(SWALLOWED.search(text)) is is_swallowed
 
 
-@pytest.mark.parametrize(
-    ("base", "begin"), [(None, "(`"), ("https://example.org/x", "](https://example.org/x/")]
-)
+@each_case(("base", "begin"), [(None, "(`"), ("https://example.org/x", "](https://example.org/x/")])
 def test_the_description_of_the_package_has_no_link_into_the_tree(
     base: str | None, begin: str
 ) -> None:
@@ -220,13 +218,12 @@ def linked_from(page: Path) -> set[Path]:
     return {(page.parent / path).resolve() for path in paths if path.endswith(".md")}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("index", "pages"),
     [
         ("docs/README.md", {page for page in SHOWN - DECISIONS - INDEXES if page.suffix == ".md"}),
         ("docs/decisions/README.md", DECISIONS),
     ],
-    ids=["docs", "decisions"],
 )
 def test_every_page_is_in_an_index(index: str, pages: set[Path]) -> None:
     assert len(pages) > 20
@@ -342,7 +339,7 @@ def test_all_test_names_on_the_page_have_the_checked_form() -> None:
     assert len(re.findall(r"tests/\S*test_", MODEL)) == len(NAMED.findall(MODEL))
 
 
-@pytest.mark.parametrize(
+@each_case(
     "shown",
     ["`tests/unit/test_docs.py::test_no_such`", "`tests/unit/test_none.py::test_no_such`"],
 )
@@ -420,7 +417,7 @@ def test_each_path_for_contributors_is_in_the_tree() -> None:
         assert len(PLACE.findall(page.read_text())) >= LEAST_PLACES
 
 
-@pytest.mark.parametrize("path", ["src/outlast/nowhere.py", "tests/none/", "src/*/none.py"])
+@each_case("path", ["src/outlast/nowhere.py", "tests/none/", "src/*/none.py"])
 def test_a_path_that_is_not_in_the_tree_is_found(path: str) -> None:
     assert astray(f"See `src/outlast/client/app.py`, `tests/unit/` and `{path}`.") == [path]
 

@@ -16,7 +16,6 @@ import aiormq.exceptions
 import asyncpg
 import nats.errors
 import nats.js.errors
-import pytest
 
 import outlast
 from outlast import errors
@@ -24,6 +23,7 @@ from outlast.errors import StoreError, StoreUnavailable, describe, text_of
 from outlast.store.postgres.errors import translate
 from outlast.store.sqlite import errors as sqlite_errors
 from outlast.store.wakeup import Health
+from tests.cases import each_case
 
 LIBRARIES: tuple[ModuleType, ...] = (
     builtins, asyncio, ssl, sqlite3, asyncpg, nats.errors, nats.js.errors, aiormq.exceptions,
@@ -91,7 +91,7 @@ def test_no_error_of_any_library_is_shown_as_an_empty_text() -> None:
     assert [each for each in made if says_nothing(describe(each))] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("error", "words"),
     [
         (TimeoutError(), "no answer in time"),
@@ -100,7 +100,6 @@ def test_no_error_of_any_library_is_shown_as_an_empty_text() -> None:
         (ssl.SSLError(), "ssl error"),
         (ValueError("told"), "told"),
     ],
-    ids=repr,
 )
 def test_an_error_without_text_is_shown_by_its_type(error: Exception, words: str) -> None:
     assert text_of(error) == words

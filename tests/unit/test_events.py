@@ -13,6 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from outlast import events
+from tests.cases import each_case
 
 SOURCES = sorted((Path(__file__).resolve().parents[2] / "src" / "outlast").rglob("*.py"))
 
@@ -74,7 +75,7 @@ def test_an_unknown_event_is_an_error():
         events.emit("no_such_event")
 
 
-@pytest.mark.parametrize("fields", [{}, {"rows": 1, "more": 2}], ids=["one missing", "one more"])
+@each_case("fields", [{}, {"rows": 1, "more": 2}])
 def test_other_fields_than_those_of_the_catalogue_are_an_error(fields):
     with pytest.raises(AssertionError, match="jobs_pruned"):
         events.emit("jobs_pruned", **fields)
@@ -88,7 +89,7 @@ def test_the_events_of_the_code_are_those_of_the_catalogue():
     assert set(events.CATALOGUE) - names == set(), "no code emits these"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "source",
     [
         'emit("no_such_event")',

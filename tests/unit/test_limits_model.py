@@ -24,6 +24,7 @@ from outlast.model.limits import (
     stream_id,
     turns_left,
 )
+from tests.cases import each_case
 
 
 def room(**given: object) -> Room:
@@ -142,7 +143,7 @@ def test_ids_depend_on_all_that_makes_a_stream_and_not_on_the_order_of_its_limit
     assert needs_of("{") == needs_of(None) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "spacing"),
     [("600/min", 0.1), ("5/s", 0.2), ("100/15min", 9.0), ("1 / h", 3600.0), ("0.5/sec", 2.0)],
 )
@@ -150,7 +151,7 @@ def test_a_rate_is_read(text: str, spacing: float) -> None:
     assert parse_rate(text) == pytest.approx(spacing)
 
 
-@pytest.mark.parametrize("text", ["", "600", "0/s", "5/fortnight", "-1/s", "5/0s", 600])
+@each_case("text", ["", "600", "0/s", "5/fortnight", "-1/s", "5/0s", 600])
 def test_a_rate_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="600/min"):
         parse_rate(text)

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from outlast.store import backend
+from tests.cases import each_case
 from tests.unit.tidy_kit import CODE, ROOT, faults, nodes, parsed
 
 pytestmark = pytest.mark.xdist_group("tidy")
@@ -96,7 +97,7 @@ def test_the_registry_imports_entries_alone() -> None:
     assert len(backend._backends) == len(OF_ONE_STORE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "switch",
     [
         'url.startswith("sqlite")',
@@ -115,8 +116,6 @@ def test_a_switch_on_the_store_is_found(switch: str) -> None:
     assert store_switches(ast.parse(switch))
 
 
-@pytest.mark.parametrize(
-    "line", ["from outlast.store.sqlite import url", "import outlast.store.postgres.pool"]
-)
+@each_case("line", ["from outlast.store.sqlite import url", "import outlast.store.postgres.pool"])
 def test_an_import_of_one_store_is_found(line: str) -> None:
     assert imports_of_stores(ast.parse(f"def lazily():\n    {line}"))

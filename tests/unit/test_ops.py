@@ -22,6 +22,7 @@ from outlast.base.config import parse_seconds, parse_size
 from outlast.cli.program import build
 from outlast.probe import PORT_VARIABLE, PROBES
 from outlast.worker.runners.supervisor import START_SECONDS_MAX
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[2]
 OPS = ROOT / "ops"
@@ -116,7 +117,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("args", LINES.values(), ids=LINES)
+@each_case("args", LINES.values())
 def test_each_command_and_flag_exists_and_each_value_can_be_read(args: list[str]) -> None:
     assert unknown(args) == set()
     drain, rss = option(args, "--drain-timeout"), option(args, "--max-rss")
@@ -131,7 +132,7 @@ def test_a_flag_that_does_not_exist_is_found() -> None:
     assert unknown(["work"]) == {"work"}
 
 
-@pytest.mark.parametrize("each", list(containers()), ids=lambda each: each.manifest)
+@each_case("each", list(containers()))
 def test_no_container_may_more_than_it_needs(each: Container) -> None:
     pod, own = each.pod["securityContext"], each.spec["securityContext"]
     assert pod["runAsNonRoot"]

@@ -22,16 +22,6 @@ async def connect(url: str) -> asyncpg.Connection:
     return await asyncpg.connect(url, statement_cache_size=0)
 
 
-async def test_the_pooler_leads_to_the_same_database(
-    pgbouncer: PgBouncerServer, pg_url: str
-) -> None:
-    connection = await connect(pgbouncer.through(pg_url))
-    assert await connection.fetchval("SELECT current_database()") == pg_url.rsplit("/", 1)[1]
-    port = await connection.fetchval("SELECT inet_client_port()")
-    assert port != connection._transport.get_extra_info("sockname")[1], "a pooler is between"
-    await connection.close()
-
-
 @pytest.mark.parametrize(("mode", "shared"), [("transaction", True), ("session", False)])
 async def test_clients_share_a_session_of_the_server_by_the_mode(
     pg_url: str, mode: PoolMode, shared: bool
@@ -41,23 +31,6 @@ async def test_clients_share_a_session_of_the_server_by_the_mode(
         assert (await one.fetchrow(SESSION) == await two.fetchrow(SESSION)) is shared
         await one.close()
         await two.close()
-
-
-async def test_it_stops_and_starts_on_the_same_port(pg_url: str) -> None:
-    with PgBouncerServer(pg_url) as server:
-        port, folder = server.port, server.folder
-        before = await connect(server.through(pg_url))
-        for again in (server.restart, server.kill):
-            again()
-            with pytest.raises((OSError, asyncpg.PostgresError, asyncpg.InterfaceError)):
-                await before.fetchval("SELECT 1")
-            if not server.running:
-                server.start()
-            before = await connect(server.through(pg_url))
-            assert await before.fetchval("SELECT 1") == 1
-        before.terminate()
-        assert server.port == port
-    assert not folder.exists()
 
 
 def test_nothing_is_left_of_it_when_the_test_process_is_killed() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from outlast import probe
 from outlast.probe import FINE, NO_ANSWER, NOT_WELL, WRONG_USE
+from tests.cases import each_case
 
 HEAVY = {"asyncio", "argparse", "http", "logging", "msgspec", "ssl", "structlog", "typing", "rich"}
 
@@ -94,7 +95,7 @@ def test_what_is_no_worker_gives_no_answer(
     assert "what listens there is no worker" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("arguments", "says"),
     [
         (["health"], "'health' is no option, and no probe: there are startupz, readyz, livez"),

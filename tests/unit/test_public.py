@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-import pytest
 
 import outlast
 import outlast.testing
 from outlast.base.config import WorkerOptions, WorkerSettings
+from tests.cases import each_case
 
 PUBLIC: dict[str, Any] = {name: getattr(outlast, name) for name in outlast.__all__}
 TOP = {id(each) for each in PUBLIC.values()}
@@ -105,7 +105,7 @@ def test_so_is_each_type_that_a_test_receives() -> None:
     assert [name for name, each in things.items() if not inspect.getdoc(each)] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("place", "missing", "where"),
     [
         (outlast.App, outlast.Requeued, {"App.requeue: Requeued", "App.requeue_sync: Requeued"}),
@@ -119,7 +119,6 @@ def test_so_is_each_type_that_a_test_receives() -> None:
         ),
         (outlast.current, outlast.Attempt, {"current: Attempt"}),
     ],
-    ids=lambda each: getattr(each, "__name__", None),
 )
 def test_a_type_that_is_not_exported_is_found(place: Any, missing: Any, where: set[str]) -> None:
     assert hidden(place, TOP - {id(missing)}) == where

@@ -8,29 +8,6 @@ from pathlib import Path
 
 import psutil
 
-from harness.servers import PostgresServer
-
-
-def test_a_database_of_ones_own(pg_server: PostgresServer, pg_url: str) -> None:
-    name = pg_url.rsplit("/", 1)[1]
-    assert pg_server.sql("SELECT current_database()", name) == name
-    assert int(pg_server.sql("SHOW max_connections")) == 200
-    assert int(pg_server.sql("SHOW server_version_num")) >= 140000
-
-
-def test_a_server_survives_stop_kill_and_restart_with_its_data_and_port() -> None:
-    with PostgresServer() as server:
-        port = server.port
-        server.sql("CREATE TABLE kept AS SELECT 1 AS n")
-        for again in (server.restart, lambda: server.restart("immediate"), server.kill):
-            again()
-            if not server.running:
-                server.start()
-            assert server.sql("SELECT n FROM kept") == "1"
-        assert server.port == port
-        folder = server.folder
-    assert not folder.exists()
-
 
 def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     program = (

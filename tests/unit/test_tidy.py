@@ -12,6 +12,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.lease import DeathCause
+from tests.cases import each_case
 from tests.unit.tidy_kit import CODE, ROOT, faults, named, nodes, parsed, read
 
 pytestmark = pytest.mark.xdist_group("tidy")  # all of them parse the same files
@@ -214,7 +215,7 @@ def test_prose_and_names_use_the_words_of_the_field() -> None:
     assert faults(WORDED, lambda path: banned_words(f"{named(path)}\n{read(path)}")) == {}
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     ["Nobody waits.", "rooms = []", "def test_whatever_comes():", "class CrewMember:", "so\nmany"],
 )

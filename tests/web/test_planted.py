@@ -84,6 +84,7 @@ async def test_the_page_shows_all_that_is_planted_where_nothing_is_hidden(store:
 
 
 @pytest.mark.slow_on("postgres")  # what hides a text has rows, and knows no store
+@pytest.mark.slow_but("JSON")
 @pytest.mark.parametrize("form", FORMS)
 async def test_no_byte_of_the_page_or_its_api_holds_what_is_hidden(store: Store, form: str) -> None:
     world = await planted(store, FORMS[form])
@@ -92,6 +93,7 @@ async def test_no_byte_of_the_page_or_its_api_holds_what_is_hidden(store: Store,
 
 
 @pytest.mark.slow_on("postgres")
+@pytest.mark.slow_but("JSON")
 @pytest.mark.parametrize("form", ["JSON", "Python"])
 async def test_no_byte_of_the_page_or_its_api_holds_a_value_under_a_hidden_key(
     store: Store, form: str

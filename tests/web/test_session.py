@@ -16,6 +16,7 @@ import pytest
 from outlast.web import session
 from outlast.web.local_peer import uid_of
 from outlast.web.session import LinkSessions, ProxyUsers
+from tests.cases import each_case
 from tests.web.kit import client_of
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ async def test_a_link_works_once_and_leaves_a_session_in_that_browser() -> None:
         assert (await one.get("/none")).status_code == IN, "the first session goes on"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("peer", "headers", "status"),
     [
         ("10.1.2.3", {"x-user": "ada"}, IN),
@@ -55,7 +56,6 @@ async def test_a_link_works_once_and_leaves_a_session_in_that_browser() -> None:
         ("unix", {"x-user": "ada"}, OUT),
         ("10.1.2.3", [("x-user", "eve"), ("x-user", "ada")], OUT),
     ],
-    ids=str,
 )
 async def test_the_header_of_a_proxy_counts_from_its_network_alone(
     peer: str, headers: dict[str, str] | list[tuple[str, str]], status: int
@@ -65,7 +65,7 @@ async def test_the_header_of_a_proxy_counts_from_its_network_alone(
         assert (await browser.get("/none", headers=headers)).status_code == status
 
 
-@pytest.mark.parametrize("shown", [[], ["wrong"], ["secret", "secret"], ["secret"]], ids=str)
+@each_case("shown", [[], ["wrong"], ["secret", "secret"], ["secret"]])
 async def test_a_header_counts_with_the_secret_of_the_proxy_alone(shown: list[str]) -> None:
     users = ProxyUsers("x-user", [ip_network("127.0.0.0/8")], "secret")
     headers = [("x-user", "ada"), *(("x-outlast-proxy", each) for each in shown)]
@@ -96,7 +96,7 @@ def connected_by(user: int, server: socket.socket) -> Iterator[int]:
         process.communicate()
 
 
-@pytest.mark.parametrize("peer", ["127.0.0.1", "::1"])
+@each_case("peer", ["127.0.0.1", "::1"])
 def test_the_kernel_names_the_user_of_a_local_connection(peer: str) -> None:
     """Also where a server of both families sees an address of IPv4."""
     with (

@@ -8,7 +8,7 @@ from itertools import product
 from urllib.parse import quote
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import outlast
@@ -26,9 +26,10 @@ from outlast.store.backend import open_store, resolve_url
 from outlast.store.postgres.connection import connect
 from outlast.store.sqlite.url import parse as parse_sqlite
 from outlast.wakeup.kinds import BY_SCHEME, parse
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "shown"),
     [
         ("postgresql://me:pa%40ss@host/db", "postgresql://me:***@host/db"),
@@ -80,7 +81,7 @@ def ways_of(url: str) -> list[Callable[[], object]]:
     ]
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_case("scheme", SCHEMES)
 def test_a_password_that_is_not_encoded_is_not_shown_by_any_error(scheme):
     for breaking, hosts in product(BREAKING, ["host", "one:1,two:2"]):
         for read in ways_of(f"{scheme}://me:Zecret{breaking}Zauce@{hosts}/db"):
@@ -98,7 +99,7 @@ def test_what_stands_behind_a_plus_is_shown_where_it_is_a_driver_alone(url):
     assert "Zecret" not in str(raised.value)
 
 
-@pytest.mark.parametrize("scheme", SCHEMES)
+@each_case("scheme", SCHEMES)
 def test_the_error_says_to_percent_encode(scheme):
     for breaking in BREAKING:
         with pytest.raises(ConfigError, match="percent-encode the special characters"):
@@ -124,6 +125,7 @@ async def test_errors_of_the_driver_about_a_url_show_no_password():
     assert secret not in "".join(traceback.format_exception(refused.value))
 
 
+@settings(max_examples=25)  # `make fuzz` tries more
 @given(
     st.sampled_from(SCHEMES),
     st.text(min_size=8, max_size=20).filter(lambda text: text.isascii() or text.isalpha()),
@@ -156,14 +158,14 @@ def test_a_secret_outside_a_url_is_hidden_in_each_form():
         assert hide(f"<{form}>") == "<***>"
 
 
-@pytest.mark.parametrize("url", ["postgresql://postgres:postgres@h/db", "postgresql://me:pw@h/db"])
+@each_case("url", ["postgresql://postgres:postgres@h/db", "postgresql://me:pw@h/db"])
 def test_a_password_that_is_a_common_word_is_hidden_in_urls_only(url):
     """Otherwise reports of a store with the password "postgres" could not name a driver."""
     assert secrets_of(url) == []
     assert make_hider(url)(f"{url} postgres pw").endswith(":***@h/db postgres pw")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "left"),
     [
         ("postgresql://me:pw@host/db?sslmode=require&password=x", "postgresql://me@host/db?sslmode=require"),

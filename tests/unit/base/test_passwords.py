@@ -9,6 +9,7 @@ import pytest
 
 from outlast.base.passwords import Cost, hash_password, put_user, read_users
 from outlast.errors import ConfigError
+from tests.cases import each_case
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,7 +50,7 @@ def test_a_user_is_written_and_read_and_written_again(file: Path) -> None:
     assert not users["ada"].is_of("correct horse")
 
 
-@pytest.mark.parametrize("name", ["", "a:b", "#a", "a\nb", " a", "a ", "a\x1b"])
+@each_case("name", ["", "a:b", "#a", "a\nb", " a", "a ", "a\x1b"])
 def test_a_name_that_is_no_name_is_refused(name: str, file: Path) -> None:
     with pytest.raises(ConfigError, match="a name has no colon"):
         put_user(file, name, "correct horse")
@@ -70,7 +71,7 @@ def test_what_cannot_be_written_is_refused_and_leaves_the_file(file: Path) -> No
 GOOD = str(hash_password("correct horse", CHEAP))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("line", "words"),
     [
         ("ada", ["line 2", "write USER:HASH"]),
@@ -85,8 +86,7 @@ GOOD = str(hash_password("correct horse", CHEAP))
         (f"ada:{GOOD.replace('ln=4,r=8', 'ln=0,r=8')}", ["beyond what is checked"]),
         (f"ada:{GOOD[: GOOD.rindex('$')]}$abcd", ["beyond what is checked"]),
         ("# ada:x", ["has no user", "--add-user NAME"]),
-    ],
-    ids=[f"line{number}" for number in range(12)],  # the hash is another one in each process
+    ],  # the hash is another one in each process
 )
 def test_a_line_that_is_no_user_is_refused_and_never_shown(
     line: str, words: list[str], file: Path

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 from outlast.base.text import ago, cut, line, lines, pretty, rough, safe, size, span
 from outlast.cli.grid import table
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "text"),
     [
         (-1, "0.00 s"),
@@ -31,9 +31,7 @@ def test_a_span_has_two_units_at_most(seconds: float, text: str) -> None:
     assert span(seconds) == text
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"), [(3.9, "3 s"), (61, "1 min"), (7199, "1 h"), (200_000, "2 d")]
-)
+@each_case(("seconds", "text"), [(3.9, "3 s"), (61, "1 min"), (7199, "1 h"), (200_000, "2 d")])
 def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
 
@@ -45,7 +43,7 @@ def test_ago_looks_both_ways() -> None:
     assert ago(160.0, 100.0) == "in 1 min"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("count", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (734 << 20, "734 MiB")]
 )
 def test_sizes_are_binary(count: int, text: str) -> None:
@@ -115,8 +113,6 @@ def test_a_grid_never_cuts_a_number() -> None:
     assert shown.split() == ["1790000000000001", "completion…", "31337"]
 
 
-@pytest.mark.parametrize(
-    "text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000, "9" * 5_000, "[1e999]"]
-)
+@each_case("text", ["[" * 20_000, "[" * 20_000 + "]" * 20_000, "9" * 5_000, "[1e999]"])
 def test_json_that_python_cannot_parse_is_shown_unchanged(text: str) -> None:
     assert "".join(pretty(text, 10)).startswith(text[:10].replace("1e999", "Infinity"))

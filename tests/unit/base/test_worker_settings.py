@@ -7,9 +7,10 @@ import pytest
 import outlast
 from outlast.base.config import WorkerSettings, parse_seconds, parse_size, worker_settings
 from outlast.errors import ConfigError
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("settings", "says"),
     [
         ({"queue": ["a"]}, "a worker has no setting queue; there are: queues"),
@@ -37,7 +38,6 @@ from outlast.errors import ConfigError
         ({"redact": ["(" * 5_000]}, "is not a regular expression"),
         ({"lease": 10**400}, "lease must be seconds from 0"),
     ],
-    ids=str,
 )
 def test_a_setting_of_a_worker_that_cannot_work_is_refused(settings, says):
     with pytest.raises(ConfigError, match=says):
@@ -51,7 +51,7 @@ def test_a_number_too_long_for_python_to_print_is_refused():
         worker_settings(runners=10**5_000)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "size"),
     [
         ("500M", 500 * 2**20),
@@ -66,13 +66,13 @@ def test_a_size_can_be_written_short(text, size):
     assert parse_size("--max-rss", text) == size
 
 
-@pytest.mark.parametrize("text", ["", "M", "-5M", "5T", "1e9", "5 0M", "0x10", "9" * 30])
+@each_case("text", ["", "M", "-5M", "5T", "1e9", "5 0M", "0x10", "9" * 30])
 def test_an_invalid_size_is_refused(text):
     with pytest.raises(ConfigError, match=r"--max-rss must be a size such as 500M or 2G"):
         parse_size("--max-rss", text)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "seconds"),
     [("90", 90), ("0.5", 0.5), ("90s", 90), ("15m", 900), ("1.5h", 5_400), ("7d", 604_800)],
 )
@@ -80,9 +80,7 @@ def test_a_span_of_time_can_have_a_unit(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-@pytest.mark.parametrize(
-    "text", ["", "d", "5x", "m5", "1h30m", "7 days", "7D", "1,5h", "0x10", "nan", "inf"]
-)
+@each_case("text", ["", "d", "5x", "m5", "1h30m", "7 days", "7D", "1,5h", "0x10", "nan", "inf"])
 def test_an_invalid_span_of_time_is_refused(text):
     with pytest.raises(ConfigError, match="is no span of time: write seconds, such as 90"):
         parse_seconds(text)

@@ -28,6 +28,7 @@ from examples.census.git import (
     stream,
 )
 from examples.census.history import LAST_SECOND, History, evenly
+from tests.cases import each_case
 
 DAY = 86_400
 START = 1_600_000_000
@@ -106,7 +107,7 @@ def running_gits() -> list[int]:
     return [child.pid for child in psutil.Process().children() if child.name() == "git"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("total", "wanted", "places"),
     [
         (1, 5, [0]),
@@ -213,7 +214,7 @@ def test_dates_outside_the_calendar_are_bounded(tmp_path):
     assert History.find(str(repo.path)).sample(2)[0].seconds <= LAST_SECOND
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("said", "reason"),
     [
         (b"fatal: not a git repository\nStopping at filesystem boundary\n", "not a git repository"),

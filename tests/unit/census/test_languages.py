@@ -5,12 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
 from examples.census.languages import OTHER, SNIFF, count_lines, language_of
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "language"),
     [
         ("a.py", "Python"),
@@ -98,7 +97,7 @@ def test_a_name_in_no_known_encoding_still_has_a_suffix():
     assert language_of("日本語.rs".encode()) == "Rust"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("chunks", "lines"),
     [
         ([], 0),

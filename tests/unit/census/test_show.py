@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from examples.census.show import BAR, PANEL, LiveShow, PlainShow, bar, panel, show_on, timeline
@@ -14,6 +13,7 @@ from examples.census.watch import Observation, Watch
 from outlast.model.crash import Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, StoredJob, WorkerRow, WorkerStatus
+from tests.cases import each_case
 
 GOAL = 40
 
@@ -87,7 +87,7 @@ def test_the_bar_is_as_wide_before_as_at_the_end():
     assert {str(span.style) for span in ended.spans if span.end > span.start} == {"green"}
 
 
-@pytest.mark.parametrize("width", [20, 60, 80, 200])
+@each_case("width", [20, 60, 80, 200])
 def test_the_panel_fits_any_terminal(width):
     rows = [None, job(State.QUEUED, token=None, worker=None), half_done(), job(State.COMPLETED)]
     for row in rows:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 import outlast
 from outlast.cli.jobs import arguments_for
+from tests.cases import each_case
 
 app = outlast.App("sqlite:///nowhere.db")
 
@@ -26,7 +25,7 @@ def gather(*books: str, **more: int) -> None: ...
 def take(anything, more=None): ...
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("task", "texts", "args", "kwargs"),
     [
         (render, ['"Emma"', "pages=3"], ["Emma"], {"pages": 3}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from outlast.cli.attempts import GAP, evidence, timeline
 from outlast.cli.dead import find_cause
@@ -12,6 +11,7 @@ from outlast.insight.sentences import describe_last_end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, job, running
 
 MIB = 1024 * 1024
@@ -69,9 +69,7 @@ def test_dropped_attempts_are_shown_as_a_number_between_kept_ones():
     assert [entry["NO"] for entry in shown if entry["NO"] != GAP] == [str(each) for each in numbers]
 
 
-@pytest.mark.parametrize(
-    ("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")]
-)
+@each_case(("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")])
 def test_the_duration_of_a_running_job_is_shown_as_text(seconds: float, words: str) -> None:
     row = running(started_at=NOW - seconds)
     assert when(row, NOW) == words

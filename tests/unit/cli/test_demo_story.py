@@ -13,6 +13,7 @@ from outlast.cli.demo_story import _Story
 from outlast.cli.errors import NotSoError
 from outlast.demo import PRIMES
 from outlast.model.job import State
+from tests.cases import each_case
 
 SAVED = 20
 
@@ -37,7 +38,7 @@ def story(*outcomes: str, **result: int) -> _Story:
     return made
 
 
-@pytest.mark.parametrize(
+@each_case(
     "ended",
     [
         story("lost_worker", primes=PRIMES - 1, began_after=SAVED),
@@ -46,7 +47,6 @@ def story(*outcomes: str, **result: int) -> _Story:
         story("failed", primes=PRIMES, began_after=SAVED),
         story(primes=PRIMES, began_after=SAVED),
     ],
-    ids=["wrong", "from the beginning", "two losses", "another outcome", "no loss"],
 )
 async def test_an_end_that_is_not_as_promised_is_an_error(ended: _Story) -> None:
     with pytest.raises(NotSoError, match="promised were one lost_worker and"):

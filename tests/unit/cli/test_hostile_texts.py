@@ -6,7 +6,6 @@ import io
 from typing import Any
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from outlast.cli.dead_groups import _table as groups_table
@@ -27,6 +26,7 @@ from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, RELEASED, job, worker
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\x00\x08bad"
@@ -82,7 +82,7 @@ def shown(draw: Any) -> str:
     return text
 
 
-@pytest.mark.parametrize("state", State)
+@each_case("state", State)
 def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State) -> None:
     row = job_in(state)
     for attempts in (ATTEMPTS, ATTEMPTS[:2], ATTEMPTS[:1]):
@@ -103,7 +103,7 @@ def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State
         assert not RAW & set(shown(draw))
 
 
-@pytest.mark.parametrize("duty", ["exchange", EVIL])
+@each_case("duty", ["exchange", EVIL])
 def test_the_doctor_and_groups_of_dead_jobs_show_escapes_and_send_none(duty: str) -> None:
     failing = msgspec.structs.replace(WORKER, failing=f"{duty}: {EVIL}", wakeup=f"{EVIL}: {EVIL}")
     findings = examine(Facts(place=EVIL, now=NOW, workers=[failing], locks=Locks(path=EVIL)))
@@ -127,8 +127,8 @@ def page_of(details: JobDetails) -> Any:
     return lambda out: Page(out, details).write()
 
 
-@pytest.mark.parametrize("state", State)
-@pytest.mark.parametrize("count", [1, 2, 3])
+@each_case("state", State)
+@each_case("count", [1, 2, 3])
 def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
     for row in (job_in(state), msgspec.structs.replace(job_in(state), solo=1, waiting=True)):
         for workers in ([], [WORKER], [msgspec.structs.replace(WORKER, tasks=[row.task])]):
@@ -142,9 +142,7 @@ def test_why_shows_escapes_and_sends_none(state: State, count: int) -> None:
 DEEP = "[" * 5_000
 
 
-@pytest.mark.parametrize(
-    "text", [DEEP, '{"argv": ' + DEEP, '{"output": 7}', '{"output": [7]}', "[]"]
-)
+@each_case("text", [DEEP, '{"argv": ' + DEEP, '{"output": 7}', '{"output": [7]}', "[]"])
 def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     """Otherwise one such row would break the list of jobs."""
     row = msgspec.structs.replace(job_in(State.COMPLETED), args=text, result=text)
@@ -157,7 +155,7 @@ def test_an_unreadable_row_is_shown_raw_and_hides_no_other(text: str) -> None:
     assert _end(command, []).output == []
 
 
-@pytest.mark.parametrize("colors", [False, True])
+@each_case("colors", [False, True])
 def test_a_text_log_escapes_control_characters(colors: bool) -> None:
     told = {
         "event": f"warning: {EVIL}",

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.cli.errors import AppImportError
 from outlast.cli.worker import run_setup
+from tests.cases import each_case
 
 MODULE = """
 called = []
@@ -43,7 +44,7 @@ def test_the_function_is_called_once_and_prints_to_stderr(
     assert capsys.readouterr() == ("", "ready\n")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spec", "says"),
     [
         ("set_up_here", "'set_up_here' does not name a function; write MODULE:FUNCTION"),

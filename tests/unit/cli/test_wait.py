@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.cli.wait import _code
 from outlast.model.crash import Crash, CrashKind
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("name", "code"),
     [
         ("SIGKILL", 137),

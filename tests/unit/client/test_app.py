@@ -9,6 +9,7 @@ import pytest
 
 import outlast
 from outlast.errors import ConfigError, UsageError
+from tests.cases import each_case
 from tests.unit.client import app_kit
 from tests.unit.client.app_kit import application
 
@@ -65,7 +66,7 @@ async def test_the_url_can_be_changed_until_it_is_used(sqlite_url):
     await app.close()
 
 
-@pytest.mark.parametrize("limit", [0, 1023, 2**31, "1 MiB", True])
+@each_case("limit", [0, 1023, 2**31, "1 MiB", True])
 def test_a_limit_that_cannot_work_is_refused(limit):
     with pytest.raises(ConfigError, match="max_payload"):
         outlast.App(max_payload=limit)
@@ -82,7 +83,7 @@ def generator() -> Any:
     yield "resources"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fn", [generator, contextmanager(generator), agenerator, asynccontextmanager(agenerator)]
 )
 async def test_a_lifespan_yields_once_taking_the_app_or_nothing(fn):
@@ -122,7 +123,7 @@ async def coroutine(app: Any) -> None:
     pass
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fn", "says"),
     [
         (coroutine, "yields once"),

@@ -9,6 +9,7 @@ import pytest
 
 import outlast
 from outlast.testing import inline_sync
+from tests.cases import each_case
 
 
 class Page(msgspec.Struct):
@@ -47,7 +48,7 @@ def test_inline_runs_a_batch_of_one_and_raises_its_error(app: outlast.App) -> No
         inline_sync(fails.call(7))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "said"),
     [
         ({"batch": 0}, "batch must be a whole number from 1 to 1000"),

@@ -21,6 +21,7 @@ from outlast.model.pause import Pause
 from outlast.payload.payloads import PLAIN
 from outlast.store.rows import AttemptRow, Served, StoredJob
 from outlast.store.stacks import Stack
+from tests.cases import each_case
 
 ROW = StoredJob(
     id=7,
@@ -273,7 +274,7 @@ def test_every_field_of_the_store_is_on_the_row():
     assert outlast.JobRow.__struct_fields__ == (*StoredJob.__struct_fields__, "reason")
 
 
-@pytest.mark.parametrize("seconds", [1e18, float("inf"), 253_402_300_800.0, -1e18, float("nan")])
+@each_case("seconds", [1e18, float("inf"), 253_402_300_800.0, -1e18, float("nan")])
 def test_a_time_outside_the_calendar_is_the_last_or_first_date(seconds):
     at = row_of(msgspec.structs.replace(ROW, run_at=seconds)).run_at
     assert at.year == (1 if seconds < 0 else 9999)

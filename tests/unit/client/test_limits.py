@@ -9,6 +9,7 @@ import pytest
 import outlast
 from outlast import App, ConfigError, LimitSpec
 from outlast.model.limits import Need, Per, needs_of, permit_id
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -36,7 +37,7 @@ def test_a_limit_is_a_count_a_rate_or_both(app: App) -> None:
     assert repr(both) == "<Limit d>"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "words"),
     [
         ({}, "running=20"),
@@ -62,9 +63,7 @@ def test_two_limits_of_one_name_are_refused(app: App) -> None:
         app.limit("a", running=2)
 
 
-@pytest.mark.parametrize(
-    "limits", ["a", ["a"], 7, [None]], ids=["a name", "names", "a number", "nothing"]
-)
+@pytest.mark.parametrize("limits", ["a", ["a"], 7, [None]])
 def test_a_task_takes_limits_and_not_their_names(app: App, limits: Any) -> None:
     app.limit("a", running=1)
     with pytest.raises(ConfigError, match=r"app\.limit"):
@@ -168,7 +167,7 @@ async def test_spending_needs_an_attempt(app: App) -> None:
         await limit.spend(0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("given", "words"),
     [
         ({}, "say what to set"),

@@ -18,6 +18,7 @@ from outlast.errors import (
     UsageError,
 )
 from outlast.store.schedules import Origin
+from tests.cases import each_case
 from tests.unit.client import app_kit
 from tests.unit.client.app_kit import application
 
@@ -31,7 +32,7 @@ async def declare(app: outlast.App, name: str) -> None:
     await store.put_schedules([app.schedules.declared[name]], Origin.CODE)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "message"),
     [
         ({"cron": "61 2 * * *"}, "'61' is wrong for the minute"),

@@ -18,6 +18,7 @@ import outlast
 from outlast.client.task_options import make_policy
 from outlast.errors import BadArguments, ConfigError
 from outlast.model.job import OF_ONE_JOB, Policy
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -104,7 +105,7 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         task.using(requires=[])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "says"),
     [
         ({"name": ""}, "a task's name"),
@@ -144,7 +145,6 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"retry": 3}, r"a task has no option retry \(here: retries\); there are: aging"),
         ({"max_payload": 3}, "a task has no option max_payload"),
     ],
-    ids=str,
 )
 def test_an_option_that_cannot_work_is_refused_with_the_reason(app, options, says):
     def task() -> None:
@@ -193,7 +193,7 @@ class Callable:
         return number
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fn", "says"),
     [
         (Callable, "not of the class Callable"),
@@ -333,7 +333,7 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
     assert mail.using(delay=60).using(priority=3).call("x").job.delay == 60.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "says"),
     [
         ({"delay": -1}, "delay must be seconds from 0"),
@@ -377,7 +377,6 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"key": "k", "once_per": 0}, "once_per must be above 0 seconds"),
         ({"key": "k", "once_per": 5, "debounce": 5}, "goes without debounce"),
     ],
-    ids=str,
 )
 def test_invalid_queues_and_priorities_are_refused(mail, options, says):
     with pytest.raises(ConfigError, match=says):

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from outlast.client.task_options import META_MAX
 from outlast.contrib.trace_context import CHILD_SECONDS, SentBy, note_context, read_context
+from tests.cases import each_case
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CARRIER = {"traceparent": PARENT, "tracestate": "a=b"}
@@ -33,7 +32,7 @@ def test_it_is_fresh_for_a_minute_also_where_clocks_differ() -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     "meta",
     [json.dumps({"otel": CARRIER}), json.dumps({"traceparent": PARENT, "note": "x"})],
 )
@@ -51,7 +50,7 @@ def test_where_there_is_no_room_nothing_is_noted() -> None:
     assert note_context(meta, SentBy(CARRIER, 1.0)) == meta
 
 
-@pytest.mark.parametrize(
+@each_case(
     "meta",
     [None, "{}", "[]", "no json", '{"otel": 7}', '{"otel": {}}', '{"otel": {"sent": 1}}', "null"],
 )
@@ -59,7 +58,7 @@ def test_other_notes_are_no_context(meta: str | None) -> None:
     assert read_context(meta) is None
 
 
-@pytest.mark.parametrize("sent", ['"soon"', "null", "[1]", "1e308"])
+@each_case("sent", ['"soon"', "null", "[1]", "1e308"])
 def test_a_time_that_makes_no_sense_makes_no_child(sent: str) -> None:
     sent_by = read_context(f'{{"otel": {{"traceparent": "{PARENT}", "sent": {sent}}}}}')
     assert sent_by is not None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from outlast.insight.calls import describe_call
 from outlast.model.job import SHELL_TASK
 from outlast.payload.payloads import MARK
+from tests.cases import each_case
 
 ARGS = {"book": 'Em"ma \\ é', "pages": 20, "layout": {"fonts": ["Garamond", None], "dpi": 1.5}}
 SHOWN = r'book="Em\"ma \\ é", pages=20, layout={"fonts": ["Garamond", null], "dpi": 1.5}'
@@ -34,7 +33,7 @@ def test_a_command_is_shown_as_it_is_typed() -> None:
     assert describe_call(SHELL_TASK, stored[:-4]) == "sh -c 'exit …'"
 
 
-@pytest.mark.parametrize("odd", ["", "null", "▒▒▒", "[1, 2", '{"', "{", "[" * 100_000])
+@each_case("odd", ["", "null", "▒▒▒", "[1, 2", '{"', "{", "[" * 100_000])
 def test_what_is_no_object_is_shown_as_it_is(odd: str) -> None:
     assert describe_call("render", odd) in {odd, ""}
 

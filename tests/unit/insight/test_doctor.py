@@ -37,6 +37,7 @@ from outlast.store.schedules import ScheduleRow, call_text
 from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable, Unencrypted
 from outlast.store.values import NewJob
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, worker
 from tests.unit.insight.test_schedules import row as a_schedule
 
@@ -255,10 +256,9 @@ CASES: list[tuple[Facts, str, str, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "level", "name", "words"),
     CASES,
-    ids=[f"{number}-{case[2]}" for number, case in enumerate(CASES)],
 )
 def test_each_problem_is_found_with_its_remedy(
     facts: Facts, level: str, name: str, words: str
@@ -280,7 +280,7 @@ def test_each_finding_is_in_the_docs() -> None:
     assert [name for name in names if f"`{name}`" not in section] == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "amiss",
     [
         file(open_to={"/srv/jobs.db": 0o666}, owners=OTHERS),
@@ -300,7 +300,7 @@ def test_a_sticky_directory_that_all_may_write_is_fine() -> None:
     assert found.level == "ok"
 
 
-@pytest.mark.parametrize("mode", ["verify-full", "verify-ca", "require"])
+@each_case("mode", ["verify-full", "verify-ca", "require"])
 def test_a_verified_server_certificate_is_fine(mode: str) -> None:
     (found,) = (one for one in examine(reached(sslmode=mode, authority=True)) if one.name == "tls")
     assert found.level == "ok"
@@ -315,7 +315,7 @@ def test_a_messenger_with_tls_is_fine() -> None:
 ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "environ", "mode"),
     [
         ("postgresql://shop@localhost/shop", {}, None),
@@ -343,7 +343,7 @@ def test_there_is_no_way_to_a_file() -> None:
     assert look_at("sqlite:///jobs.db", None, [], {"PGHOST": "db.example"}).route is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wakeup", "found"),
     [
         (None, None),
@@ -374,7 +374,7 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
     assert not look_at(ELSEWHERE, None, ["postgresql://shop@db.example/shop"], {}).in_arguments
 
 
-@pytest.mark.parametrize(
+@each_case(
     "well",
     [
         WELL,

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import msgspec
-import pytest
 
 from outlast.insight.documents import (
     error_of,
@@ -18,6 +17,7 @@ from outlast.insight.documents import (
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import ATTEMPT, JOB, NOW, WORKER, worker
 
 ROW = StoredJob(
@@ -67,7 +67,7 @@ def row(**changes: Any) -> StoredJob:
     return msgspec.structs.replace(ROW, **changes)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("changes", "phase"),
     [
         ({"state": State.QUEUED, "failures": 0}, "queued"),
@@ -86,7 +86,6 @@ def row(**changes: Any) -> StoredJob:
         ({"state": State.COMPLETED}, "completed"),
         ({"state": State.CANCELLED}, "cancelled"),
     ],
-    ids=str,
 )
 def test_a_phase_describes_the_state_for_people(changes, phase):
     assert phase_of(row(**changes), MAIL) == phase
@@ -147,7 +146,7 @@ def test_the_completing_attempt_is_shown_too():
     assert document["error"] is None
 
 
-@pytest.mark.parametrize("state", [State.QUEUED, State.DEAD, State.CANCELLED])
+@each_case("state", [State.QUEUED, State.DEAD, State.CANCELLED])
 def test_an_attempt_that_was_closed_is_not_shown_twice(state):
     ended = row(state=state, token=70)
     assert len(job_document(ended, [CLOSED])["attempts"]) == 1
@@ -179,9 +178,7 @@ def test_workers_are_shown_with_all_that_the_contract_names():
     json.dumps(document)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "said"), [("dead", "no such page"), ("error", "error: no such page")]
-)
+@each_case(("outcome", "said"), [("dead", "no such page"), ("error", "error: no such page")])
 def test_the_error_of_a_dead_job_does_not_say_dead_again(outcome: str, said: str):
     last = msgspec.structs.replace(CLOSED, outcome=outcome, message="no such page")
     assert error_of(row(state=State.DEAD), last) == said

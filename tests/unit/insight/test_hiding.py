@@ -16,12 +16,13 @@ import pytest
 from outlast.errors import ConfigError
 from outlast.insight.hiding import HIDDEN, Hiding
 from outlast.model.crash import clean
+from tests.cases import each_case
 
 KEYS = Hiding(keys=["password", "*token*"])
 M = HIDDEN
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "shown"),
     [
         (r'{"password":"x\"y","b":9007199254740993}', '{"password":"§","b":9007199254740993}'),
@@ -70,7 +71,7 @@ def covered(value: Any) -> Any:
     return KEYS.cover(value) if isinstance(value, str) else value
 
 
-@pytest.mark.parametrize("seed", range(3))
+@each_case("seed", range(3))
 def test_documents_stay_documents_also_within_strings(seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(300):
@@ -85,9 +86,7 @@ def test_documents_stay_documents_also_within_strings(seed: int) -> None:
             wrapped = json.dumps(wrapped)
 
 
-@pytest.mark.parametrize(
-    "odd", ["\\", '"', '":', '"password', '"password":', '"token', "token", "["]
-)
+@each_case("odd", ["\\", '"', '":', '"password', '"password":', '"token', "token", "["])
 def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
     text = '"password":"' + odd * 200_000
     assert KEYS.cover(text)
@@ -102,7 +101,7 @@ def test_a_key_with_many_stars_is_looked_for_in_one_pass(odd: str) -> None:
     assert hiding.cover(text).count(HIDDEN) == text.count(":")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("key", "hidden", "shown"),
     [
         ("*a", ["a", "ba", "aba"], ["b", "ab"]),
@@ -125,7 +124,7 @@ def test_an_expression_sees_what_keys_have_left() -> None:
     assert Hiding().cover('{"pin":1}') == '{"pin":1}'
 
 
-@pytest.mark.parametrize("keys", [[""], ["*"], ["a", 1]])
+@each_case("keys", [[""], ["*"], ["a", 1]])
 def test_what_is_no_key_is_refused(keys: list[Any]) -> None:
     with pytest.raises(ConfigError, match="hide_keys="):
         Hiding(keys=keys)
@@ -135,7 +134,7 @@ class Old(enum.Enum):
     PLAN = "hunter2"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         b"hunter2",
@@ -146,7 +145,6 @@ class Old(enum.Enum):
         OrderedDict(a="hunter2"),
         Old.PLAN,
     ],
-    ids=repr,
 )
 def test_values_are_covered_as_python_writes_them(value: object) -> None:
     text = f"ValueError: {{'user': 'ann', 'password': {value!r}, 'n': 1}}"
@@ -159,7 +157,7 @@ def test_a_key_with_an_escaped_slash_is_found() -> None:
     assert "hunter2" not in Hiding(keys=["a/b"]).cover('{"a\\/b": "hunter2"}')
 
 
-@pytest.mark.parametrize("digits", range(17))
+@each_case("digits", range(17))
 def test_what_was_cut_as_it_was_stored_is_covered_at_the_cut(digits: int) -> None:
     """A card of which some digits stand before the cut in the middle, and others are gone."""
     card = "4111222233334444"

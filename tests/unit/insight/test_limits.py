@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from outlast.insight.limits import explain, next_start, rate_text, spec_text
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+from tests.cases import each_case
 
 NOW = 1_000.0
 PERMIT = PermitRow(id=1, name="openai", key="", running=20, used=20)
@@ -52,7 +51,7 @@ def test_without_a_limit_only_the_turn_is_told() -> None:
     assert "3 jobs of its kind are before it, and 2 other streams of its task" in words
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spacing", "text"),
     [(0.1, "10/s"), (0.2, "5/s"), (9.0, "400/h"), (1800.0, "2/h"), (7.0, "8.571/min")],
 )
@@ -65,7 +64,7 @@ def test_a_spec_is_told_in_words() -> None:
     assert spec_text(spec) == "2 at once and 5/s (burst 5), for each limit key"
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("permit", "limit", "text"),
     [
         ({"running": 2, "used": 3, "noted": 2}, {"running": 2}, "now"),

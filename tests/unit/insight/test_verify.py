@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import msgspec
-import pytest
 
 from outlast.insight.verify import (
     PAUSED,
@@ -24,6 +23,7 @@ from outlast.model.job import Policy, State
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.limits import Forgotten, Miscounted
 from outlast.store.rows import AttemptPast, HistoryPage, JobPast, Unresolved, WorkerStatus
+from tests.cases import each_case
 
 
 def attempt(token: int, number: int, **more: Any) -> AttemptPast:
@@ -114,7 +114,7 @@ HEALTHY = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", HEALTHY)
+@each_case("name", HEALTHY)
 def test_a_healthy_history_passes(name: str) -> None:
     assert found(HEALTHY[name]) == []
 
@@ -189,7 +189,7 @@ VIOLATIONS: dict[str, tuple[str, Callable[[], JobPast]]] = {
 }
 
 
-@pytest.mark.parametrize("name", VIOLATIONS)
+@each_case("name", VIOLATIONS)
 def test_a_violation_is_found(name: str) -> None:
     rule, broken = VIOLATIONS[name]
     assert rule in {finding.rule for finding in found(broken()) if not finding.doubt}
@@ -267,7 +267,7 @@ def test_every_rule_says_what_it_promises() -> None:
 PAUSE_KINDS = {"queue": "mail", "task": "send", "tenant": "acme", "all": ""}
 
 
-@pytest.mark.parametrize("kind", PAUSE_KINDS)
+@each_case("kind", PAUSE_KINDS)
 async def test_an_attempt_that_began_long_after_its_pause_is_a_doubt(kind: str) -> None:
     mine: dict[str, Any] = {"queue": "mail", "task": "send", "tenant": "acme"}
     jobs = [

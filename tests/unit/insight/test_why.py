@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +21,7 @@ from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 from outlast.store.rows import DependencyRow, Held, StepRow, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import PLACE_MAX, Place
 from outlast.store.values import Wants
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import FAILED, KILLED, NOW, RELEASED, job, running, worker
 
 
@@ -397,10 +397,9 @@ CASES: list[tuple[str, Explanation, list[str], int]] = [
 POSITIONS = {case[0] for case in CASES}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("position", "answer", "words", "others"),
     CASES,
-    ids=[f"{number}-{case[0]}" for number, case in enumerate(CASES)],
 )
 def test_a_job_is_explained(
     position: str, answer: Explanation, words: list[str], others: int

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.insight.explanation import JobDetails
 from outlast.insight.why import why
 from outlast.store.rows import StoredJob
 from outlast.store.statistics import Place
+from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, job, worker
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("row", "position", "said"),
     [
         (
@@ -25,7 +24,6 @@ from tests.unit.insight.rows_kit import NOW, job, worker
             "It has expired, at 2029-12-31 23:59:59 UTC: the next worker that looks cancels it.",
         ),
     ],
-    ids=["to come", "past"],
 )
 def test_a_queued_job_says_when_it_expires(row: StoredJob, position: str, said: str) -> None:
     answer = why(JobDetails(row=row, attempts=[], workers=[worker()], place=Place(), now=NOW))

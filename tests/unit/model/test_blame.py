@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from outlast.model.lifecycle import (
     decide,
     suspicions,
 )
+from tests.cases import each_case
 
 RETRIES = 3
 SUSPECT = {"solo": 1, "incident": 5, "cohort": 7}
@@ -87,14 +87,14 @@ def test_a_bystander_is_suspected_unless_evidence_names_another_and_runs_at_once
     assert how(after(bystander(2), **SUSPECT)) == (0, None, None)
 
 
-@pytest.mark.parametrize("suspicion", [None, Suspicion(60, 61)])
+@each_case("suspicion", [None, Suspicion(60, 61)])
 def test_deaths_of_neighbours_end_no_job_but_lead_to_isolation(suspicion):
     moved = after(bystander(2, suspicion=suspicion), losses=10)
     assert (moved.state, moved.charge, moved.losses) == (State.QUEUED, Charge.NONE, 10)
     assert how(moved) == (1, 70, 70)
 
 
-@pytest.mark.parametrize("suspect", [{}, SUSPECT])
+@each_case("suspect", [{}, SUSPECT])
 def test_a_bystander_without_neighbours_is_a_loss_that_ends_a_job(suspect):
     named = Suspicion(5, 7) if suspect else None
     first = after(bystander(suspicion=named), **suspect)
@@ -106,7 +106,7 @@ def test_a_bystander_without_neighbours_is_a_loss_that_ends_a_job(suspect):
     assert (last.state, last.charge, last.losses) == (State.DEAD, Charge.LOSS, 11)
 
 
-@pytest.mark.parametrize("kind", OWN_DEATHS)
+@each_case("kind", OWN_DEATHS)
 def test_a_job_that_dies_alone_stays_isolated_and_clears_the_others(kind):
     moved = after(crashed(kind), **SUSPECT)
     assert (moved.charge, moved.clears) == (Charge.FAILURE, 5)
@@ -115,26 +115,25 @@ def test_a_job_that_dies_alone_stays_isolated_and_clears_the_others(kind):
     assert (last.state, last.clears) == (State.DEAD, 5)
 
 
-@pytest.mark.parametrize("kind", OWN_DEATHS)
+@each_case("kind", OWN_DEATHS)
 def test_a_death_alone_makes_no_suspect_of_a_job_that_was_none(kind):
     moved = after(crashed(kind))
     assert how(moved) == (0, None, None)
     assert moved.clears is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     "outcome",
     [
         *(crashed(kind) for kind in CrashKind if kind not in PROCESS_DEATHS | {"undecodable"}),
         Outcome(kind=OutcomeKind.SNOOZED),
     ],
-    ids=said,
 )
 def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
     assert how(after(outcome, **SUSPECT)) == (0, None, None)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "outcome",
     [
         Outcome(kind=OutcomeKind.RELEASED),
@@ -143,7 +142,6 @@ def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
         crashed(CrashKind.LOST_WORKER),
         bystander(),
     ],
-    ids=said,
 )
 def test_a_suspect_that_was_interrupted_or_has_never_begun_stays_one(outcome):
     assert how(after(outcome, **SUSPECT)) == (1, 5, 7)

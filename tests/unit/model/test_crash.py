@@ -26,6 +26,7 @@ from outlast.model.crash import (
     hiding,
     redact,
 )
+from tests.cases import each_case
 
 texts = st.text("ab\n\x00\ud800\udfff\x1bé😀", max_size=12)
 long_texts = st.builds(str.__mul__, texts, st.sampled_from([0, 1, 1, 500, 5_000]))
@@ -38,7 +39,7 @@ def storable(text: str) -> bool:
 # ----------------------------------------------------------------------------------- texts
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "cleaned"),
     [
         ("plain", "plain"),

@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo, available_timezones
 import pytest
 
 from outlast.model.schedule import Spec
+from tests.cases import each_case
 from tests.unit.model.cron_oracle import (
     COMMON,
     MINUTE,
@@ -69,7 +70,7 @@ def unlike_zones() -> dict[tuple[tuple[int, str], ...], str]:
     return unlike
 
 
-@pytest.mark.parametrize("zone_name", ODD)
+@each_case("zone_name", ODD)
 def test_ticks_around_changes_are_those_of_a_search_minute_by_minute(zone_name: str) -> None:
     chance = Random(f"{SEED} {zone_name}")
     changes = list(changes_of(ZoneInfo(zone_name)))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.model.crash import Crash, CrashKind, find_line, find_place, fingerprint_of, own_stack
 from outlast.model.job import JobFacts, Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
+from tests.cases import each_case
 
 TRACEBACK = """Traceback (most recent call last):
   File "/srv/{release}/shop/jobs.py", line {line}, in charge
@@ -97,9 +96,7 @@ def test_where_all_frames_are_of_libraries_it_is_the_innermost() -> None:
     assert find_place(crash(traceback=only)) == "a/b.py in c"
 
 
-@pytest.mark.parametrize(
-    "text", ["", "\0", 'File "', "Traceback (most recent call last)", "\ud800"]
-)
+@each_case("text", ["", "\0", 'File "', "Traceback (most recent call last)", "\ud800"])
 def test_a_text_that_is_no_traceback_has_no_place(text: str) -> None:
     assert find_place(crash(traceback=text)) is None
     assert len(fingerprint_of(text, text, crash(exception=text))) == 16

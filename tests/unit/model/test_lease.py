@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from outlast.errors import ConfigError
 from outlast.model.lease import DeathCause, LeaseTerms, Observer, Sign, Trust
+from tests.cases import each_case
 
 TERMS = LeaseTerms(heartbeat=2.0, lease=60.0)
 
@@ -23,7 +24,7 @@ def look(observer: Observer, now: float, *signs: Sign) -> list[int]:
 # ------------------------------------------------------------------------------- terms
 
 
-@pytest.mark.parametrize(("heartbeat", "lease"), [(0.0, 60.0), (-1.0, 60.0), (2.0, 5.9)])
+@each_case(("heartbeat", "lease"), [(0.0, 60.0), (-1.0, 60.0), (2.0, 5.9)])
 def test_terms_that_cannot_work_are_refused(heartbeat, lease):
     with pytest.raises(ConfigError, match="heartbeat"):
         LeaseTerms(heartbeat=heartbeat, lease=lease)

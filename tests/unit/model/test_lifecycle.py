@@ -18,6 +18,7 @@ from outlast.model.lifecycle import (
     OutcomeKind,
     decide,
 )
+from tests.cases import each_case
 
 FAILURES = sorted(kind for kind in CrashKind if charge_of(kind) is Charge.FAILURE)
 LOSSES = [CrashKind.LOST_LEASE, CrashKind.LOST_WORKER]  # a bystander: test_blame.py
@@ -49,7 +50,7 @@ def plain(kind: OutcomeKind, **fields) -> Outcome:
 # ------------------------------------------------------------------------ each kind, once
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("kind", "state", "when_cancelled", "charge"),
     [
         (OutcomeKind.COMPLETED, State.COMPLETED, State.COMPLETED, Charge.NONE),
@@ -68,9 +69,9 @@ def test_an_end_that_is_no_crash_moves_the_job_by_its_kind(kind, state, when_can
     assert decide(facts(2, 4, cancel=True), outcome, no_jitter).state is when_cancelled
 
 
-@pytest.mark.parametrize("cancel", [False, True])
-@pytest.mark.parametrize(("failures", "dead"), [(0, False), (2, False), (3, True)])
-@pytest.mark.parametrize("kind", FAILURES)
+@each_case("cancel", [False, True])
+@each_case(("failures", "dead"), [(0, False), (2, False), (3, True)])
+@each_case("kind", FAILURES)
 def test_a_failure_is_charged_to_retries_and_the_fourth_ends_the_job(kind, failures, dead, cancel):
     moved = decide(facts(failures, 10, cancel=cancel), crashed(kind), no_jitter)
     back = State.CANCELLED if cancel else State.QUEUED
@@ -79,9 +80,9 @@ def test_a_failure_is_charged_to_retries_and_the_fourth_ends_the_job(kind, failu
     assert (moved.outcome, moved.message) == (kind.value, "boom")
 
 
-@pytest.mark.parametrize("cancel", [False, True])
-@pytest.mark.parametrize(("losses", "dead"), [(0, False), (9, False), (10, True)])
-@pytest.mark.parametrize("kind", LOSSES)
+@each_case("cancel", [False, True])
+@each_case(("losses", "dead"), [(0, False), (9, False), (10, True)])
+@each_case("kind", LOSSES)
 def test_a_loss_is_charged_to_losses_and_the_eleventh_ends_the_job(kind, losses, dead, cancel):
     moved = decide(facts(3, losses, cancel=cancel), crashed(kind), no_jitter)
     back = State.CANCELLED if cancel else State.QUEUED
@@ -132,7 +133,7 @@ def test_the_first_death_of_a_process_is_retried_at_once():
     assert decide(facts(0, 1), crashed(CrashKind.LOST_WORKER), no_jitter).delay == 2.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("wish", "delay"),
     [
         (30.0, 30.0),

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.model.crash import PROCESS_DEATHS, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import delay_seconds
+from tests.cases import each_case
 
 DEFAULT = Policy()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("charged", "seconds"), [(1, 2.0), (2, 4.0), (3, 8.0), (9, 512.0), (10, 600.0), (5000, 600.0)]
 )
 def test_errors_double_from_two_seconds_up_to_ten_minutes(charged, seconds):
     assert delay_seconds(DEFAULT, CrashKind.ERROR, charged, lambda: 1.0) == seconds
 
 
-@pytest.mark.parametrize("kind", sorted(PROCESS_DEATHS))
+@each_case("kind", sorted(PROCESS_DEATHS))
 def test_the_first_death_is_run_again_at_once_and_the_second_like_a_first_error(kind):
     assert delay_seconds(DEFAULT, kind, 1, lambda: 1.0) == 0.0
     assert delay_seconds(DEFAULT, kind, 2, lambda: 1.0) == 2.0

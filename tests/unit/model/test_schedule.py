@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from outlast.errors import ConfigError
 from outlast.model import cron
 from outlast.model.schedule import Spec
+from tests.cases import each_case
 
 BERLIN = "Europe/Berlin"
 
@@ -58,7 +59,7 @@ def test_a_change_by_half_an_hour_loses_no_quarter_of_an_hour() -> None:
     assert len(list(spec.ticks_between(back, back + 12 * 3600))) == 4
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("alias", "cron"),
     [("@hourly", "0 * * * *"), ("@weekly", "0 0 * * 0"), ("@YEARLY", "0 0 1 1 *")],
 )
@@ -89,7 +90,7 @@ def test_the_spread_is_the_same_on_every_host_and_differs_by_name_and_tick() -> 
     assert Spec(every=600).due("poll", 600.0) == 600.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     "spec",
     [Spec(cron="30 2 * * 1-5", zone=BERLIN), Spec(every=600, jitter=60.5), Spec(cron="@daily")],
 )
@@ -102,7 +103,7 @@ def test_a_spec_of_a_zone_that_this_host_lacks_says_so_when_it_is_read() -> None
         msgspec.json.decode(b'{"cron":"0 0 * * *","zone":"Mars/Olympus"}', type=Spec)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cron", "message"),
     [
         ("61 * * * *", "'61' is wrong for the minute, which takes 0-59"),
@@ -127,7 +128,7 @@ def test_a_wrong_expression_is_refused_by_the_name_of_its_field(cron, message: s
         Spec(cron=cron)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fields", "message"),
     [
         ({}, "give cron=.* or every=.*; here is neither"),
@@ -165,7 +166,7 @@ def test_where_the_calendar_ends_there_is_no_tick() -> None:
     assert Spec(cron="* * * * *", zone=BERLIN).next_after(1e18) is None
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("cron", "kinds"),
     [
         ("*/30 2 * * *", ["29 Mar skipped 02:00 02:30", "25 Oct repeated 02:00 02:30"]),
@@ -185,7 +186,7 @@ def test_what_a_change_of_the_clocks_does_to_ticks_is_told(cron: str, kinds: lis
     assert found == kinds
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("seconds", "days", "number"),
     [(-1, 300, 2), (0, 300, 1), (0, 210, 1), (-1, 210, 1), (0, 209, 0)],
 )

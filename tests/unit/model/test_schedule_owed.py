@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import msgspec
-import pytest
 
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import LOOK_TICKS, count_owed, owe
+from tests.cases import each_case
 
 MOST = 1_000
 NOON, DAY = 1_795_348_800, 86_400
@@ -26,7 +26,7 @@ def counted(owed: str) -> tuple[int, int]:
     return total, steps
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("since", "until", "ticks"),
     [(0.0, 60.0, 1), (0.0, 59.9, 0), (59.9, 60.1, 1), (60.0, 119.9, 0), (60.5, 180.5, 2)],
 )
@@ -58,7 +58,7 @@ def test_a_long_pause_is_counted_in_steps_of_a_bounded_size() -> None:
     assert counted(owe("", 0, 100 * DAY, '{"every":1}', MOST)) == (100 * DAY, 1)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "line", ["", "x", "1 2", "1 x {}", "1 99 {", "nan 9 {}", '1 99 {"cron":"* * * * *","zone":"X"}']
 )
 def test_a_line_that_cannot_be_read_counts_nothing_and_holds_up_no_other(line: str) -> None:

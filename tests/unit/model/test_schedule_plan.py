@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from outlast.model.schedule_plan import (
     TickPlan,
     plan,
 )
+from tests.cases import each_case
 
 HOUR, DAY = 3_600.0, 86_400.0
 NOON = 1_795_348_800.0  # 2026-11-22 12:00 UTC, a multiple of an hour
@@ -43,7 +43,7 @@ def test_a_tick_is_strictly_later_than_what_is_accounted_for() -> None:
     assert made(NOON - 1, NOON) == TickPlan([NOON], 0, NOON, NOON + HOUR)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("catch_up", "ticks"),
     [
         (CatchUp.LAST, [3.0]),
@@ -64,7 +64,7 @@ def test_without_catching_up_a_tick_is_fired_while_it_is_on_time() -> None:
     assert made(NOON, last + ON_TIME_SECONDS + 1, CatchUp.NONE).ticks == []
 
 
-@pytest.mark.parametrize("catch_up", CatchUp)
+@each_case("catch_up", CatchUp)
 def test_a_tick_that_is_late_by_more_than_the_grace_is_missed(catch_up: CatchUp) -> None:
     tick = NOON + HOUR
     assert made(NOON, tick + 30, catch_up, grace=30).ticks == [tick]

@@ -6,11 +6,11 @@ import heapq
 from itertools import pairwise
 from random import Random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.model.watch import PAUSE_SECONDS, STALE_SECONDS, WatchPart
+from tests.cases import each_case
 
 TRIP, LOOK = 0.004, 0.03  # seconds that a peek or a mark, and a look, take
 TAKE_OVER = STALE_SECONDS + 1.5  # a peek before, the look after it
@@ -101,7 +101,7 @@ def settled(seed: int, count: int) -> Fleet:
     return fleet
 
 
-@pytest.mark.parametrize(("count", "watching"), [(1, 1), (2, 2), (3, 3), (4, 3), (300, 3)])
+@each_case(("count", "watching"), [(1, 1), (2, 2), (3, 3), (4, 3), (300, 3)])
 def test_three_watch_however_many_there_are(count, watching):
     fleet = settled(1, count)
     assert fleet.looking() == fleet.keepers()
@@ -126,7 +126,7 @@ def test_a_worker_that_starts_looks_until_it_has_seen_that_others_do():
     assert not new.looks
 
 
-@pytest.mark.parametrize("seed", range(10))
+@each_case("seed", range(10))
 def test_where_all_watchers_die_at_once_three_others_step_in(seed):
     fleet = settled(seed, 100)
     died_at = fleet.now
@@ -220,7 +220,7 @@ def stand_in() -> WatchPart:
     return watch
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["starts over", "goes on"])
+@each_case("again", [False, True])
 def test_a_mark_that_arrives_late_ends_no_watch_unless_another_follows_it(again):
     """A worker that was stopped in the middle of a look leaves the mark of that look when it goes
     on. What it had observed is too old; what its stand-in has is not to be lost for it."""

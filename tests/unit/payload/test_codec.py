@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from outlast.errors import BadArguments, ConfigError
 from outlast.payload.codec import DEPTH_MAX, decode_result, encode_result, to_json
 from outlast.payload.signature import Signature
+from tests.cases import each_case
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +101,7 @@ def there_and_back(signature: Signature, *args: Any, **kwargs: Any) -> Any:
     return signature.decode(signature.encode(signature.bind(args, kwargs)))
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("annotation", "value"),
     [
         (int, 2**60),
@@ -134,7 +135,6 @@ def there_and_back(signature: Signature, *args: Any, **kwargs: Any) -> Any:
         (Annotated[int, msgspec.Meta(ge=0)], 0),
         (Any, {"a": [1, None, 2.5, "x"]}),
     ],
-    ids=case,
 )
 def test_a_value_of_the_annotated_type_comes_back_as_it_was(annotation, value):
     args, kwargs = there_and_back(takes(annotation), value)
@@ -143,7 +143,7 @@ def test_a_value_of_the_annotated_type_comes_back_as_it_was(annotation, value):
     assert decode_result(encode_result(value, annotation), annotation) == value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("annotation", "value", "says"),
     [
         (int, "1", "Expected `int`, got `str`"),
@@ -166,7 +166,6 @@ def test_a_value_of_the_annotated_type_comes_back_as_it_was(annotation, value):
         (Color, "blue", "Invalid enum value"),
         (Annotated[int, msgspec.Meta(ge=0)], -1, ">= 0"),
     ],
-    ids=case,
 )
 def test_any_other_value_is_refused_by_name(annotation, value, says):
     with pytest.raises(BadArguments, match=r"argument 'value' of task task") as caught:
@@ -186,10 +185,9 @@ def test_a_value_that_contains_itself_is_refused():
         there_and_back(takes(Any), circle)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("annotation", "value"),
     [(list[int], ["a"]), (None, 1), (Point, object()), (float, math.nan), (str, "\udcff")],
-    ids=case,
 )
 def test_a_result_that_does_not_fit_is_refused(annotation, value):
     with pytest.raises(BadArguments, match="the result"):
@@ -223,7 +221,7 @@ def nothing() -> None:
     pass
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fn", "args", "kwargs"),
     [
         (everything, (1, "b"), {}),
@@ -268,7 +266,7 @@ def test_defaults_are_not_stored():
     assert signature.encode(signature.bind((1, "b"), {})) == '{"a":1,"b":"b"}'
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("args", "kwargs", "says"),
     [
         ((), {}, "missing a required argument: 'a'"),
@@ -292,7 +290,7 @@ def test_too_large_arguments_are_refused_with_both_sizes():
         signature.encode({"a": "x" * 1000})
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         '{"a": 1, "b": "b", "new": 1}',
@@ -362,7 +360,7 @@ def nested(levels: int, kind: str = "list") -> Any:
     return value
 
 
-@pytest.mark.parametrize("kind", ["list", "dict"])
+@each_case("kind", ["list", "dict"])
 def test_values_nested_too_deeply_are_refused(kind):
     assert to_json("it", nested(DEPTH_MAX, kind))
     for levels in (DEPTH_MAX + 1, 500, 990):
@@ -375,7 +373,7 @@ def test_many_lists_side_by_side_are_not_deep():
     assert msgspec.json.decode(to_json("it", wide)) == wide
 
 
-@pytest.mark.parametrize("text", ["[" * 500, '\\"' * 300 + "[{" * 300, '"' + "{" * 400])
+@each_case("text", ["[" * 500, '\\"' * 300 + "[{" * 300, '"' + "{" * 400])
 def test_brackets_in_texts_are_not_deep(text):
     assert msgspec.json.decode(to_json("it", [text, {text: text}])) == [text, {text: text}]
 
@@ -404,7 +402,7 @@ class Checked(msgspec.Struct):
         raise ValueError(f"{self.pin} is no pin")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("annotation", "text", "says"),
     [
         (Plan, '"hunter22"', "Invalid enum value"),
@@ -417,7 +415,6 @@ class Checked(msgspec.Struct):
         (Checked, '{"pin":"hunter22"}', "a check of its type refuses it (ValueError)"),
         (int, '"hunter22"', "Expected `int`, got `str`"),
     ],
-    ids=case,
 )
 def test_no_error_of_reading_holds_a_value(annotation: Any, text: str, says: str) -> None:
     """It is stored as the message of the attempt, also where the value itself is encrypted."""

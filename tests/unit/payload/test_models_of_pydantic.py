@@ -16,6 +16,7 @@ import outlast
 from outlast.errors import BadArguments
 from outlast.payload.codec import decode_result, encode_result, encode_return
 from outlast.testing import inline_sync
+from tests.cases import each_case
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
 
@@ -86,7 +87,7 @@ def test_results_are_models() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("value", "why"),
     [
         ({"orderId": 7, "lines": [{"count": 0}]}, "lines.0.count: Input should be greater than 0"),

@@ -22,6 +22,7 @@ from outlast.payload.payloads import (
     describe_encoded,
     make_payloads,
 )
+from tests.cases import each_case
 
 KEY, OTHER = Encryption.make_key(), Encryption.make_key()
 LONG = json.dumps({"text": "outlast " * 500})
@@ -31,7 +32,7 @@ def chain(*codecs: Any) -> Payloads:
     return Payloads(codecs)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("payloads", "names"),
     [
         (chain(Compression()), ["zlib"]),
@@ -39,7 +40,7 @@ def chain(*codecs: Any) -> Payloads:
         (chain(Compression(), Encryption({"k": KEY})), ["zlib", "aes-256-gcm:k"]),
     ],
 )
-@pytest.mark.parametrize("kind", ["args", "result", "checkpoint"])
+@each_case("kind", ["args", "result", "checkpoint"])
 def test_what_is_encoded_is_read_again(payloads: Payloads, names: list[str], kind: str) -> None:
     stored = payloads.encode(kind, LONG)
     assert payloads.decode(kind, stored) == LONG
@@ -77,7 +78,7 @@ def test_keys_are_rotated_and_old_payloads_stay_readable() -> None:
     assert PLAIN.decode("result", chain(Compression()).encode("result", LONG)) == LONG
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("reader", "why"),
     [
         (PLAIN, r"aes-256-gcm:k, which is not in App\(payloads"),
@@ -143,7 +144,7 @@ def test_a_bomb_is_refused_while_it_is_unpacked() -> None:
     assert 0 < unpacked <= PLAIN_MAX
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
     [
         packed(b"junk", "zlib"),
@@ -159,9 +160,7 @@ def test_a_damaged_payload_is_refused(stored: str) -> None:
         chain(Encryption({"k": KEY})).decode("result", stored)
 
 
-@pytest.mark.parametrize(
-    "text", [MARK, MARK + "[", packed(b"", *["zlib"] * 9), MARK + '["a"],"%"]']
-)
+@each_case("text", [MARK, MARK + "[", packed(b"", *["zlib"] * 9), MARK + '["a"],"%"]'])
 def test_what_only_begins_like_one_is_no_payload(text: str) -> None:
     assert PLAIN.decode("args", text) == text
     assert describe_encoded(text) is None
@@ -214,7 +213,7 @@ def test_an_app_without_codecs_stores_the_same_text_as_ever() -> None:
     assert make_payloads([]) is PLAIN
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("codecs", "why"),
     [
         ([Compression], "takes codecs"),
@@ -228,7 +227,7 @@ def test_a_chain_that_cannot_work_is_refused(codecs: list[Any], why: str) -> Non
         an_app(*codecs)
 
 
-@pytest.mark.parametrize(
+@each_case(
     "keys",
     [{}, {"k": "c2hvcnQ="}, {"k": "%%"}, {"k": b"x" * 31}, {"": KEY}, {"k": None}, {"k" * 61: KEY}],
 )
@@ -261,7 +260,7 @@ REQUIRED = chain(Compression(), Encryption({"k": KEY}, required=True))
 PLANTED = '{"card":"planted-4111"}'
 
 
-@pytest.mark.parametrize(
+@each_case(
     "stored",
     [
         PLANTED,
@@ -274,7 +273,7 @@ PLANTED = '{"card":"planted-4111"}'
         f'{MARK}["aes-256-gcm:k"],"planted-4111"',
     ],
 )
-@pytest.mark.parametrize("kind", ["args", "result", "checkpoint"])
+@each_case("kind", ["args", "result", "checkpoint"])
 def test_what_the_required_encryption_has_not_opened_is_refused(stored: str, kind: str) -> None:
     with pytest.raises(BadArguments, match="cannot be read") as failed:
         REQUIRED.decode(kind, stored)

@@ -9,6 +9,7 @@ import pytest
 
 from outlast.errors import ApplicationError
 from outlast.runner.application import load_app
+from tests.cases import each_case
 
 SWEEP = """
 import outlast
@@ -40,7 +41,7 @@ def test_an_application_that_enqueues_while_it_is_imported_is_refused(
     app.close_sync()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("spec", "says"),
     [
         ("fits.ipynb:app", "'fits.ipynb' is a notebook: .* name that: jobs:app"),

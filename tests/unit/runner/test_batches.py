@@ -15,6 +15,7 @@ from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner.execute import Executor
 from outlast.runner.stacks import is_mark
+from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.runner.execute_kit import Bench, kind_of
 from tests.unit.worker.worker_kit import claimed
@@ -119,7 +120,7 @@ async def test_a_task_that_returns_nothing_gives_each_job_none() -> None:
     assert await batch.kinds(3) == [(COMPLETED, "null")] * 3
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("returned", "said"),
     [([1, 2], "returned 2 results"), ({}, "an object of class dict")],
 )
@@ -231,7 +232,7 @@ async def test_a_call_stops_once_all_its_jobs_are_cancelled() -> None:
     assert task.cancels == 1
 
 
-@pytest.mark.parametrize("swallows", [False, True])
+@each_case("swallows", [False, True])
 async def test_a_limit_of_one_job_stops_the_call_and_charges_no_other(swallows: bool) -> None:
     batch, task = await held(swallows=swallows)
     batch.executor.stop(2, StopReason.TIMEOUT)
@@ -270,7 +271,7 @@ async def test_a_drain_stops_the_call_once_and_releases_all() -> None:
     assert task.cancels == 1
 
 
-@pytest.mark.parametrize("count", [1, 3])
+@each_case("count", [1, 3])
 async def test_no_frame_names_one_of_many_as_the_culprit(count: int) -> None:
     names: list[str] = []
 

@@ -11,6 +11,7 @@ import outlast
 from outlast.client.attempt import StopReason
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from tests.cases import each_case
 from tests.unit.runner import execute_kit
 from tests.unit.runner.execute_kit import Bench, as_task, kind_of, raiser
 
@@ -151,7 +152,7 @@ async def test_a_retry_without_a_wish_takes_backoff(bench):
     assert (await end_of(bench, outlast.Retry(), backoff=9)).delay == 9.0
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("options", "says"),
     [
         ({"retry_on": "OSError"}, "retry_on must be classes of exceptions"),

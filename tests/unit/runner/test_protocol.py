@@ -34,6 +34,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.store.values import Claimed
+from tests.cases import each_case
 
 
 def claimed(token: int = 1, args: str = "{}", checkpoint: str | None = None) -> Claimed:
@@ -136,7 +137,7 @@ MALFORMED = {
 }
 
 
-@pytest.mark.parametrize("body", MALFORMED.values(), ids=MALFORMED.keys())
+@each_case("body", MALFORMED.values())
 def test_a_malformed_frame_is_a_frame_error(body):
     with pytest.raises(FrameError, match="malformed"):
         list(Unpacker(TO_RUNNER).feed(raw(body)))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.model.crash import OUTPUT_LINES_MAX, Crash, CrashKind, bound, hiding, redact
 from outlast.runner.tail import LINE_BYTES_MAX, Tail
+from tests.cases import each_case
 
 
 def tail_of(*chunks: bytes) -> list[str]:
@@ -15,7 +14,7 @@ def tail_of(*chunks: bytes) -> list[str]:
     return tail.lines()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("chunks", "lines"),
     [
         ([], []),
@@ -56,7 +55,7 @@ SECRET = "4111222233334444"
 HIDE = hiding([r"\d{16}", r"token=\S+"])
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("head", "filler", "foot"),
     [
         (f"note {SECRET} token=", "T", ""),
@@ -64,10 +63,9 @@ HIDE = hiding([r"\d{16}", r"token=\S+"])
         (f"{SECRET}\r", " ", ""),
         (f"{SECRET}\rtoken=", "T", "\r  "),
     ],
-    ids=["shrunk", "wide", "blank state", "hidden state"],
 )
-@pytest.mark.parametrize("end", [b"\n", b"\r\n", b""], ids=["ended", "windows", "unfinished"])
-@pytest.mark.parametrize("size", [4_000, 100_000])
+@each_case("end", [b"\n", b"\r\n", b""])
+@each_case("size", [4_000, 100_000])
 def test_a_report_holds_no_piece_of_a_secret_that_a_cut_went_through(head, filler, foot, end, size):
     least = (LINE_BYTES_MAX - len(head) - len(foot)) // len(filler.encode()) - 2
     for count in range(least, least + len(SECRET) + 8):

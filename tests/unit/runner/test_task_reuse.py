@@ -22,6 +22,7 @@ from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import task_reuse
 from outlast.runner.task_reuse import TURN_MAX
+from tests.cases import each_case
 from tests.unit.runner.execute_kit import Bench, as_task
 from tests.unit.worker.worker_kit import claimed
 
@@ -110,7 +111,7 @@ async def test_no_attempt_sees_what_another_left_on_its_task_or_context(bench, w
         assert len(kept) == 1, "called at the end of its attempt"
 
 
-@pytest.mark.parametrize("plain", [False, True])
+@each_case("plain", [False, True])
 async def test_attempts_find_the_context_in_which_the_executor_was_made(plain):
     """Not the context of their starter: in process that is an attempt that has just ended."""
     found: list[str] = []
@@ -348,7 +349,7 @@ def found(version: str) -> str | None:
     return None
 
 
-@pytest.mark.parametrize("version", sorted({*VERSIONS, RUNNING}))
+@each_case("version", sorted({*VERSIONS, RUNNING}))
 def test_a_supported_interpreter_shows_what_tells_a_task_from_a_new_one(version):
     """Where this fails, attempts on that version must not share tasks."""
     python = sys.executable if version == RUNNING else found(version)

@@ -13,11 +13,12 @@ from outlast.store import backend
 from outlast.store.backend import backend_of, file_of, resolve_url
 from outlast.store.postgres.backend import POSTGRES
 from outlast.store.sqlite.backend import SQLITE
+from tests.cases import each_case
 
 KINDS = backend._backends
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("url", "kind"),
     [
         ("sqlite:///jobs.db", SQLITE),
@@ -30,7 +31,7 @@ def test_the_scheme_says_which_store_it_is(url, kind):
     assert resolve_url(url) == url
 
 
-@pytest.mark.parametrize("url", ["", "sqlite", "jobs.db", "mysql://h/d", "SQLITE:///x", ":", "://"])
+@each_case("url", ["", "sqlite", "jobs.db", "mysql://h/d", "SQLITE:///x", ":", "://"])
 def test_another_url_is_told_how_to_write_one(url):
     for read in (backend_of, resolve_url):
         with pytest.raises(ConfigError, match="write sqlite:///") as raised:

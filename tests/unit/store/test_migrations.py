@@ -19,6 +19,7 @@ from outlast.store.migrations import (
     read,
     step_of,
 )
+from tests.cases import each_case
 
 HEAD = "-- compatible_from: 0.1\n"
 
@@ -34,7 +35,7 @@ def applied(step: Step, **changes: str) -> Applied:
     return Applied(step.number, step.name, row["checksum"], row["compatible_from"], 0.0)
 
 
-@pytest.mark.parametrize("version", ["0.0.9", "0.1", "0"])
+@each_case("version", ["0.0.9", "0.1", "0"])
 def test_versions_compare_by_number(version: str) -> None:
     (step,) = steps(1)
     check_usable([step], [applied(step, compatible_from=version)])
@@ -52,15 +53,13 @@ def test_line_endings_do_not_change_the_checksum() -> None:
     assert unix == dos
 
 
-@pytest.mark.parametrize(
-    ("name", "text"), [("0001.sql", HEAD), ("migration_0001_a.sql", "SELECT 1;")]
-)
+@each_case(("name", "text"), [("0001.sql", HEAD), ("migration_0001_a.sql", "SELECT 1;")])
 def test_an_invalid_migration_file_is_an_internal_error(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=r"compatible_from"):
         step_of(name, text)
 
 
-@pytest.mark.parametrize("more", ["", " UNIQUE"])
+@each_case("more", ["", " UNIQUE"])
 def test_an_index_that_is_built_beside_writers_is_a_step_of_its_own(more: str) -> None:
     build = f"CREATE{more} INDEX CONCURRENTLY outlast_i ON outlast_jobs (id);\n"
     assert step_of("migration_0002_i.sql", f"{HEAD}-- Why;\n{build}").index == "outlast_i"
@@ -122,7 +121,7 @@ def test_steps_with_a_gap_are_a_fault_of_the_program(tmp_path: Path) -> None:
 SQL = resources.files("outlast.store")
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@each_case("dialect", ["postgres", "sqlite"])
 def test_each_file_of_a_function_is_included_by_one_step(dialect: str) -> None:
     folder = Path(str(SQL.joinpath(dialect, "sql")))
     included = [
@@ -153,7 +152,7 @@ def test_a_file_of_a_function_has_a_head_and_the_function_of_its_name_alone() ->
     assert [each.name for each in functions if not is_a_head_and_its_function(each)] == []
 
 
-@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+@each_case("dialect", ["postgres", "sqlite"])
 def test_the_steps_of_each_dialect_are_numbered_from_one(dialect: str) -> None:
     loaded = migrations.load(dialect)
     assert [step.number for step in loaded] == list(range(1, len(loaded) + 1))

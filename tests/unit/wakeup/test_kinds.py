@@ -13,6 +13,7 @@ import outlast
 from outlast import wakeup
 from outlast.errors import ConfigError
 from outlast.wakeup.kinds import BY_SCHEME, KINDS, NATS, Kind, parse
+from tests.cases import each_case
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs" / "messengers.md").read_text()
@@ -61,7 +62,7 @@ def test_the_forms_for_people_are_right(kind: Kind) -> None:
     assert set(kind.tls_schemes) <= set(kind.ports)
 
 
-@pytest.mark.parametrize("scheme", BY_SCHEME)
+@each_case("scheme", BY_SCHEME)
 def test_the_application_takes_each_scheme(scheme: str) -> None:
     app = outlast.App("postgresql://host/db", wakeup=f"{scheme}://user:password@host")
     assert "password" not in repr(app)

@@ -29,6 +29,7 @@ from outlast.wakeup.messenger import (
     Messenger,
 )
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry, notice_of
+from tests.cases import each_case
 from tests.manual_clock import ManualClock
 
 FREE_SLOTS = 20
@@ -163,7 +164,7 @@ async def test_a_foreign_notice_is_returned_then_held_then_settled() -> None:
         assert stage.clock.sleepers == 0
 
 
-@pytest.mark.parametrize("message", [about("strange"), Message(b"forged")])
+@each_case("message", [about("strange"), Message(b"forged")])
 async def test_foreign_messages_make_the_worker_poll(
     message: Message,
 ) -> None:
@@ -321,7 +322,7 @@ async def test_a_server_that_confirms_too_slowly_for_many_jobs_is_not_ill() -> N
         assert stage.broker.opened == 1
 
 
-@pytest.mark.parametrize("moment", range(8))
+@each_case("moment", range(8))
 async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
     broker = Line()
     stage = Stage(broker, ManualClock())

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from outlast.web.render import environment, lay_out, load_templates
+from tests.cases import each_case
 
 
 def test_all_templates_can_be_compiled_before_the_first_visitor() -> None:
@@ -24,6 +23,6 @@ def test_json_is_laid_out_where_it_is_long() -> None:
     assert lay_out(json.dumps(long)) == json.dumps(long, indent=2)
 
 
-@pytest.mark.parametrize("odd", ["", "{", '{"a": "bc', "[" * 100_000, "▒▒▒", "NaN", '"\ud800"'])
+@each_case("odd", ["", "{", '{"a": "bc', "[" * 100_000, "▒▒▒", "NaN", '"\ud800"'])
 def test_what_is_no_json_is_shown_as_it_is(odd: str) -> None:
     assert lay_out(odd) == odd

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-import pytest
-
 from outlast.web.sparkline import draw_sparkline
+from tests.cases import each_case
 
 
 def drawn(attempts: list[int], failed: list[int], label: str = "Attempts") -> ET.Element:
@@ -27,7 +26,7 @@ def test_each_number_is_a_bar_as_high_as_its_part_of_the_largest() -> None:
     assert picture.get("aria-label") == "Attempts: 8 ended, 1 did not complete, at most 4 a step"
 
 
-@pytest.mark.parametrize("attempts", [[], [0, 0]])
+@each_case("attempts", [[], [0, 0]])
 def test_where_nothing_ended_there_is_no_bar(attempts: list[int]) -> None:
     assert bars(drawn(attempts, [0] * len(attempts))) == {}
 

@@ -10,6 +10,7 @@ from outlast.insight.explanation import JobDetails
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
 from outlast.web.timeline import BARS_MAX, WIDTH, draw_timeline
+from tests.cases import each_case
 
 
 def attempt(number: int, began: float, ended: float, **more: Any) -> AttemptRow:
@@ -70,9 +71,7 @@ def test_a_refused_write_stands_behind_its_attempt() -> None:
     assert bar.x + bar.width < bar.refused[0] <= WIDTH
 
 
-@pytest.mark.parametrize(
-    "times", [(0.0, 0.0), (5.0, 5.0), (1e15, 1e15), (10.0, 5.0), (-1e15, 1e15)], ids=str
-)
+@each_case("times", [(0.0, 0.0), (5.0, 5.0), (1e15, 1e15), (10.0, 5.0), (-1e15, 1e15)])
 def test_odd_times_are_drawn_within_the_width(times: tuple[float, float]) -> None:
     drawn = draw_timeline(details(attempt(1, *times), attempt(2, *times), attempt(3, 0.0, 1.0)))
     assert drawn is not None

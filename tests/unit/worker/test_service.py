@@ -18,6 +18,7 @@ from outlast.worker.service import (
     Nudge,
     Service,
 )
+from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard
 
@@ -201,7 +202,7 @@ async def test_stopping_cancels_a_duty_and_is_no_failure():
     assert stage.failures == []
 
 
-@pytest.mark.parametrize("error", [OUTAGE, None], ids=["raises", "returns"])
+@each_case("error", [OUTAGE, None])
 async def test_a_duty_that_raises_on_cancellation_still_ends(
     error: Exception | None,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-import pytest
+from tests.cases import each_case
 
 ROOT = Path(__file__).resolve().parents[3]
 MODULES = sorted((ROOT / "src" / "outlast" / "worker").rglob("*.py"))
@@ -34,6 +34,6 @@ def test_no_attribute_of_another_object_is_set() -> None:
     assert [each for each in found if each[1].rpartition(".")[0] not in RECORDS] == []
 
 
-@pytest.mark.parametrize("code", ["a.b = 1", "self.a.b = 1", "a.b += 1", "c, a.b = 1, 2"])
+@each_case("code", ["a.b = 1", "self.a.b = 1", "a.b += 1", "c, a.b = 1, 2"])
 def test_an_assignment_to_another_object_is_seen(code: str) -> None:
     assert len(foreign_assignments(ast.parse(code))) == 1

@@ -10,6 +10,7 @@ from outlast.store.protocol import NoPresence
 from outlast.store.stacks import StackAsk
 from outlast.store.values import Beat, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.lease.presence import PresenceKeeper
+from tests.cases import each_case
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
 from tests.unit.worker.worker_kit import claimed, heard
@@ -139,7 +140,7 @@ async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
     assert stage.worker.nudges.exchange.is_given
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("queues", "payload", "nudged"),
     [
         ([], "queue:mail", True),

@@ -17,6 +17,7 @@ import pytest
 from outlast.runner.shell import command as module
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed, start_command
+from tests.cases import each_case
 
 SECONDS = 60.0
 
@@ -52,12 +53,12 @@ async def test_a_command_gets_arguments_folder_environment_and_empty_stdin(tmp_p
     assert (code, lines) == (0, [str(tmp_path), "word|a b; *", "nothing"])
 
 
-@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("true", 0)])
+@each_case(("script", "code"), [("exit 7", 7), ("kill -9 $$", -9), ("true", 0)])
 async def test_the_exit_code_or_signal_is_returned(script, code):
     assert (await run(*sh(script)))[0] == code
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("argv", "cwd", "output", "code", "word"),
     [
         (["no-such-command"], None, None, 127, "No such file or directory"),

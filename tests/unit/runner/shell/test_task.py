@@ -11,6 +11,7 @@ from outlast.errors import Snooze
 from outlast.runner import channel, interruptions
 from outlast.runner.shell import task
 from outlast.runner.shell.command import CommandFailed
+from tests.cases import each_case
 from tests.unit.client.test_attempt import FakeLink, attempt_of
 
 
@@ -34,7 +35,7 @@ def test_a_commands_environment_is_of_its_own_attempt_not_an_outer_one(monkeypat
     assert told["PATH"] == os.environ["PATH"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("checkpoint", "text"),
     [('"page 4"', "page 4"), ('{"page":4}', '{"page": 4}'), ("7", "7"), ('""', "")],
 )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise
 
-import pytest
-
 from outlast.store.sqlite.wakeup import (
     AGAIN_SECONDS,
     FIRST_SECONDS,
@@ -13,6 +11,7 @@ from outlast.store.sqlite.wakeup import (
     REST_SECONDS,
     Pace,
 )
+from tests.cases import each_case
 
 
 def at_rest() -> Pace:
@@ -41,7 +40,7 @@ def test_after_an_event_looks_follow_until_its_commit_must_be_visible() -> None:
     assert len(pauses) < 25
 
 
-@pytest.mark.parametrize(("told", "changed"), [(True, True), (False, True), (True, False)])
+@each_case(("told", "changed"), [(True, True), (False, True), (True, False)])
 def test_many_events_cause_no_more_looks_than_without_inotify(told: bool, changed: bool) -> None:
     pace = at_rest()
     for _ in range(10):

@@ -18,6 +18,7 @@ from outlast.worker.claims.prefetch import (
     linger,
 )
 from outlast.worker.runners import starter
+from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_in_flight
@@ -149,7 +150,7 @@ async def test_stopping_a_prefetched_attempt_ends_it_at_once_uncharged() -> None
     assert not any(isinstance(frame, Stop) for each in bench.runners for frame in each.sent)
 
 
-@pytest.mark.parametrize("why", ["draining", "not trusted", "closing"])
+@each_case("why", ["draining", "not trusted", "closing"])
 async def test_no_prefetched_attempt_begins_after_the_worker_stops_claiming(why: str) -> None:
     bench = await full_of_shared()
     if why == "draining":

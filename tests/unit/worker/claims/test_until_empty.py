@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.until_empty import SOON_SECONDS, UntilEmpty
+from tests.cases import each_case
 from tests.unit.worker.worker_kit import claimed
 
 REQUESTS = [ClaimRequest(["a"], 10), ClaimRequest(["b"], 2)]
@@ -27,7 +26,7 @@ def test_a_worker_without_work_stops() -> None:
     assert stops(reply(next_due=SOON_SECONDS + 0.1)), "what is due later is left"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "fields",
     [
         {"claimed": [claimed(1)]},
@@ -36,7 +35,6 @@ def test_a_worker_without_work_stops() -> None:
         {"solo_waiting": 1},
         {"next_due": SOON_SECONDS - 0.1},
     ],
-    ids=str,
 )
 def test_a_worker_stays_where_there_may_be_more(fields) -> None:
     assert not stops(reply(**fields))

@@ -17,6 +17,7 @@ from outlast.worker.claims.pacing import (
     WakeTurns,
 )
 from outlast.worker.service import Nudge
+from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.claims.wake_kit import Fleet, Serves
 from tests.unit.worker.worker_kit import FakeOwner
@@ -31,7 +32,7 @@ def trips_of(fleet: Fleet) -> int:
     return fleet.trips - before
 
 
-@pytest.mark.parametrize("slots", [1, 10], ids=["one slot", "ten slots"])
+@each_case("slots", [1, 10])
 def test_one_job_sets_off_few_trips_of_two_hundred_idle_workers(slots):
     fleet = Fleet(200, seed=1, slots=slots)
     assert sum(trips_of(fleet) for _ in range(50)) <= 5 * 50
@@ -58,7 +59,7 @@ def test_one_job_is_taken_about_as_soon_as_by_one_worker():
     assert waits[fleet] <= waits[alone] + 0.004
 
 
-@pytest.mark.parametrize("slots", [1, 10])
+@each_case("slots", [1, 10])
 def test_a_burst_wakes_as_many_as_there_is_work_for(slots):
     fleet = Fleet(200, seed=2, slots=slots)
     began_at = fleet.clock.boot()

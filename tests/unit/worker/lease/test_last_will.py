@@ -16,6 +16,7 @@ from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.values import LockIdentity
 from outlast.worker.lease import last_will
 from outlast.worker.lease.last_will import carry_out, leave_will, read_will
+from tests.cases import each_case
 
 URL = "postgresql://me:Zecret@127.0.0.1:1/db"  # nothing listens there
 
@@ -147,7 +148,7 @@ def test_without_a_lock_file_or_on_a_file_there_is_no_will(lock, monkeypatch):
     assert leave_will(URL, lock, notify=True) == NO_WILL
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"url": 1}', '{"url": "\x00'])
+@each_case("text", ["", "{", "[]", "{}", '{"url": 1}', '{"url": "\x00'])
 def test_a_will_that_was_not_written_to_its_end_is_none(text):
     """The worker was killed in the middle of it."""
     with pytest.raises(ValueError):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
 from outlast.worker.base import Running
 from outlast.worker.runners.exits import outcome_of, suspicions_of
+from tests.cases import each_case
 from tests.unit.worker.worker_kit import claimed, death
 
 SEGFAULT = death(signal="SIGSEGV", stacks="File x, line 1", output=["last words"])
@@ -56,7 +55,7 @@ def word(outcome: Outcome) -> str:
     return outcome.kind.value
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("facts", "said"),
     [
         # alone in its runner: it is to blame

@@ -28,6 +28,7 @@ from outlast.runner.protocol import (
     Unpacker,
     pack,
 )
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, shared
 from tests.unit.worker.worker_kit import COMPLETED
 
@@ -132,7 +133,7 @@ async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():
 NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]
 
 
-@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+@each_case("text", NO_JSON)
 async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str):
     """The next attempt would get it, and each later one, until the job is dead."""
     bench = await Bench().ready()
@@ -142,7 +143,7 @@ async def test_a_checkpoint_that_is_no_json_is_refused_with_its_runner(text: str
     assert bench.checkpoints.saves == []
 
 
-@pytest.mark.parametrize("text", NO_JSON, ids=lambda text: repr(text[:12]))
+@each_case("text", NO_JSON)
 async def test_a_result_that_is_no_json_is_refused_with_its_runner(text: str):
     bench = await Bench().ready()
     bench.place(shared(1), shared(2))

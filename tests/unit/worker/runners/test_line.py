@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import RECALLED
@@ -13,6 +11,7 @@ from outlast.runner.protocol import AttemptsEnded, End, Recall, Recalled
 from outlast.worker.claims.prefetch import RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.runners.pool import SIGNAL_SECONDS
 from outlast.worker.runners.starter import LINE_MAX, QUICK_SECONDS
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, SIZE, Bench, FakeRunner, shared
 from tests.unit.worker.worker_kit import COMPLETED
 
@@ -155,7 +154,7 @@ async def test_attempts_that_were_taken_back_count_as_no_ends() -> None:
     assert bench.pool._prefetches.shared._count == 0
 
 
-@pytest.mark.parametrize("slots", [LINE_MAX, 500])
+@each_case("slots", [LINE_MAX, 500])
 async def test_many_slots_need_no_line(slots: int) -> None:
     bench = await Bench(concurrency=slots).ready(shared=False)
     bench.pool._prefetches.shared.note_freed(int(FAST))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import (
@@ -20,6 +18,7 @@ from outlast.runner.protocol import (
     TaskInfo,
 )
 from outlast.worker.foreign_ends import ForeignEnd, listen
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import OWN, Bench, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 
@@ -272,7 +271,7 @@ async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     assert bench.outcomes() == ["released"]
 
 
-@pytest.mark.parametrize("draining", [None, "before", "a moment later"])
+@each_case("draining", [None, "before", "a moment later"])
 async def test_a_failure_after_a_signal_from_outside_is_a_loss_and_nothing_at_a_drain(draining):
     """Who signals a whole group does so one by one: the worker may hear of it last."""
     bench = await Bench(size=1).ready()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.runner.protocol import AttemptsEnded, End, Ping, Pong, Restored, StackAtLimit, Stop
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import crash, heard_fields
 
@@ -138,7 +137,7 @@ async def test_an_attempt_that_is_deaf_to_a_pause_is_killed_after_its_grace_and_
     ]
 
 
-@pytest.mark.parametrize("first", ["limit", "drain"])
+@each_case("first", ["limit", "drain"])
 async def test_a_limit_that_passes_while_the_worker_drains_is_charged_unless_the_drain_was_first(
     first: str,
 ):

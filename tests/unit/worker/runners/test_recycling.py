@@ -6,13 +6,12 @@ import asyncio
 import os
 from typing import Any
 
-import pytest
-
 from outlast import events
 from outlast.runner.protocol import AttemptsEnded, End
 from outlast.worker.runners import recycling
 from outlast.worker.runners.process import QUIT_SECONDS
 from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_PER_RUNNER
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
 from tests.unit.worker.worker_kit import COMPLETED, heard
 
@@ -211,7 +210,7 @@ async def test_what_an_attempt_has_left_behind_is_seen_before_the_next_one_begin
     assert bench.runner(2) is not old
 
 
-@pytest.mark.parametrize("is_seen_light", [False, True])
+@each_case("is_seen_light", [False, True])
 async def test_an_attempt_is_charged_for_no_memory_that_another_has_left(is_seen_light):
     """As in a process of its own, which only the look weighs."""
     bench = await Worn(size=1, max_rss=LIMIT).ready()
@@ -255,7 +254,7 @@ async def test_a_limit_below_the_applications_own_size_ends_the_worker_with_an_e
     assert "set --max-rss well above that" in str(bench.owner.failures[0])
 
 
-@pytest.mark.parametrize("limits", [{}, {"max_rss": LIMIT}, {"max_jobs": 1}], ids=str)
+@each_case("limits", [{}, {"max_rss": LIMIT}, {"max_jobs": 1}])
 async def test_memory_is_measured_only_with_a_limit(limits):
     bench = await Worn(**limits).ready()
     assert await bench.pool.keeper.run_once() == (LOOK_SECONDS if limits else None)

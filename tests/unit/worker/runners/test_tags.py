@@ -9,6 +9,7 @@ from outlast.errors import ConfigError
 from outlast.runner.protocol import Hello, TaskInfo
 from outlast.store.values import ClaimRequest
 from outlast.worker.runners.tags import missing, split_by_tags
+from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, SIZE, Bench
 from tests.unit.worker.worker_kit import claimed
 
@@ -24,7 +25,7 @@ async def bench_with(*tags: str) -> Bench:
     return bench
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("requires", "tags", "lacking"),
     [
         ([], [], []),
@@ -62,7 +63,7 @@ async def test_what_was_claimed_without_the_tags_is_handed_back_uncharged():
     assert (end.outcome, end.failures, end.losses) == ("released", 0, 0)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("tags", "says"),
     [("gpu", "tags must be a list of names"), (["a b"], "a tag must be"), ([""], "a tag must be")],
 )
