@@ -35,7 +35,7 @@ STORES = {"store_url", "bare_store_url"}
 THROUGH: Any = os.environ.get("OUTLAST_TEST_THROUGH")
 # What is above the store's protocol, which tests/conformance tries on both: `make test` runs these
 # on SQLite, unless a test is marked `slow_on("sqlite")` or `on_both_stores`.
-ABOVE = ("tests/app/", "tests/cli/", "tests/metrics/", "tests/web/")
+ABOVE = ("tests/app/", "tests/cli/", "tests/metrics/", "tests/unit/client/", "tests/web/")
 settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure
 settings.load_profile("outlast")
 

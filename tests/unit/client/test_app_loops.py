@@ -14,6 +14,7 @@ import outlast.store
 from tests.unit.client import app_kit
 from tests.unit.client.app_kit import application
 
+pytestmark = pytest.mark.on_both_stores
 app = app_kit.app
 
 
