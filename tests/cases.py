@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 Test = Callable[..., Any]
 
 
@@ -24,7 +26,7 @@ def each_case(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[T
         if inspect.iscoroutinefunction(test):
 
             async def all_cases(**given: Any) -> None:
-                failures: list[Exception] = []
+                failures: list[BaseException] = []
                 for one in tries:
                     with noted(one, failures):
                         await test(**given, **one)
@@ -33,7 +35,7 @@ def each_case(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[T
         else:
 
             def all_cases(**given: Any) -> None:  # type: ignore[misc]
-                failures: list[Exception] = []
+                failures: list[BaseException] = []
                 for one in tries:
                     with noted(one, failures):
                         test(**given, **one)
@@ -49,18 +51,18 @@ def each_case(names: str | tuple[str, ...], cases: Iterable[Any]) -> Callable[[T
 
 
 @contextmanager
-def noted(case: dict[str, Any], failures: list[Exception]) -> Iterator[None]:
+def noted(case: dict[str, Any], failures: list[BaseException]) -> Iterator[None]:
     """Keep the failure of a case, with the case, and go on."""
     try:
         yield
-    except Exception as error:  # told in the end
+    except (Exception, BaseExceptionGroup, pytest.fail.Exception) as error:  # the last: of raises()
         error.add_note("of the case " + ", ".join(f"{name}={one!r}" for name, one in case.items()))
         failures.append(error)
 
 
-def tell(failures: list[Exception]) -> None:
+def tell(failures: list[BaseException]) -> None:
     """Raise what has failed."""
     if len(failures) == 1:
         raise failures[0]
     if failures:
-        raise ExceptionGroup("cases of one rule", failures)
+        raise BaseExceptionGroup("cases of one rule", failures)
