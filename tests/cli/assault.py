@@ -73,8 +73,11 @@ class Assault:
 
     def run_each(self, turn: int, share: int = 1, **odd: Any) -> None:
         """Run each command except the worker, which needs an interpreter of its own: plain, or with
-        the flag whose turn it is. ``share``: of the commands, which read a store in the same way,
-        only one in this many, for tests of many stores: each of them meets some, and so do these."""
+        the flag whose turn it is.
+
+        ``share``: of the commands, one in this many, for tests of many stores. All read a store in
+        the same way; each store meets some of them, and each of them some stores.
+        """
         for attack in in_turn(turn, share):
             if self._broken.fits(attack):
                 self.run(attack, **odd)
