@@ -188,12 +188,18 @@ def sqlite_tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def pg_store_url(pg_url: str) -> str:
+    """The address of the PostgreSQL database for tests that run on each store."""
+    return pg_url
+
+
 @pytest.fixture(params=["sqlite", "postgres"])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """An empty store of each kind: a test that uses this runs twice."""
     if request.param == "sqlite":
         shutil.copy(request.getfixturevalue("sqlite_tables"), tmp_path / "outlast.db")
-    fixture = {"sqlite": "sqlite_url", "postgres": "pg_url"}[request.param]
+    fixture = {"sqlite": "sqlite_url", "postgres": "pg_store_url"}[request.param]
     url: str = request.getfixturevalue(fixture)
     if request.param == "postgres" and THROUGH is not None:
         return str(request.getfixturevalue("pgbouncer").through(url))

@@ -3,9 +3,7 @@ store/protocol.py."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -14,19 +12,17 @@ import pytest
 from harness.stores import opened
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands
+from tests.conftest import THROUGH
 from tests.kept import pytest_asyncio_loop_factories
 
 __all__ = ["pytest_asyncio_loop_factories"]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """An empty store of each kind; a database of its own if the test asks for its address, too."""
-    if request.param == "sqlite":
-        shutil.copy(request.getfixturevalue("sqlite_tables"), tmp_path / "outlast.db")
-    own = "pg_url" if "pg_url" in request.fixturenames else "kept_url"
-    fixture = {"sqlite": "sqlite_url", "postgres": own}[request.param]
-    url: str = request.getfixturevalue(fixture)
+@pytest.fixture
+def pg_store_url(request: pytest.FixtureRequest) -> str:
+    """A database that tests share; one of its own for a test that asks for its address, too."""
+    own = THROUGH is not None or "pg_url" in request.fixturenames
+    url: str = request.getfixturevalue("pg_url" if own else "kept_url")
     return url
 
 
