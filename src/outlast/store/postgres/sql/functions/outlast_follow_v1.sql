@@ -37,7 +37,7 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_pairs record; v_jobs bigint[]; v_held bigint[]; v_met bigint[]; v_below integer[];
-    v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[];
+    v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[]; v_noted bigint[];
 BEGIN
     more := false;
     stay := '{}';
@@ -124,9 +124,10 @@ BEGIN
             SET state = 'queued', run_at = greatest(j.run_at, v_now),
                 position = CASE WHEN j.run_at <= v_now THEN nextval('outlast_position_seq') END
             WHERE j.id = ANY (v_open) AND j.state = 'blocked'
-            RETURNING j.id, j.position)
-        SELECT array_agg(o.id) INTO ids FROM opened o WHERE o.position IS NOT NULL;
-        PERFORM outlast_note_v1(ids, p_ran => false, p_had_ended => false);
+            RETURNING j.id, j.position, j.stream)
+        SELECT array_agg(o.id), array_agg(o.id) FILTER (WHERE o.stream IS NOT NULL) INTO ids, v_noted
+        FROM opened o WHERE o.position IS NOT NULL;
+        IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
     END IF;
     IF v_again IS NOT NULL THEN
         WITH again AS (
