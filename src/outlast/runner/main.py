@@ -96,25 +96,25 @@ class WorkerLink:
     ) -> Answer:
         """Save a checkpoint; returns when the store has answered."""
         saved = self._channel.save(token, number, value_json, again=again)
-        return _answer(await asyncio.wrap_future(saved))
+        return answer_of(await asyncio.wrap_future(saved))
 
     def save_blocking(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
     ) -> Answer:
         """Save a checkpoint from a plain function's thread."""
-        return _answer(self._channel.save(token, number, value_json, again=again).result())
+        return answer_of(self._channel.save(token, number, value_json, again=again).result())
 
     async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
         """Keep a step, or look for it; returns when the store has answered."""
         word, value = await asyncio.wrap_future(self._channel.step(token, name, value_json))
-        return StepFound(_answer(word, "step"), value)
+        return StepFound(answer_of(word, "step"), value)
 
     def step_blocking(
         self, job_id: int, token: int, name: str, value_json: str | None
     ) -> StepFound:
         """As ``step``, from a plain function's thread."""
         word, value = self._channel.step(token, name, value_json).result()
-        return StepFound(_answer(word, "step"), value)
+        return StepFound(answer_of(word, "step"), value)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop are sent together."""
@@ -163,7 +163,8 @@ class WorkerLink:
             self._channel.send(AttemptsEnded([End(end.token, outcome)]))
 
 
-def _answer(word: str, what: str = "checkpoint") -> Answer:
+def answer_of(word: str, what: str = "checkpoint") -> Answer:
+    """Return the store's answer. StoreUnavailable for any other word, which a worker may say."""
     try:
         return Answer(word)
     except ValueError:

@@ -22,13 +22,13 @@ from outlast.base.config import WorkerSettings, worker_settings
 from outlast.base.sync import loop_is_running
 from outlast.client.app import App
 from outlast.client.attempt import Attempt
-from outlast.errors import StoreUnavailable, UsageError
+from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.channel import IN_CHILD
 from outlast.runner.execute import Executor, enter_lifespan
-from outlast.runner.main import announcement
+from outlast.runner.main import announcement, answer_of
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first, stacks_here
 from outlast.store.limits import CodeLimits
@@ -158,9 +158,7 @@ def _setting(future: asyncio.Future[Answered]) -> Reply:
 
 
 def _checked(what: str, word: str, value: str | None) -> StepFound:
-    if word not in set(Answer):
-        raise StoreUnavailable(f"the {what} was {word} by the store")
-    return StepFound(Answer(word), value)
+    return StepFound(answer_of(word, what), value)
 
 
 class LocalHooks(msgspec.Struct, frozen=True):
