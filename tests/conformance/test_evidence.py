@@ -32,7 +32,7 @@ async def die(
 
 @pytest.fixture
 def small_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for place in ("inspector", "evidence"):
+    for place in ("inspector", "rows"):
         monkeypatch.setattr(f"outlast.store.{place}.ROWS_LOOKED_AT", 4)
     monkeypatch.setattr("outlast.store.inspector.DEAD_LOOKED_AT", 4)
 
