@@ -217,6 +217,16 @@ class Snooze(Verdict):
         super().__init__(f"snooze for {self.seconds:g} s")
 
 
+def wait_without_slot(
+    seconds: float, why: str, *, blocks: bool = False, event: str | None = None
+) -> Snooze:
+    """Return the verdict of an attempt that waits: for some time, until the children that it
+    watches have ended (``blocks``), or less long if an event is sent."""
+    snooze = Snooze(seconds)
+    snooze._blocks, snooze._event, snooze.args = blocks, event, (why,)  # noqa: SLF001
+    return snooze
+
+
 class Throttled(Snooze):
     """The other side refuses more for now, as with a 429: nothing under this limit starts for
     ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.

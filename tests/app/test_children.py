@@ -8,9 +8,18 @@ from typing import Any
 import pytest
 
 import outlast
-from outlast import RESULTS, JobCancelled, JobFailed, State, UsageError, chain, group
+from outlast import (
+    RESULTS,
+    JobCancelled,
+    JobFailed,
+    State,
+    StoreUnavailable,
+    UsageError,
+    chain,
+    group,
+)
 from tests.app import in_process_kit
-from tests.app.in_process_kit import DEADLINE
+from tests.app.in_process_kit import DEADLINE, row_of
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -198,3 +207,32 @@ async def test_children_and_inputs_are_told_apart(app: outlast.App) -> None:
     run = await app.enqueue(group(double.call(n) for n in range(3)).then(total.call(RESULTS)))
     async with app.worker():
         assert await run.result(DEADLINE) == 6 + 12
+
+
+async def test_a_spawn_whose_answer_was_lost_finds_what_was_committed(
+    app: outlast.App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    double, _ = define(app)
+    real, calls = app.stores.enqueue, []
+
+    async def enqueue(batch: Any, connection: object = None) -> Any:
+        stored = await real(batch, connection)
+        if len(batch) == 3:
+            calls.append(len(batch))
+            raise StoreUnavailable("its answer was lost")
+        return stored
+
+    monkeypatch.setattr(app.stores, "enqueue", enqueue)
+
+    @app.task(retries=0)
+    async def parent() -> Any:
+        attempt = outlast.current()
+        return await attempt.wait_for(await attempt.spawn(group(map(double.call, range(3)))))
+
+    job = await parent.enqueue()
+    async with app.worker():
+        assert await job.result(DEADLINE) == [0, 2, 4]
+    row = await row_of(job)
+    assert (calls, row.failures, row.losses) == ([3], 0, 0)
+    rows = await app.stores.ask(lambda store: store.inspector.children(job.id, 1, 9))
+    assert len(rows) == 3

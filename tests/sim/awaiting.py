@@ -19,6 +19,7 @@ from unittest import mock
 import outlast
 from outlast.base.clock import seeded
 from outlast.client import events
+from outlast.client.attempt_store import AttemptStore
 from outlast.errors import StoreError
 from outlast.store.events import NewEvent
 from outlast.store.sqlite import events as sqlite_events
@@ -121,13 +122,13 @@ async def asks(name: str, timeout: float, fails: bool) -> None:
 
 
 def _forget_the_end_of_the_time() -> Patches:
-    real = events._keep
+    real = AttemptStore.keep
 
-    async def keep(attempt: Any, stores: Any, step: Any, text: str) -> None:
+    async def keep(store: Any, name: str, text: str) -> None:
         if text != events._TIMED_OUT:
-            await real(attempt, stores, step, text)
+            await real(store, name, text)
 
-    yield mock.patch.object(events, "_keep", keep)
+    yield mock.patch.object(AttemptStore, "keep", keep)
 
 
 def _leave_no_notice() -> Patches:

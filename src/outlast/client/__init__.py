@@ -14,6 +14,7 @@ events.py           sends events, and lets attempts wait for them
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
 attempt.py          the attempt that a running task reads, reports to and saves with
+attempt_store.py    the store of an application, for attempts: waits while it is away
 steps.py            checks, calls and encodes steps of attempts
 attempt_context.py  which attempt runs here: ``outlast.current()``
 awaiting.py         the attempt that runs here, as jobs and limits know it

@@ -23,7 +23,14 @@ from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
 from outlast.client import steps
-from outlast.errors import LostLease, Snooze, Stopped, StoreUnavailable, UsageError
+from outlast.errors import (
+    LostLease,
+    Snooze,
+    Stopped,
+    StoreUnavailable,
+    UsageError,
+    wait_without_slot,
+)
 from outlast.insight.row import moment, plain
 from outlast.model.crash import Progress, clean
 from outlast.payload.codec import check_fits, encode_payload, encode_result, from_json, to_json
@@ -149,8 +156,6 @@ class Attempt:
     _saves = 0
     _progress = Progress()  # the last report
     _stepped = False  # whether it has kept a step
-    _spawned = 0  # children that it has asked for
-    _spawn_failed = False
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # whether the task knows that it is asked to stop
@@ -174,7 +179,6 @@ class Attempt:
         cannot read, or that is not of that type: the task must not begin."""
         self._link = link
         self._steps: set[str] = set()  # names used
-        self._made: set[int] = set()  # its children
         self._family = children
         self._claimed = claimed
         self.returns = returns
@@ -540,9 +544,7 @@ class Attempt:
     def _sleep_until(self, name: str, until: float) -> None:
         left = until - self._clock.wall()
         if left > 0:
-            snooze = Snooze(left)
-            snooze.args = (f"it sleeps: {name}",)
-            raise snooze
+            raise wait_without_slot(left, f"it sleeps: {name}")
 
     async def spawn(self, part: FlowPart) -> FlowRun:
         """Enqueue a call or a flow as children of this job, once: later attempts that ask again, in
@@ -636,13 +638,6 @@ class Attempt:
         if self._family is None:
             raise UsageError(f"there is no job here for {verb}()")
         return self._family
-
-    def _check_spawns(self) -> None:
-        if self._spawn_failed:
-            raise UsageError(
-                "an earlier spawn of this attempt has failed, and what is there is not known: let"
-                " the attempt end with that error"
-            )
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
         """Take the name of a step; return the type of its value."""

@@ -7,23 +7,22 @@ ordinal it is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from outlast.client import steps
+from outlast.client.attempt_store import AttemptStore
 from outlast.client.events import wait_event
-from outlast.client.flow_parts import FlowPart, Plan, check_part, plan_of
+from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, plan_of
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
 from outlast.client.task import enqueue_plan, job_of
-from outlast.errors import Snooze, UsageError
+from outlast.errors import UsageError, wait_without_slot
 from outlast.model.job import ENDED, State
 from outlast.payload.codec import decode_result
-from outlast.store.values import Enqueued, NamedStep, Spawn
+from outlast.store.values import Enqueued, Spawn
 
 if TYPE_CHECKING:
     from outlast.client.attempt import Attempt
@@ -35,11 +34,22 @@ if TYPE_CHECKING:
 READ_MAX = 500  # children in one read
 
 
+class Spawned(msgspec.Struct, frozen=True):
+    """What a call of ``spawn`` has returned: the ordinals of its last jobs, which say when it is
+    over, and whether its result is a list."""
+
+    last: list[int]
+    gives_list: bool
+
+
 class Children:
-    """What attempts do on the store of the application: make children, and wait."""
+    """What one attempt does on the store of its application: make children, and wait."""
 
     def __init__(self, stores: StoreProvider) -> None:
         self._stores = stores
+        self._runs: dict[FlowRun, Spawned] = {}
+        self._count = 0  # children that the attempt has asked for
+        self._has_failed = False
 
     async def spawn(self, attempt: Attempt, part: FlowPart) -> FlowRun:
         """Do what ``Attempt.spawn`` does."""
@@ -51,105 +61,95 @@ class Children:
             raise UsageError(
                 "a child is made once: once_per, debounce, until, on_conflict do not go with it"
             )
-        attempt._check_spawns()  # noqa: SLF001
-        first = attempt._spawned  # noqa: SLF001
-        name = f"spawn {first}"
-        attempt._begin_step(name, _digest)  # noqa: SLF001
-        attempt._spawned += len(plan.jobs)  # noqa: SLF001
+        if self._has_failed:
+            raise UsageError(
+                "an earlier spawn of this attempt has failed, and what is there is not known: let"
+                " the attempt end with that error"
+            )
+        first, store = self._count, AttemptStore(attempt, self._stores)
+        store.begin(_name(first))
+        self._count += len(plan.jobs)
         try:
-            jobs = await _spawn(attempt, self._stores, plan, name, first)
+            jobs = await store.patiently(lambda: _spawn(store, plan, first))
         except BaseException:
-            attempt._spawn_failed = True  # noqa: SLF001
+            self._has_failed = True
             raise
+        store.note_kept()
         run = FlowRun(self._stores, part, jobs, last)
-        run._first = first  # noqa: SLF001
-        attempt._made.update(job.id for job in jobs)  # noqa: SLF001
-        attempt._stepped = True  # noqa: SLF001
+        self._runs[run] = Spawned([first + place for place in last], gives_list(part))
         return run
 
     async def wait_for(self, attempt: Attempt, run: FlowRun) -> Any:
         """Do what ``Attempt.wait_for`` does."""
-        first = run._first if isinstance(run, FlowRun) else None  # noqa: SLF001
-        if first is None or not attempt._made.issuperset(job.id for job in run.jobs):  # noqa: SLF001
+        spawned = self._runs.get(run) if isinstance(run, FlowRun) else None
+        if spawned is None:
             raise UsageError(
                 f"wait_for waits for what this attempt has spawned, not for {run!r:.80}; to run"
                 " after other jobs, use using(after=[…])"
             )
-        places = run._places  # noqa: SLF001
-        children = await _read(
-            attempt, self._stores, range(first + min(places), first + max(places) + 1)
-        )
-        last = [children[place - min(places)] for place in places]
+        store = AttemptStore(attempt, self._stores)
+        begin = min(spawned.last)
+        children = await _read(store, range(begin, max(spawned.last) + 1))
+        last = [children[ordinal - begin] for ordinal in spawned.last]
         if all(child.state is None or child.state in ENDED for child in last):
             results = [
-                await _result(job, child, self._stores)
-                for job, child in zip(run.last, last, strict=True)
+                await _result(store, job, child) for job, child in zip(run.last, last, strict=True)
             ]
-            return results if run._gives_list else results[0]  # noqa: SLF001
-        raise await _block(attempt, self._stores, [child.id for child in last])
+            return results if spawned.gives_list else results[0]
+        await store.watch([child.id for child in last])
+        raise wait_without_slot(0, f"it waits for {len(last):,} of its children", blocks=True)
 
     async def wait_event(
         self, attempt: Attempt, name: str, timeout: float | timedelta, returns: Any
     ) -> Any:
         """Do what ``Attempt.wait_event`` does."""
-        return await wait_event(attempt, self._stores, name, timeout, returns)
+        return await wait_event(AttemptStore(attempt, self._stores), name, timeout, returns)
 
 
-async def _spawn(
-    attempt: Attempt, stores: StoreProvider, plan: Plan, name: str, first: int
-) -> list[Job[Any]]:
-    digest = _digest(plan, stores.payloads)
-    _, stored = attempt._encode_step(name, digest, str)  # noqa: SLF001
-    step = NamedStep(attempt.job_id, attempt.token, name)
-    if attempt.number > 1:
-        (answer,) = await stores.ask(lambda store: store.find_steps([step]))
-        found = attempt._found(answer)  # noqa: SLF001
-        if found is not None:
-            if steps.decode_step(name, found, str, stores.payloads) != digest:
-                raise UsageError(
-                    f"an earlier attempt of job {attempt.job_id} has spawned other work here, as"
-                    f" its children from the {first + 1:,}. on: spawn the same calls, with the same"
-                    " arguments, in each attempt; keep what differs, such as the time, as a step"
-                )
-            children = await _read(attempt, stores, range(first, first + len(plan.jobs)))
-            pairs = zip(plan.calls, children, strict=True)
-            return [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
-    kept = msgspec.structs.replace(step, value=stored)
-    return await enqueue_plan(stores, plan, Spawn(kept, first))
+def _name(first: int) -> str:
+    return f"spawn {first}"
+
+
+async def _spawn(store: AttemptStore, plan: Plan, first: int) -> list[Job[Any]]:
+    """Return the children of this plan: those that are there, or new ones. If this is repeated
+    since the answer was lost, it finds what was committed."""
+    name, digest = _name(first), _digest(plan, store.payloads)
+    (found,) = await store.find(name)
+    if found is None:
+        return await enqueue_plan(store.stores, plan, Spawn(store.encode(name, digest), first))
+    if found != digest:
+        raise UsageError(
+            f"an earlier attempt of job {store.job_id} has spawned other work here, as its children"
+            f" from the {first + 1:,}. on: spawn the same calls, with the same arguments, in each"
+            " attempt; keep what differs, such as the time, as a step"
+        )
+    children = await _read(store, range(first, first + len(plan.jobs)))
+    pairs = zip(plan.calls, children, strict=True)
+    return [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
 
 
 def _digest(plan: Plan, payloads: Payloads) -> str:
-    """Return what tells the jobs of a plan from others: their tasks, arguments and order."""
+    """Return, as JSON, what tells the jobs of a plan from others: their tasks, arguments and
+    order."""
     work = [
         (job.task, payloads.decode("args", job.args), job.policy.inputs, job.after)
         for job in plan.jobs
     ]
-    return sha256(msgspec.json.encode(work)).hexdigest()
+    return f'"{sha256(msgspec.json.encode(work)).hexdigest()}"'
 
 
-async def _read(attempt: Attempt, stores: StoreProvider, ordinals: range) -> list[Child]:
-    async def look(store: Store) -> list[Child]:
+async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
+    async def look(opened: Store) -> list[Child]:
         found: list[Child] = []
         for n in range(ordinals.start, ordinals.stop, READ_MAX):
             last = min(n + READ_MAX, ordinals.stop)
-            found += await store.inspector.children(attempt.job_id, n + 1, last)
+            found += await opened.inspector.children(store.job_id, n + 1, last)
         return found
 
-    return await stores.ask(look)
+    return await store.ask(look)
 
 
-async def _result(job: Job[Any], child: Child, stores: StoreProvider) -> Any:
+async def _result(store: AttemptStore, job: Job[Any], child: Child) -> Any:
     if child.state == State.COMPLETED:
-        return decode_result(child.result, job._returns, stores.payloads)  # noqa: SLF001
-    return await job.result(0)  # raises what its end means
-
-
-async def _block(attempt: Attempt, stores: StoreProvider, ids: Sequence[int]) -> Snooze:
-    """Let the end of the attempt wait for these children; return that end."""
-    job_id, token = attempt.job_id, attempt.token
-    if not await stores.ask(lambda store: store.watch_children(job_id, token, ids)):
-        raise attempt._lost("it cannot wait for its children")  # noqa: SLF001
-    snooze = Snooze(0)
-    snooze._blocks = True  # noqa: SLF001
-    snooze.args = (f"it waits for {len(ids):,} of its children",)
-    return snooze
+        return decode_result(child.result, job._returns, store.payloads)  # noqa: SLF001
+    return await store.patiently(lambda: job.result(0))  # raises what its end means

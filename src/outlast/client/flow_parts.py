@@ -101,6 +101,11 @@ def plan_of(parts: Iterable[FlowPart]) -> tuple[Plan, list[int]]:
     return plan, [place for part in parts for place in plan.add(part)]
 
 
+def gives_list(part: object) -> bool:
+    """Whether a part of a flow ends with a group, of any size: its result is a list."""
+    return getattr(part, "_gives_list", False)
+
+
 def check_part(part: object) -> None:
     """Raise UsageError for what is no part of a flow."""
     if not hasattr(part, "_lay"):

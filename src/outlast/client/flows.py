@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from outlast.base.sync import blocking
-from outlast.client.flow_parts import FlowPart, Plan, check_part
+from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list
 from outlast.client.job import Job
 from outlast.client.looks import IDS_MAX
 from outlast.client.task_options import make_labels
@@ -47,8 +47,8 @@ class Flow:
 
     @property
     def _gives_list(self) -> bool:
-        """Whether it ends with a group, of any size."""
-        return not self._in_turn or getattr(self._parts[-1], "_gives_list", False)
+        """Whether it ends with a group."""
+        return not self._in_turn or gives_list(self._parts[-1])
 
     def __repr__(self) -> str:
         return f"<Flow of {len(self._parts)} parts>"
@@ -104,9 +104,7 @@ class FlowRun:
     ) -> None:
         """``last``: the places of the last jobs of ``part`` among its jobs."""
         self._stores = stores
-        self._gives_list = getattr(part, "_gives_list", False)
-        self._places = last
-        self._first: int | None = None  # the ordinal of the first child, if an attempt has spawned
+        self._gives_list = gives_list(part)
         self.jobs = jobs
         self.last = [jobs[place] for place in last]
 
