@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from outlast import (
     group,
 )
 from tests.app import in_process_kit
-from tests.app.in_process_kit import DEADLINE, row_of
+from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -236,3 +237,30 @@ async def test_a_spawn_whose_answer_was_lost_finds_what_was_committed(
     assert (calls, row.failures, row.losses) == ([3], 0, 0)
     rows = await app.stores.ask(lambda store: store.inspector.children(job.id, 1, 9))
     assert len(rows) == 3
+
+
+async def test_a_circle_over_other_jobs_and_their_children_is_refused(app: outlast.App) -> None:
+    """Each of two parents waits for a child that waits for the other one."""
+    double, _ = define(app)
+    errors: list[str] = []
+    ids: list[int] = []
+
+    @app.task(retries=0)
+    async def parent(place: int) -> int:
+        attempt = outlast.current()
+        child = await attempt.spawn(double.using(after=[ids[1 - place]]).call(place))
+        if place == 1 and attempt.number == 1:  # the second one, once the first one waits
+            await until(functools.partial(has_state, jobs[0], "blocked"))
+        try:
+            return int(await attempt.wait_for(child))
+        except UsageError as error:
+            errors.append(str(error))
+            return -1
+
+    jobs = await app.enqueue_many([parent.call(0), parent.call(1)])
+    ids += [job.id for job in jobs]
+    async with app.worker():
+        assert await jobs[1].result(DEADLINE) == -1
+        assert await jobs[0].result(DEADLINE) == 0
+    (error,) = errors
+    assert f"children of job {ids[1]} wait" in error

@@ -10,9 +10,9 @@ from outlast.errors import LostLease
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn
-from tests.conformance.kit import Hands, ended, enqueued, job
-from tests.conformance.test_dependencies import states
+from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn, Wants
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.test_dependencies import after, states
 
 _UNKEPT = Policy(keep=0)
 
@@ -114,3 +114,44 @@ async def test_a_job_that_begins_from_scratch_may_spawn_again(
     again = await hands.claim_one()
     assert await store.inspector.children(parent.job_id, 1, 9) == []
     assert len(await store.spawn([job()], spawned(again))) == 1
+
+
+@pytest.mark.parametrize("end", ["dead", "cancelled"])
+async def test_children_that_have_not_begun_end_with_their_parent_and_return_with_it(
+    store: Store, hands: Hands, parent: Claimed, end: str
+) -> None:
+    (theirs,) = await enqueued(store, job(key="theirs", delay=3600))
+    again = Policy(backoff_first=0, backoff_max=0)
+    plan = [job(policy=again), job(), after(-2), after(-1, wants=Wants.DEAD), job(delay=3600)]
+    made = await store.spawn([*plan, job(key="theirs")], spawned(parent))
+    begun, done, then, never, late, shared = [each.job_id for each in made]
+    assert shared == theirs
+    mine = await hands.claim(2)
+    assert [each.job_id for each in mine] == [begun, done]
+    await hands.hand_in(crashed(mine[0]), ended(mine[1]))
+    await hands.hand_in(ended(parent, OutcomeKind(end)))
+    running = await hands.claim_one()  # the one that has begun goes on
+    assert running.job_id == begun
+    assert await states(store, [then, never, late, shared]) == ["cancelled"] * 3 + ["queued"]
+    row = await store.inspector.job(then)
+    assert row is not None
+    assert row.reason == "upstream"
+
+    await store.requeue([parent.job_id])
+    reply = await hands.claim(5)
+    assert {each.job_id for each in reply} == {parent.job_id, then}
+    assert await states(store, [never, late, begun]) == ["blocked", "queued", "running"]
+    assert await store.inspector.unresolved() == []
+
+
+async def test_many_children_end_in_rounds(store: Store, hands: Hands, parent: Claimed) -> None:
+    count = 1_200  # more than two rounds
+    made = await store.spawn([job(delay=3600)] * count, spawned(parent))
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    for _ in range(4):
+        assert await hands.claim() == []
+    ids = [each.job_id for each in made]
+    assert {*await states(store, ids[::100])} == {"cancelled"}
+    await store.requeue([parent.job_id])
+    await hands.claim(5)
+    assert {*await states(store, ids[::100])} == {"queued"}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from outlast.base.sync import hop
-from outlast.errors import LostLease, StoreUnavailable
+from outlast.errors import LostLease, StoreUnavailable, UsageError
 from outlast.payload.codec import to_json
 from outlast.store.values import NamedStep, StepFound
 
@@ -74,7 +74,19 @@ class AttemptStore:
         self._attempt._stepped = True  # noqa: SLF001
 
     async def watch(self, children: list[int]) -> None:
-        """Let the end of the attempt wait for these children. LostLease if it is not current."""
+        """Let the end of the attempt wait for these children. LostLease if it is not current;
+        UsageError if they wait for it: looked for only now, so that of two jobs that begin to wait
+        for each other at once the later one sees it."""
+        job_id = self.job_id
+        await self._watch(children)
+        if await self.ask(lambda store: store.inspector.waits_for_itself(job_id)):
+            await self._watch([])
+            raise UsageError(
+                f"children of job {job_id} wait, perhaps over others, for this job itself: none of"
+                " them would ever run"
+            )
+
+    async def _watch(self, children: list[int]) -> None:
         job_id, token = self.job_id, self._attempt.token
         if not await self.ask(lambda store: store.watch_children(job_id, token, children)):
             raise self.lost("it cannot wait for its children")

@@ -249,7 +249,7 @@ def lay_out(
     jobs = []
     for job_id in sorted(layers, key=lambda one: (layers[one], one)):
         row = members.get(job_id)
-        if (how := _retry(row, upstream[job_id], again)) is not None:
+        if (how := _retry(row, upstream[job_id], parent.get(job_id), again)) is not None:
             again[job_id] = how
         seen: dict[str, Any] = {} if row is None else msgspec.structs.asdict(row)
         seen.pop("may_return", None)
@@ -286,15 +286,18 @@ def _layers(
 
 
 def _retry(
-    row: FlowMember | None, upstream: Sequence[FlowLink], again: Mapping[int, str]
+    row: FlowMember | None,
+    upstream: Sequence[FlowLink],
+    parent: int | None,
+    again: Mapping[int, str],
 ) -> str | None:
     if row is None:
         return None
     if row.state is State.DEAD:
         return "runs"
     failed = [each.upstream_id for each in upstream if each.state == FAILED]
-    returns = row.may_return and failed and all(one in again for one in failed)
-    return "waits" if returns else None
+    returns = all(one in again for one in failed) if failed else parent in again
+    return "waits" if row.may_return and returns else None
 
 
 async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[str, int]:

@@ -150,7 +150,7 @@ def _failed_upstream(about: JobDetails) -> Explanation:
     if failed is None:
         return Explanation(
             position="upstream",
-            sentences=[f"{said} that has not ended as wanted."],
+            sentences=[f"{said} that has not ended as wanted, or was a child of one."],
             moves=_requeue(about),
         )
     had = f"{said} {_WANTED[failed.wants]}: {_name(about, failed)}."

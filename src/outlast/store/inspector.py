@@ -64,6 +64,7 @@ from outlast.store.minutes import (
     counted_of,
 )
 from outlast.store.rows import (
+    CIRCLE_MAX,
     DEAD_LOOKED_AT,
     GONE_MAX,
     GROUPS_MAX,
@@ -252,6 +253,11 @@ class Inspector(ABC):
         its whole result."""
         rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
         return [struct_of(Child, row) for row in rows]
+
+    async def waits_for_itself(self, job_id: int) -> bool:
+        """Whether a job waits, over any number of others, for itself: none of them can run."""
+        (row,) = await self._rows("inspect", "circle", job_id=job_id, most=CIRCLE_MAX)
+        return bool(row["found"])
 
     async def newest_flows(self, before: int, most: int, *, blocked: bool) -> list[int]:
         """Return jobs by which flows are found, newest first, with ids below ``before``: blocked

@@ -24,8 +24,9 @@ def spawn(cursor: Cursor, now: float, jobs: Sequence[NewJob], which: Spawn) -> l
     stored = enqueue_flow(cursor, now, jobs)
     if keep_steps(cursor, now, [which.step]) != [Answer.ACCEPTED]:
         raise not_spawned(which)
-    ids = _encode([each.job_id for each in stored]).decode()
-    cursor.execute(_SQL["await"], {"ids": ids})
+    made = [each.job_id for each in stored]
+    ids = _encode(made).decode()
+    cursor.execute(_SQL["await"], {"ids": _encode([which.step.job_id, *made]).decode()})
     cursor.execute(_SQL["adopt"], {"job_id": which.step.job_id, "first": which.first, "ids": ids})
     return stored
 

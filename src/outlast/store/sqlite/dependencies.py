@@ -69,8 +69,9 @@ def resolve(cursor: Any, now: float) -> bool:
         woken = _wake(cursor, now, names) if names else 0
         values = _ids({job_id for _, job_id, name in notices if name is None})
         pairs = cursor.execute(_SQL["pairs"], values | {"most": RESOLVE_MAX}).fetchall()
-        _change(cursor, now, pairs)
-        if max(len(pairs), woken) < RESOLVE_MAX:  # otherwise these notices are not done
+        changed, revived = _change_children(cursor, values | {"now": now, "most": RESOLVE_MAX})
+        _change(cursor, now, pairs, revived)
+        if max(len(pairs), woken, changed) < RESOLVE_MAX:  # otherwise these notices are not done
             cursor.execute(_SQL["done"], (notices[-1][0],))
     return True
 
@@ -88,8 +89,19 @@ def _wake(cursor: Any, now: float, names: Collection[str]) -> int:
     return len(ids)
 
 
-def _change(cursor: Any, now: float, pairs: Sequence[tuple[Any, ...]]) -> None:
-    if not pairs:
+def _change_children(cursor: Any, values: dict[str, Any]) -> tuple[int, list[int]]:
+    """End the children of parents that have failed, and let those of requeued ones wait again, at
+    most RESOLVE_MAX of each; return the larger number, and those that wait again."""
+    ended = cursor.execute(_SQL["end_children"], values).rowcount
+    revived = [job_id for (job_id,) in cursor.execute(_SQL["revive_children"], values).fetchall()]
+    return max(ended, len(revived)), revived
+
+
+def _change(
+    cursor: Any, now: float, pairs: Sequence[tuple[Any, ...]], revived: Sequence[int]
+) -> None:
+    """Change dependencies; then open or end the jobs that they hold, and those revived."""
+    if not (pairs or revived):
         return
     states, again = [], set()
     for place, job_id, wants, ended, is_over, waits in pairs:
@@ -98,7 +110,7 @@ def _change(cursor: Any, now: float, pairs: Sequence[tuple[Any, ...]]) -> None:
         if not is_over:
             again.add(job_id)
     cursor.executemany(_SQL["change"], states)
-    left = cursor.execute(_SQL["left"], _ids({pair[1] for pair in pairs})).fetchall()
+    left = cursor.execute(_SQL["left"], _ids({pair[1] for pair in pairs}.union(revived))).fetchall()
     failed = [job_id for job_id, has_failed, _ in left if has_failed]
     if failed:
         ended = cursor.execute(_SQL["fail"], _ids(failed) | {"now": now}).fetchall()

@@ -19,7 +19,9 @@ SELECT DISTINCT h.upstream_id, true FROM unnest($2::bigint[], $4::smallint[]) AS
 
 -- name: adopt
 -- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
--- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key).
+-- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key). The
+-- parent's end leaves a notice from now on; the caller holds its row.
+WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited)
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
 SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
 

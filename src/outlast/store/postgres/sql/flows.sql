@@ -16,7 +16,7 @@ LIMIT :most::integer
 -- name: members
 -- These jobs, as far as a flow shows them. may_return: it waits again, if what it waited for is requeued.
 SELECT j.id, j.task, j.state, j.tenant, extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at,
-       j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+       j.state = 'cancelled' AND NOT j.cancel_requested AND j.attempt_count = 0 AND j.key IS NULL
            AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp()) AS may_return
 FROM unnest(:ids::bigint[]) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 

@@ -110,6 +110,13 @@ WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
 -- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
 SELECT d.upstream_id AS id, j.state, j.result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
+-- name: circle
+-- Whether a job waits, over any number of others, for itself; of those, at most :most are looked at. Reads only.
+WITH RECURSIVE up (id) AS (
+    SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state <> 2 AND state < 2
+    UNION
+    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state <> 2 AND d.state < 2)
+SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_id) AS found
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not

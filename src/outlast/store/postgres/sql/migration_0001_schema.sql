@@ -404,6 +404,7 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 -- Jobs that wait for others: what follows from the notices of ends.
 \ir functions/outlast_wake_v1.sql
 \ir functions/outlast_follow_v1.sql
+\ir functions/outlast_follow_children_v1.sql
 \ir functions/outlast_resolve_v1.sql
 \ir functions/outlast_is_over_v1.sql
 

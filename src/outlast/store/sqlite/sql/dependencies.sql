@@ -55,6 +55,25 @@ FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state
 UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' AND NOT cancel_requested
   AND key IS NULL AND (expires_at IS NULL OR expires_at > :now)
+-- name: end_children
+-- Children that no attempt has begun end with a parent that is dead or cancelled. One with a key may be another's as well.
+UPDATE outlast_jobs SET state = 'cancelled', position = NULL, ended_at = :now, prune_at = :now + keep
+WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
+             CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.state IN ('dead', 'cancelled')
+             CROSS JOIN outlast_dependencies AS d ON d.job_id = p.id AND d.place < 0
+             CROSS JOIN outlast_jobs AS c ON c.id = d.upstream_id
+             WHERE c.attempt_count = 0 AND c.key IS NULL AND c.state IN ('queued', 'blocked') LIMIT :most)
+-- name: revive_children
+-- They wait again once it is requeued, unless something else that they waited for has failed.
+UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
+WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
+             CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.ended_at IS NULL
+             CROSS JOIN outlast_dependencies AS d ON d.job_id = p.id AND d.place < 0
+             CROSS JOIN outlast_jobs AS c ON c.id = d.upstream_id
+             WHERE c.attempt_count = 0 AND c.key IS NULL AND c.state = 'cancelled' AND NOT c.cancel_requested
+               AND (c.expires_at IS NULL OR c.expires_at > :now)
+               AND NOT EXISTS (SELECT 1 FROM outlast_dependencies AS f WHERE f.job_id = c.id AND f.state = 3) LIMIT :most)
+RETURNING id
 -- name: done
 DELETE FROM outlast_upstream_notices WHERE id <= ?
 -- name: adopt

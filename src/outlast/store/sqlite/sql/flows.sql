@@ -10,7 +10,7 @@ FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d INDEXED BY outlas
 LIMIT :most
 -- name: members
 SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
-       j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
+       j.state = 'cancelled' AND NOT j.cancel_requested AND j.attempt_count = 0 AND j.key IS NULL
            AND (j.expires_at IS NULL OR j.expires_at > :now) AS may_return
 FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value
 -- name: blocked

@@ -1,5 +1,5 @@
 -- Do what notices say: those about events (outlast_wake_v1), and those about upstream jobs, by a look at who waits for them
--- (outlast_follow_v1, which argues about ends and requeues). Looks at most at p_most notices. more: there may be more.
+-- (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). Looks at most at p_most notices. more: there may be more.
 -- Returns the ids of jobs that can run now. Runs inside outlast_claim_v1, under the planner settings of
 -- outlast_exchange_v1. A notice that another session holds is passed over, and so is a new one of this transaction
 -- (outlast_follow_v1, outlast_wake_v1).
@@ -17,7 +17,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_notices tid[]; v_looks bigint[]; v_new bigint[]; v_free bigint[]; v_held bigint[] := '{}';
-    v_names text[]; v_woken record; v_followed record;
+    v_names text[]; v_woken record; v_followed record; v_children record;
 BEGIN
     more := EXISTS (SELECT FROM outlast_upstream_notices n WHERE n.is_new AND n.xmin = pg_current_xact_id()::xid);
     SELECT array_agg(n.row), array_agg(DISTINCT n.job_id) FILTER (WHERE n.event IS NULL),
@@ -44,9 +44,10 @@ BEGIN
                         WHERE j.id <> ALL (v_free));
     END IF;
     v_followed := outlast_follow_v1(ARRAY(SELECT u FROM unnest(v_looks) AS u WHERE u <> ALL (v_held)), p_most);
-    ids := ids || v_followed.ids;
+    v_children := outlast_follow_children_v1(v_looks, p_most);
+    ids := ids || v_followed.ids || v_children.ids;
     DELETE FROM outlast_upstream_notices n
-    WHERE n.ctid = ANY (v_notices) AND n.event IS NULL AND n.job_id <> ALL (v_held || v_followed.stay);
-    more := more OR v_followed.more OR cardinality(v_notices) >= p_most;
+    WHERE n.ctid = ANY (v_notices) AND n.event IS NULL AND n.job_id <> ALL (v_held || v_followed.stay || v_children.stay);
+    more := more OR v_followed.more OR v_children.more OR cardinality(v_notices) >= p_most;
 END
 $$;

@@ -1,0 +1,70 @@
+-- See what follows for the children of jobs that have ended or were requeued: those that no attempt has begun end with a
+-- parent that is dead or cancelled, and wait again once it is requeued, unless something else that they waited for has
+-- failed. A child with a key goes on: it may be another's as well. Changes at most p_most children. stay: jobs that must be
+-- looked at again. more: there may be more. Returns the ids of jobs that can run now. Called by outlast_resolve_v1.
+--
+-- The parent is locked before it is looked at, so that a requeue comes before this, or finds what this has cancelled.
+-- Nothing here waits: rows that other sessions hold are passed over, and looked at again. While a child is cancelled, what
+-- it waits for is followed as before (outlast_follow_v1), so when it returns, it is free or something is watched.
+CREATE FUNCTION outlast_follow_children_v1(p_looks bigint[], p_most integer, OUT ids bigint[], OUT stay bigint[], OUT more boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_now timestamptz := clock_timestamp();
+    v_parents bigint[]; v_children bigint[]; v_held bigint[]; v_back bigint[];
+BEGIN
+    more := false;
+    stay := '{}';
+    v_parents := ARRAY(SELECT u FROM unnest(p_looks) AS u
+                       WHERE EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = u AND d.place < 0));
+    IF v_parents = '{}' THEN RETURN; END IF;
+    v_held := ARRAY(SELECT j.id FROM unnest(v_parents) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+                    FOR NO KEY UPDATE OF j SKIP LOCKED);
+    stay := ARRAY(SELECT j.id FROM unnest(v_parents) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+                  WHERE j.id <> ALL (v_held));
+    v_children := ARRAY(
+        SELECT c.id FROM unnest(v_held) AS u (id)
+        JOIN outlast_jobs p ON p.id = ANY (ARRAY[u.id])
+        CROSS JOIN LATERAL (
+            SELECT c.id FROM outlast_dependencies d JOIN outlast_jobs c ON c.id = d.upstream_id
+            WHERE d.job_id = p.id AND d.place < 0 AND c.attempt_count = 0 AND c.key IS NULL
+              AND CASE WHEN p.state IN ('dead', 'cancelled') THEN c.state IN ('queued', 'blocked')
+                       ELSE p.ended_at IS NULL AND c.state = 'cancelled' AND NOT c.cancel_requested
+                            AND (c.expires_at IS NULL OR c.expires_at > v_now)
+                            AND NOT EXISTS (SELECT FROM outlast_dependencies f WHERE f.job_id = c.id AND f.state = 3) END
+            LIMIT p_most) c
+        LIMIT p_most);
+    v_held := ARRAY(SELECT j.id FROM unnest(v_children) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+                    WHERE j.state IN ('queued', 'blocked', 'cancelled') FOR NO KEY UPDATE OF j SKIP LOCKED);
+    IF cardinality(v_held) < cardinality(v_children) OR cardinality(v_children) >= p_most THEN
+        stay := v_parents;
+        more := cardinality(v_children) >= p_most;
+    END IF;
+    v_back := ARRAY(SELECT j.id FROM unnest(v_held) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+                    WHERE j.state = 'cancelled');
+
+    UPDATE outlast_jobs j
+    SET state = 'cancelled', position = NULL, ended_at = v_now,
+        prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+    WHERE j.id = ANY (v_held) AND j.id <> ALL (v_back);
+    PERFORM outlast_note_v1(ARRAY(SELECT u FROM unnest(v_held) AS u WHERE u <> ALL (v_back)),
+                            p_ran => false, p_had_ended => false);
+    IF v_back <> '{}' THEN
+        WITH back AS (
+            UPDATE outlast_jobs j
+            SET ended_at = NULL, prune_at = NULL, state = CASE WHEN f.waits THEN 'blocked' ELSE 'queued' END,
+                run_at = CASE WHEN f.waits THEN j.run_at ELSE greatest(j.run_at, v_now) END,
+                position = CASE WHEN NOT f.waits AND j.run_at <= v_now THEN nextval('outlast_position_seq') END
+            FROM (SELECT u.id, EXISTS (
+                             SELECT FROM outlast_dependencies d LEFT JOIN outlast_jobs o ON o.id = d.upstream_id
+                             WHERE d.job_id = u.id AND (d.state IN (0, 1) OR d.state = 4 AND o.state IS DISTINCT FROM 'completed')
+                         ) AS waits
+                  FROM unnest(v_back) AS u (id)) f
+            WHERE j.id = f.id
+            RETURNING j.id, j.position)
+        SELECT array_agg(b.id) FILTER (WHERE b.position IS NOT NULL) INTO ids FROM back b;
+        PERFORM outlast_note_v1(v_back, p_ran => false, p_had_ended => true);
+    END IF;
+END
+$$;
