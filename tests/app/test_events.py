@@ -139,8 +139,9 @@ async def test_what_cannot_be_is_refused(app: outlast.App, store: Store) -> None
     assert "was begun before" in errors[1]
 
 
+@pytest.mark.parametrize("count", [100, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_an_event_against_the_end_of_the_time_has_one_outcome_in_each_job(
-    app: outlast.App, store: Store
+    app: outlast.App, store: Store, count: int
 ) -> None:
     """Events come as the waits end; each attempt of a job sees what its first one saw."""
     seen: dict[int, list[Any]] = {}
@@ -159,7 +160,7 @@ async def test_an_event_against_the_end_of_the_time_has_one_outcome_in_each_job(
             raise ValueError("again")
 
     async with app.worker(concurrency=20):
-        jobs = await app.enqueue_many([asks.call()] * 100)
+        jobs = await app.enqueue_many([asks.call()] * count)
         while len({*waiting}) < len(jobs):
             await asyncio.sleep(0.01)
         for number, job in enumerate(jobs):

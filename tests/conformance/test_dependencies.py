@@ -245,11 +245,12 @@ async def test_a_job_with_a_key_is_waited_for_wherever_it_came_from(
     assert await states(store, [each.job_id for each in stored]) == ["completed"] * 4
 
 
+@pytest.mark.parametrize("times", [30, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_ends_at_once_in_two_sessions_open_the_job_once(
-    store: Store, other_store: Store, hands: Hands
+    store: Store, other_store: Store, hands: Hands, times: int
 ) -> None:
     other = Hands(other_store, hands.me)
-    for _ in range(30):
+    for _ in range(times):
         one, two, then = await enqueued(store, job(), job(), after(-1, -2))
         got = {each.job_id: each for each in await hands.claim(2)}
         replies = await asyncio.gather(

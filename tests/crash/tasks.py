@@ -310,12 +310,12 @@ async def draws_then_hangs(plainly: bool) -> str:
     return f"{cover}, {back}"
 
 
-@app.task(retries=4, backoff_first=0.01, backoff_max=0.02)
-async def spawns_and_is_killed(each: int) -> int:
-    """Makes children in three lots, and kills its process after the n-th lot in attempt n."""
+@app.task(retries=12, backoff_first=0.01, backoff_max=0.02)
+async def spawns_and_is_killed(each: int, count: int) -> int:
+    """Makes children in lots, and kills its process after the n-th lot in attempt n."""
     attempt = begin()
     lots = []
-    for lot in range(3):
+    for lot in range(count):
         lots.append(
             await attempt.spawn(outlast.group(map(noted.call, range(lot * each, (lot + 1) * each))))
         )

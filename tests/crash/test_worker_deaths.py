@@ -63,15 +63,22 @@ async def test_the_second_attempt_gets_the_values_of_the_steps(stage: Scene, pla
     assert row.losses == 1, "the steps were kept before the loss"
 
 
-async def test_a_parent_that_is_killed_after_each_spawn_has_each_child_once(stage: Scene) -> None:
+@pytest.mark.parametrize(
+    ("each", "count"),
+    [(100, 3), pytest.param(1_000, 10, marks=[pytest.mark.long, pytest.mark.timeout(900)])],
+)
+async def test_a_parent_that_is_killed_after_each_spawn_has_each_child_once(
+    stage: Scene, each: int, count: int
+) -> None:
     await stage.worker()
-    job = await stage.enqueue("spawns_and_is_killed", each=100)
-    row = await stage.ended(job)
-    assert (row.state, row.result) == (State.COMPLETED, str(sum(range(300))))
-    assert row.attempt_count >= 4, "three were killed"
-    children = await stage.store.inspector.children(job, 1, 1_000)
-    assert len({child.id for child in children}) == len(children) == 300
-    assert len(await stage.store.inspector.jobs(JobFilter(limit=1_000))) == 301
+    job = await stage.enqueue("spawns_and_is_killed", each=each, count=count)
+    row = await stage.ended(job, deadline=800.0)
+    total = each * count
+    assert (row.state, row.result) == (State.COMPLETED, str(sum(range(total))))
+    assert row.attempt_count > count, "each but the last was killed"
+    children = await stage.store.inspector.children(job, 1, total + 1)
+    assert len({child.id for child in children}) == len(children) == total
+    assert len(await stage.store.inspector.jobs(JobFilter(limit=total + 9))) == total + 1
 
 
 @pytest.mark.short("silence")
