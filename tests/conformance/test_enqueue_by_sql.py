@@ -29,6 +29,7 @@ from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 from tests.conformance.test_dependencies import DIES, drain, states
+from tests.conformance.test_events import NAME, waits
 
 MOMENTS = {"run_at", "expires_at"}
 Refused = (sqlite3.Error, asyncpg.PostgresError)
@@ -70,6 +71,13 @@ class Client:
             for name, value in given.items()
         ]
         await self.connection.fetchval(f"SELECT outlast_enqueue_v1({places})", *values)
+
+    async def send_event(self, name: object, value: str | None) -> None:
+        if isinstance(self.connection, sqlite3.Connection):
+            statement = "INSERT INTO outlast_send_event_v1 (name, value) VALUES (?, ?)"
+            self.connection.execute(statement, (name, value))
+            return
+        await self.connection.fetchval("SELECT outlast_send_event_v1($1, $2)", name, value)
 
 
 @pytest.fixture
@@ -372,3 +380,20 @@ async def test_workers_announce_their_tasks(
         await eventually(all_done)
     await app.close()
     assert client.is_sqlite or (await permit(store, "a", "k")).used == 0
+
+
+async def test_sql_sends_events_of_json_alone(store: Store, hands: Hands, client: Client) -> None:
+    await enqueued(store)
+    await hands.hand_in(waits(await hands.claim_one()))
+    values = ("", "1, 2", '1], "b": [2', "nope", "1e999", f"{'[' * 101}{']' * 101}", '"\\ud800"')
+    for name, value in [*((NAME, value) for value in values), ("", "1"), ("x" * 191, "1")]:
+        with pytest.raises(Refused):
+            await client.send_event(name, value)
+    assert await hands.claim() == []
+    await client.send_event(NAME, '{"by": "ada"}')
+    await client.send_event(NAME, "2")
+    assert await store.find_event(NAME) == '[{"by": "ada"}]'
+    assert len(await hands.claim()) == 1
+    for name in ("a\nb", "a\u00a0b", "a\u2028b"):
+        with pytest.raises(Refused, match="printable"):
+            await client.send_event(name, "1")

@@ -65,22 +65,6 @@ async def test_the_first_sender_to_commit_is_the_one_whose_value_is_kept(
     assert await store.find_event(NAME) == "[2]"
 
 
-async def test_sql_sends_events_of_json_alone(store: Store, hands: Hands, session: Any) -> None:
-    await enqueued(store)
-    await hands.hand_in(waits(await hands.claim_one()))
-    for wrong in ("", "1, 2", '1], "b": [2', "nope", None):
-        try:
-            await session.fetchval("SELECT outlast_send_event_v1($1, $2)", NAME, wrong)
-        except Exception as error:
-            assert "json" in str(error).lower(), wrong  # noqa: PT017
-        else:
-            raise AssertionError(wrong)
-    assert await session.fetchval("SELECT outlast_send_event_v1($1, $2)", NAME, '{"by": "ada"}')
-    assert not await session.fetchval("SELECT outlast_send_event_v1($1)", NAME)
-    assert await store.find_event(NAME) == '[{"by": "ada"}]'
-    assert len(await hands.claim()) == 1
-
-
 async def test_an_event_that_nothing_would_tell_is_found_by_verify(
     store: Store, hands: Hands, session: Any
 ) -> None:

@@ -614,4 +614,6 @@ FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
 -- Enqueuing from other languages.
+\ir functions/outlast_refuse_args_v1.sql
 \ir functions/outlast_enqueue_v1.sql
+\ir functions/outlast_send_event_v1.sql
