@@ -147,6 +147,7 @@ CALLS = {
     ("POST", f"{SCHEDULE}/pause"): post("/schedules/nightly/pause", "pause"),
     ("POST", f"{SCHEDULE}/resume"): post("/schedules/nightly/resume", "pause"),
     ("POST", f"{SCHEDULE}/trigger"): post("/schedules/nightly/trigger", "trigger"),
+    ("POST", "/events"): post("/events", "trigger", name="approve:17"),
     ("GET", "/limits"): get("/limits"),
     ("GET", "/limits/{name:path}"): get("/limits/heavy"),
     ("POST", "/limits/{name:path}/set"): post("/limits/heavy/set", "limit", running=3),

@@ -180,6 +180,22 @@ async def test_workers_pauses_and_schedules_are_acted_on(store: Store) -> None:
     assert verbs == ["drain", "pause", "resume", *said.split(", ")]
 
 
+async def test_an_event_is_sent_once_with_any_value(store: Store) -> None:
+    async with page_on(store.url) as page:
+        for sent, value in ((True, {"by": "ada"}), (False, 2)):
+            answer = await send(page, "/events", name="approve:17", value=value, reason="fine")
+            assert answer.json() == {"schema": 1, "name": "approve:17", "sent": sent}
+        await refused(await send(page, "/events", name="a\nb"), 400, "name of an event")
+    assert await store.find_event("approve:17") == '[{"by":"ada"}]'
+    (row, *_) = await store.inspector.actions()
+    assert (row.actor, row.verb, row.target, row.reason) == (
+        "ada",
+        "send event",
+        "approve:17",
+        "fine",
+    )
+
+
 async def test_a_bulk_action_is_previewed_and_then_done(store: Store) -> None:
     ids = await deaths(store, await Hands.on(store), 5)
     async with page_on(store.url) as page:

@@ -40,7 +40,7 @@ class Access:
     Attributes:
         user: the user name written to the record of actions.
         can: the rights, out of ``view``, ``payload``, ``requeue``, ``cancel``, ``discard``,
-            ``drain``, ``pause``, ``trigger`` (of schedules), ``limit`` and ``bulk``.
+            ``drain``, ``pause``, ``trigger`` (of schedules; events), ``limit`` and ``bulk``.
         tenant: the only tenant whose jobs the user may see and act on; None: all jobs.
 
     Raises ConfigError for a right that does not exist, and for an empty user or tenant: a tenant

@@ -4,7 +4,7 @@ route.py        an address: its parameters and its right; answers and refusals i
 jobs.py         jobs, one job, its attempts, why, payloads
 fleet.py        numbers, workers, schedules, pauses, refusals, actions, the caller's rights
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use
-acts.py         cancel, requeue, discard, drain, pause, resume, trigger
+acts.py         cancel, requeue, discard, drain, pause, resume, trigger, send events
 flows.py        recent flows, one of them, its cancel and retry
 bulk.py         an act on all jobs that match: preview, begin, stop
 description.py  openapi.json

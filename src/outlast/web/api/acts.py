@@ -1,10 +1,14 @@
-"""Act over the API on one job, workers, pauses and schedules. Each act is recorded."""
+"""Act over the API on one job, workers, pauses, schedules and limits, and send events. Each act is
+recorded."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 
 from outlast.base.config import check_seconds
+from outlast.client.events import check_name
 from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
 from outlast.client.weights import make_weight
@@ -14,6 +18,7 @@ from outlast.insight.acting import (
     ask_to_drain,
     hold_limit,
     pause_schedule,
+    send_event,
     set_limit,
     set_weight,
     trigger_schedule,
@@ -23,6 +28,7 @@ from outlast.insight.limits import limit_document
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.insight.queries import read_one_limit
 from outlast.model.pause import PauseKind
+from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoutes
@@ -66,6 +72,13 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     kind: PauseKind
     name: str = ""
     stop: bool = False
+
+
+class EventAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An event for jobs that wait for its ``name``, with any JSON as its ``value``."""
+
+    name: str
+    value: Any = None
 
 
 class LimitAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -194,6 +207,15 @@ async def trigger(visit: Visit, sent: Act) -> Document:
     by = sent.by(visit)
     stored = await visit.act(lambda store: trigger_schedule(store, name, visit.now, by))
     return {"id": stored.job_id, "created": stored.created}
+
+
+@ROUTES.at("/events", Right.TRIGGER, body=EventAct)
+async def send(visit: Visit, sent: EventAct) -> Document:
+    """Send an event to the jobs that wait for it. ``sent`` is false if one of its name was sent
+    before: that value is kept."""
+    check_name(sent.name)
+    event, by = NewEvent(sent.name, msgspec.json.encode([sent.value]).decode()), sent.by(visit)
+    return {"name": sent.name, "sent": await visit.act(lambda store: send_event(store, event, by))}
 
 
 @ROUTES.at("/limits/{name:path}/set", Right.LIMIT, body=LimitAct)
