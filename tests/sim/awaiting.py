@@ -33,7 +33,7 @@ from tests.sim.world import World
 
 SHARE = 0.7  # of the jobs that wait for events
 DAYS = 1e6  # seconds: only the event ends such a wait
-_UNRESOLVED = statements("sqlite", "inspect")["unresolved"]
+UNRESOLVED = statements("sqlite", "inspect")["unresolved"]
 _FORGETFUL = {"failovers", "copies"}  # the store loses commits: another outcome may follow
 _STEPPED = "schedules"  # and such clocks end no wait within a seed
 
@@ -99,7 +99,7 @@ class AwaitingWorld(World):
 
         def judge(witness: Any, *args: Any) -> None:
             real(witness, *args)
-            if wrong := witness._rows.execute(_UNRESOLVED, {"most": 5}).fetchall():
+            if wrong := witness._rows.execute(UNRESOLVED, {"most": 5}).fetchall():
                 witness.wrong("waits hold: no event is missed", f"{wrong}")
 
         yield mock.patch.object(Witness, "judge", judge)

@@ -19,6 +19,7 @@ from tests.sim.limiting import TWINS as LIMITING
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import TWINS as PAUSING
+from tests.sim.spawning import TWINS as SPAWNING
 from tests.sim.twins import TWINS
 
 SURE = [
@@ -34,6 +35,7 @@ WORLDS = {
     "limiting": (LIMITING, "limits hold: ", ", 0 jobs under limits"),
     "awaiting": (AWAITING, "waits hold: ", ", 0 jobs with an outcome"),
     "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
+    "spawning": (SPAWNING, "children hold: ", ", 0 jobs with children"),
 }
 AT_ONCE = {  # twins that `make test` plays, too
     "replies that come late are started",
@@ -95,6 +97,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("limiting", 1, 1),
         ("flowing", 1, 2),
         ("awaiting", 1, 2),
+        ("spawning", 1, 2),
         ("acting", 36, 36),  # the store's clock is set back
         pytest.param("pausing", 9, 9, marks=pytest.mark.slow),
         pytest.param("expiring", 2, 2, marks=pytest.mark.slow),
