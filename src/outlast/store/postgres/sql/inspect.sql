@@ -113,9 +113,9 @@ WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d
 -- name: circle
 -- Whether a job waits, over any number of others, for itself; of those, at most :most are looked at. Reads only.
 WITH RECURSIVE up (id) AS (
-    SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state <> 2 AND state < 2
+    SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state IN (0, 1, 4)
     UNION
-    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state <> 2 AND d.state < 2)
+    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state IN (0, 1, 4))
 SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_id) AS found
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
