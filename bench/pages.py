@@ -25,7 +25,7 @@ from bench.open_pages import changes, tabs
 from bench.page_process import Shop, page, quantile
 from bench.series import Series
 from harness.servers import PostgresServer
-from outlast.web.assets import asset_path
+from outlast.web.render import asset_path
 
 ROWS, QUICK_ROWS = 10_000_000, 100_000
 WARM, COLD = 30, 1  # times that each address is asked

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from outlast.cli import web_connections
-from outlast.cli.web_connections import PatientProtocol, make_room
-from outlast.cli.web_server import _Server, config_of
+from outlast.cli import web_server
+from outlast.cli.web_server import PatientProtocol, _Server, config_of, make_room
 from outlast.web import visit
 from outlast.web.site import Site
 from tests.web.kit import let_in
@@ -83,7 +82,7 @@ async def answered(talk: Talk) -> None:
 async def test_a_connection_without_a_request_is_closed(
     said: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(web_server, "SILENT_SECONDS", 0.05)
     async with served(tmp_path) as port, talking(port, said) as reader:
         answered = await all_of(reader)
     assert not answered or answered.startswith(b"HTTP/1.1 404")
@@ -94,8 +93,8 @@ async def test_a_client_that_reads_no_answer_is_cut_off(
     number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer lies unread when the connection is silent; of many, the application waits."""
-    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 0.05)
-    monkeypatch.setattr(web_connections, "UNREAD_SECONDS", 0.05)
+    monkeypatch.setattr(web_server, "SILENT_SECONDS", 0.05)
+    monkeypatch.setattr(web_server, "UNREAD_SECONDS", 0.05)
     lost = asyncio.Event()
     noted = PatientProtocol.connection_lost
 
@@ -122,7 +121,7 @@ async def two_at_most(
 ) -> AsyncIterator[tuple[int, Talk, Talk]]:
     """Serve two connections at most, and open two that say this; none is closed for its silence."""
     monkeypatch.setattr(PatientProtocol, "most", 2)
-    monkeypatch.setattr(web_connections, "SILENT_SECONDS", 10 * SECONDS)
+    monkeypatch.setattr(web_server, "SILENT_SECONDS", 10 * SECONDS)
     async with contextlib.AsyncExitStack() as stack:
         port = await stack.enter_async_context(served(tmp_path))
         one = await stack.enter_async_context(conversing(port, said))

@@ -13,8 +13,7 @@ import pytest
 
 import outlast
 from outlast.errors import OutlastError
-from outlast.insight.bulk import go_on
-from outlast.insight.records import actions_document, list_actions
+from outlast.insight.bulk import actions_document, go_on, list_actions
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State

@@ -10,7 +10,7 @@ from unittest import mock
 import pytest
 
 from outlast.base.clock import SYSTEM
-from outlast.insight.liveness import with_proof
+from outlast.insight.availability import with_proof
 from outlast.store import lockfile
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, boot_id, directory_for

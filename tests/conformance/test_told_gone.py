@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.insight.liveness import with_proof
+from outlast.insight.availability import with_proof
 from outlast.model.lease import DeathCause
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from harness.stores import opened
 from outlast.base.clock import SYSTEM
-from outlast.insight.liveness import with_proof
+from outlast.insight.availability import with_proof
 from outlast.store.backend import file_of
 from outlast.store.lockfile import boot_id, directory_for
 from outlast.store.protocol import Store

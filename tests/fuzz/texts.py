@@ -15,8 +15,8 @@ from outlast.base import text as words
 from outlast.cli.errors import say
 from outlast.cli.job_page import Page
 from outlast.cli.logs import _json, text_renderer
+from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
-from outlast.cli.wait import _end
 from outlast.insight.explanation import JobDetails
 from outlast.insight.queries import JobList
 from outlast.insight.why import why

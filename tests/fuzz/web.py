@@ -17,7 +17,7 @@ import msgspec
 from hypothesis import strategies as st
 
 from harness.stores import opened
-from outlast.cli import web_connections
+from outlast.cli import web_server
 from outlast.cli.web_server import _Server, config_of
 from outlast.web import visit
 from outlast.web.application import ENDPOINTS
@@ -91,8 +91,8 @@ clients = st.builds(
 def strangers_ask(all_clients: list[Client]) -> None:
     """Each connection ends; no answer is an error of the server's; the next client is served."""
     with (
-        mock.patch.object(web_connections, "SILENT_SECONDS", BRIEF),
-        mock.patch.object(web_connections, "UNREAD_SECONDS", BRIEF),
+        mock.patch.object(web_server, "SILENT_SECONDS", BRIEF),
+        mock.patch.object(web_server, "UNREAD_SECONDS", BRIEF),
         mock.patch.object(visit, "BODY_SECONDS", BRIEF),
         tempfile.TemporaryDirectory() as folder,
     ):

@@ -6,9 +6,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
+from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, Look, LookCollector, Names
 from outlast.metrics.exporter import render
-from outlast.metrics.look import Look
 from outlast.store.limits import LimitRow
 from outlast.store.minutes import BUCKETS, Counted, CountKind
 from outlast.store.rows import WorkerRow, WorkerStatus

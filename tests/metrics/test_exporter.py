@@ -15,8 +15,8 @@ import pytest
 from outlast.cli import main
 from outlast.cli.exporter import StoreSource
 from outlast.errors import StoreUnavailable
+from outlast.metrics.collector import Look, read_look
 from outlast.metrics.exporter import KEEP_SECONDS, Exporter, serving
-from outlast.metrics.look import Look, read_look
 from outlast.store.protocol import Store
 from tests.cases import each_case
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job

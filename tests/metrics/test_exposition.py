@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, LookCollector, Names
-from outlast.metrics.exposition import write_text
+from outlast.metrics.exporter import write_text
 from tests.metrics.kit import counted, full_look
 
 if TYPE_CHECKING:

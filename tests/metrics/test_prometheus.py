@@ -11,8 +11,8 @@ import httpx
 import pytest
 
 from harness.servers import free_port
+from outlast.metrics.collector import Look, read_look
 from outlast.metrics.exporter import Exporter, serving
-from outlast.metrics.look import Look, read_look
 from outlast.store.protocol import Store
 from tests.conformance.kit import TASK, Hands, enqueued, job
 from tests.metrics.kit import counted, full_look, page_of

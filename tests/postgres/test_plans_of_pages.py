@@ -8,9 +8,8 @@ import pytest
 
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import BulkFilter, preview
-from outlast.insight.lookup import look_up
-from outlast.insight.overview import read_overview
-from outlast.insight.queries import PHASES, list_jobs, read_details
+from outlast.insight.queries import PHASES, list_jobs, look_up, read_details
+from outlast.insight.stats import read_overview
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.base.clock import SYSTEM
-from outlast.web.guesses import ADDRESS_TRIES, Guesses
+from outlast.web.sign_in import ADDRESS_TRIES, Guesses
 
 
 def test_a_site_of_ipv6_has_no_more_tries_than_one_address() -> None:

@@ -10,8 +10,7 @@ import pytest
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
 from outlast.web import sampler
-from outlast.web.reader import StoreReader
-from outlast.web.rendered import BYTES_MAX, RenderedPages
+from outlast.web.reader import BYTES_MAX, RenderedPages, StoreReader
 from outlast.web.sampler import CLIENTS_MAX, SLOW, SLOW_MAX, Sampler
 from tests.conformance.kit import Hands, enqueued
 from tests.manual_clock import ManualClock

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.logs import JobLog, LogLine
 from outlast.web.access import EVERYTHING, Right
-from outlast.web.job_logs import LINES_SHOWN
+from outlast.web.job import LINES_SHOWN
 from outlast.web.problem import API
 from tests.conformance.kit import Hands, ended, enqueued
 from tests.web.kit import let_in, page_on

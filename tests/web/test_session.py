@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.web import session
-from outlast.web.local_peer import uid_of
-from outlast.web.session import LinkSessions, ProxyUsers
+from outlast.web.session import LinkSessions, ProxyUsers, uid_of
 from tests.cases import each_case
 from tests.web.kit import client_of
 

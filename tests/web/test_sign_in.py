@@ -11,15 +11,17 @@ import pytest
 
 from outlast.base import passwords
 from outlast.base.passwords import Cost, PasswordHash, hash_password
-from outlast.web.guesses import (
+from outlast.web.sign_in import (
     ADDRESS_SECONDS,
     ADDRESS_TRIES,
     NAME_TRIES,
+    WAITING_MAX,
     Guesses,
+    PasswordQueue,
+    PasswordUsers,
     network_of,
     origin_of,
 )
-from outlast.web.sign_in import WAITING_MAX, PasswordQueue, PasswordUsers
 from tests.manual_clock import ManualClock
 from tests.web.kit import client_of
 

@@ -13,8 +13,9 @@ from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, make_group, option
+from outlast.cli.show import console, print_json, table
 from outlast.errors import UsageError
-from outlast.insight.records import ActionList, actions_document, list_actions
+from outlast.insight.bulk import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
 
 NAME_MAX = 80
@@ -56,8 +57,6 @@ def actions(
         return
     found = on_store(url, lambda store: list_actions(store, limit, before, job))
     if json:
-        from outlast.cli.show import print_json
-
         print_json(actions_document(found))
     else:
         _show(found)
@@ -95,9 +94,6 @@ def resume(
 
 
 def _show(found: ActionList) -> None:
-    from outlast.cli.grid import table
-    from outlast.cli.show import console
-
     out, now = console(), SYSTEM.wall()
     if not found.rows:
         out.print("no actions yet")

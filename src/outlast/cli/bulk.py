@@ -15,11 +15,10 @@ from typing import Annotated
 import msgspec
 
 from outlast.base.text import count_of, line
-from outlast.cli.connect import describe_missing, on_store
+from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.errors import NotSoError, say
+from outlast.cli.listing import tell_unknown
 from outlast.cli.options import flag
-from outlast.cli.unknown_names import tell_unknown
-from outlast.cli.who import me
 from outlast.errors import StoreError
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import (

@@ -1,10 +1,13 @@
-"""Open a store for one command. Commands that do not enqueue create nothing: no file, no schema.
+"""Open a store for one command, and find the user who runs it.
 
-Otherwise a typing error in a path would show an empty queue instead of an error.
+Commands that do not enqueue create nothing: no file, no schema. Otherwise a typing error
+in a path would show an empty queue instead of an error.
 """
 
 from __future__ import annotations
 
+import getpass
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +16,7 @@ from typing import TypeVar
 from outlast.cli.loop import run_loop
 from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
+from outlast.insight.acting import By
 from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.environment import is_there
 from outlast.store.protocol import Store
@@ -89,3 +93,16 @@ async def check_exists(store: Store) -> None:
 def _hint_of_django() -> str:
     is_project = Path("manage.py").exists()
     return "; in a Django project: `python manage.py outlast jobs`" if is_project else ""
+
+
+def whoami() -> str | None:
+    """Return ``USER@HOST``; None for a user without a name, as in a container."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError, ImportError):
+        return None
+
+
+def me(reason: str | None = None) -> By:
+    """Return who acts, and why."""
+    return By(whoami() or "a user without a name", reason)

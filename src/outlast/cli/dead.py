@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+import typer
+from rich.console import Console, RenderableType
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import count_of
+from outlast.base.text import ago, count_of, line
 from outlast.cli.bulk import DryRun, act_on_all, refuse, tell_each
-from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.dead_groups import groups
-from outlast.cli.listing import describe_rest
+from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.listing import describe_rest, tell_unknown
 from outlast.cli.options import (
     Before,
     Error,
@@ -29,20 +31,17 @@ from outlast.cli.options import (
     option,
     span,
 )
-from outlast.cli.unknown_names import tell_unknown
-from outlast.cli.who import me
+from outlast.cli.show import JsonList, console, dead_table, print_json, table
 from outlast.errors import UsageError
 from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
 from outlast.insight.bulk import BulkFilter
+from outlast.insight.deaths import DeathGroup, DeathGroups, dead_groups_document, read_dead_groups
 from outlast.insight.documents import dead_document, error_of
 from outlast.insight.queries import SHOWN_MAX, find_jobs, read_dead, read_states
 from outlast.model.crash import find_line_of_death
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
-
-if TYPE_CHECKING:
-    import typer
 
 All = Annotated[bool, flag("--all", "All dead jobs.")]
 Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]
@@ -98,8 +97,6 @@ def list_(
 
 
 async def _write(store: Store, found: JobIds, _: int) -> None:
-    from outlast.cli.show import JsonList
-
     made = JsonList()
     async for row, last in read_dead(store, found.ids):
         made.add(dead_document(row, last))
@@ -107,8 +104,6 @@ async def _write(store: Store, found: JobIds, _: int) -> None:
 
 
 async def _show(store: Store, found: JobIds, limit: int) -> None:
-    from outlast.cli.show import console, dead_table
-
     rows = read_dead(store, found.ids, SHOWN_MAX)
     why = [(row, find_cause(row, last)) async for row, last in rows]
     out = console()
@@ -242,3 +237,61 @@ def _describe_not_dead(job_id: int, state: State | None, url: str) -> str:
         return describe_missing(job_id, url)
     other_way = f": `outlast requeue {job_id}` revives it" if state is State.CANCELLED else ""
     return f"job {job_id} is {state}, not dead{other_way}"
+
+
+NAME_MAX, CAUSE_MAX = 60, 80
+
+
+def groups(
+    task: TaskName = None,
+    queue: Queue = None,
+    tenant: Tenant = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Group dead jobs by cause: task, kind, exception, and place in your code.
+
+    The groups with the latest deaths come first. The newest 20,000 dead jobs are read; 2,000 with
+    --task, --queue or --tenant.
+
+    Examples:
+        outlast dead groups
+        outlast dead list --group 2f6c01ab99e04d17
+        outlast dead requeue --group 2f6c01ab99e04d17
+    """
+    which = JobFilter(task=task, queue=queue, tenant=tenant)
+
+    async def look(store: Store) -> DeathGroups:
+        return await read_dead_groups(store, which)
+
+    found = on_store(url, look)
+    if json:
+        print_json(dead_groups_document(found))
+        return
+    out = console()
+    out.print(_table(out, found.groups, SYSTEM.wall()) if found.groups else "no dead jobs")
+    if found.full:
+        text = f"of the newest {count_of(found.looked_at, 'dead job')}; there are more"
+        out.print(text, style="dim", soft_wrap=True)
+
+
+def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> RenderableType:
+    rows = [
+        {
+            "jobs": str(one.number),
+            "task": line(one.task, NAME_MAX),
+            "died of": line(describe_cause(one), CAUSE_MAX),
+            "in": line(one.place, NAME_MAX),
+            "last": ago(one.last_at, now),
+            "group": line(one.group),
+            "as in": f"job {one.job_id}",
+        }
+        for one in groups
+    ]
+    return table(rows, out.width)
+
+
+def describe_cause(group: DeathGroup) -> str:
+    """Return how the jobs of a group ended: ``error: ValueError``."""
+    kind = group.kind or "an unknown end"
+    return f"{kind}: {group.exception}" if group.exception else kind

@@ -17,20 +17,20 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import quote
 
+from rich.console import Console
 from rich.text import Text
 
 from outlast import demo as application
 from outlast.base.clock import SYSTEM
 from outlast.base.config import URL_VARIABLE
 from outlast.base.text import line, span
-from outlast.cli.attempts import timeline
 from outlast.cli.connect import closing
 from outlast.cli.errors import DONE, NOT_SO, NotSoError
-from outlast.cli.grid import table
-from outlast.cli.show import console
+from outlast.cli.job_page import timeline
+from outlast.cli.show import console, table
 from outlast.cli.verify import verdict
 from outlast.client.job import Job
 from outlast.demo import BLOCKS, LIMIT, PRIMES, app, count_primes
@@ -39,9 +39,6 @@ from outlast.insight.verify import verify
 from outlast.model.job import ENDED, State
 from outlast.store.inspector import Inspector
 from outlast.worker.runners.tether import Tether
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 APPLICATION = "outlast.demo:app"
 NAMES = ("amber", "violet")

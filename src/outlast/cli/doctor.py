@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
+from rich.text import Text
 
 from outlast.base.clock import SYSTEM
 from outlast.base.config import resolve_wakeup
@@ -16,6 +17,7 @@ from outlast.cli.connect import check_exists
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, Json, advise
+from outlast.cli.show import console, print_json
 from outlast.errors import text_of
 from outlast.store.backend import describe_place, open_store, resolve_url
 
@@ -48,7 +50,6 @@ def doctor(
         outlast doctor
         outlast doctor shop.jobs:app --json
     """
-    from outlast.cli.show import console, print_json
     from outlast.insight.doctor import Level, doctor_document, look_at
 
     found, application = _application(app)
@@ -105,8 +106,6 @@ async def _findings(url: str, application: Application | None, exposure: Exposur
 
 
 def _show(out: Any, findings: list[Finding]) -> None:
-    from rich.text import Text
-
     for one in findings:
         level = Text(f"{one.level.value:<{WIDTH}}", style=STYLES[one.level.value])
         out.print(level + Text(f"{one.name}: {safe(one.sentence)}"), soft_wrap=True)

@@ -7,11 +7,10 @@ from typing import Annotated
 import typer
 
 from outlast.base.text import line
-from outlast.cli.connect import on_store
+from outlast.cli.connect import me, on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Url, option
 from outlast.cli.run_task import check_json
-from outlast.cli.who import me
 from outlast.client.events import check_name
 from outlast.insight.acting import send_event
 from outlast.store.events import NewEvent

@@ -18,7 +18,7 @@ from outlast.store.backend import open_store, resolve_url
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
-    from outlast.metrics.look import Look
+    from outlast.metrics.collector import Look
 
 PORT = 8012
 STATEMENT_SECONDS = 5.0  # that the server may spend on one statement
@@ -78,7 +78,7 @@ class StoreSource:
 
     async def look(self) -> Look:
         """Read the store. StoreError if it cannot be read; the next call opens it again."""
-        from outlast.metrics.look import read_look
+        from outlast.metrics.collector import read_look
 
         try:
             return await read_look(await self._open())

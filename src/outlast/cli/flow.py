@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.text import count_of, line
 from outlast.cli.bulk import TOLD, DryRun
-from outlast.cli.connect import describe_missing, on_store
+from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.options import JobId, Json, Url, make_group, option
-from outlast.cli.who import me
 from outlast.errors import JobNotFound
 from outlast.insight.acting import Verb
 from outlast.insight.flows import (
@@ -80,7 +79,7 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
 
 
 def _layers(flow: FlowView, width: int) -> Table:
-    from outlast.cli.grid import table
+    from outlast.cli.show import table
 
     rows = []
     for (layer, task), jobs in flow.groups.items():
@@ -97,8 +96,7 @@ def _layers(flow: FlowView, width: int) -> Table:
 
 
 def _jobs(jobs: list[FlowJob], width: int) -> Table:
-    from outlast.cli.grid import table
-    from outlast.cli.show import word
+    from outlast.cli.show import table, word
 
     rows: list[dict[str, Any]] = [
         {

@@ -29,7 +29,7 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
     if json:
         print_json(flows_document(found))
         return
-    from outlast.cli.grid import table
+    from outlast.cli.show import table
 
     out, now = console(), SYSTEM.wall()
     rows = [

@@ -1,19 +1,17 @@
-"""``outlast enqueue``, ``job``, ``cancel`` and ``requeue``."""
+"""``outlast enqueue``, ``cancel`` and ``requeue``."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from outlast.base.clock import SYSTEM
 from outlast.cli.application import load
 from outlast.cli.bulk import DryRun, act_on_all, tell_each
-from outlast.cli.connect import closing, describe_missing, exists, on_store
+from outlast.cli.connect import closing, exists, me, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     After,
@@ -24,7 +22,6 @@ from outlast.cli.options import (
     Delay,
     Expires,
     FromScratch,
-    JobId,
     JobIds,
     Json,
     Keep,
@@ -38,22 +35,19 @@ from outlast.cli.options import (
     TaskName,
     Tenant,
     Url,
-    flag,
     naming_flags,
     option,
     read_after_flags,
     read_limit_flags,
 )
-from outlast.cli.who import me
+from outlast.cli.show import print_json
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
-from outlast.errors import BadArguments, ConfigError, JobNotFound, UsageError, text_of
+from outlast.errors import BadArguments, ConfigError, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
-from outlast.insight.documents import SCHEMA, job_document
-from outlast.insight.hiding import Hiding
-from outlast.insight.queries import read_details
+from outlast.insight.documents import SCHEMA
 from outlast.model.job import State
 from outlast.store.backend import describe_place
 from outlast.store.protocol import Store
@@ -137,8 +131,6 @@ async def store_call(
 def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
     """Print the enqueued job, or that none was enqueued because the key is taken."""
     if json:
-        from outlast.cli.show import print_json
-
         found = {"id": stored.id, "task": stored.task, "created": stored.created}
         found["same_args"] = stored.same_args
         print_json({"schema": SCHEMA, **found})
@@ -206,58 +198,6 @@ def _quoted(text: str) -> str:
     """Return how to write a JSON text in a shell: with this text, if it is short and plain."""
     plain = len(text) <= QUOTED_MAX and text.isprintable()
     return shlex.quote(msgspec.json.encode(text if plain else "a text").decode())
-
-
-def job(
-    job_id: JobId,
-    stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
-    record: Annotated[
-        Path | None, option("--record", "FILE", "Write all about it to this new file.")
-    ] = None,
-    hide: Annotated[str | None, option("--hide", "REGEX", "Do not record what matches.")] = None,
-    hide_key: Annotated[
-        list[str] | None,
-        option("--hide-key", "NAME", "Do not record values under this key, as *token*."),
-    ] = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
-    """Show all about one job, its attempts and their crash reports.
-
-    It shows what happens next, what is left of its budgets, its progress, checkpoint, arguments and
-    result; then all attempts, with a crash report for each that failed: each begins with the line
-    of your code and shows only the task's stack; --stacks shows all threads.
-
-    --record writes its flight record, for an incident or an auditor: all that is shown, lines that
-    it printed, what people did with it, its workers' settings and releases, and what `outlast
-    verify` finds about it. --hide and --hide-key keep secrets out, as they do for `outlast web`.
-
-    Examples:
-        outlast job 17
-        outlast job 17 --json
-        outlast job 17 --record job-17.json --hide-key password --hide-key '*token*'
-    """
-    if record is not None:
-        if json or stacks:
-            raise UsageError("--record writes all there is: it goes without --json and --stacks")
-        from outlast.cli.record import write_record
-
-        with naming_flags((), {"hide=": "--hide", "hide_keys": "--hide-key"}):
-            hiding = Hiding(hide, hide_key or [])
-        write_record(job_id, record, hiding, url)
-        return
-    if hide is not None or hide_key:
-        raise UsageError("--hide and --hide-key go with --record FILE")
-    found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
-    if found is None:
-        raise JobNotFound(describe_missing(job_id, url))
-    from outlast.cli.job_page import Page
-    from outlast.cli.show import console, print_json
-
-    if json:
-        print_json(job_document(found.row, found.attempts, found.phase, found.refusals))
-    else:
-        Page(console(), found, stacks=stacks).write()
 
 
 def cancel(

@@ -8,10 +8,9 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, span
-from outlast.cli.connect import on_store
-from outlast.cli.grid import table
+from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group, option
-from outlast.cli.who import me
+from outlast.cli.show import table
 from outlast.client.limits import make_set_limit
 from outlast.insight.acting import hold_limit, set_limit
 from outlast.insight.limits import counted, limit_document, limits_document, next_start, spec_text

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import stamp
+from outlast.base.text import line, stamp
 from outlast.cli.connect import on_store
+from outlast.cli.errors import say
 from outlast.cli.options import (
     Before,
     Error,
@@ -20,10 +21,13 @@ from outlast.cli.options import (
     Url,
     option,
 )
-from outlast.cli.unknown_names import tell_unknown
+from outlast.cli.show import JsonList, console, jobs_table
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
-from outlast.insight.queries import JobList, list_jobs, read_whole, state_of
+from outlast.insight.pauses import is_named, name_of
+from outlast.insight.queries import JobList, find_jobs, list_jobs, read_whole, state_of
+from outlast.model.job import State
+from outlast.model.pause import PauseKind
 from outlast.store.backend import describe_place, resolve_url
 from outlast.store.protocol import Store
 from outlast.store.rows import SEARCH_MAX, JobFilter, Texts, is_searchable
@@ -103,8 +107,6 @@ def jobs(
 
 
 async def _write(store: Store, found: JobList) -> None:
-    from outlast.cli.show import JsonList
-
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
         made.add(listed_document(row, found.phase_of(row)))
@@ -112,8 +114,6 @@ async def _write(store: Store, found: JobList) -> None:
 
 
 def _show(found: JobList, limit: int, now: float, none: str) -> None:
-    from outlast.cli.show import console, jobs_table
-
     out = console()
     out.print(jobs_table(out, found, now) if found.rows else none)
     if found.astray:
@@ -150,3 +150,23 @@ def _of_strays(strays: dict[int, str]) -> str:
     if len(strays) > 1:
         many = "jobs are marked as running, but nothing runs them"
     return f"{len(strays)} {many}: `outlast why {min(strays)}` says what to do"
+
+
+NAME_MAX = 80  # characters
+
+
+async def tell_unknown(store: Store, which: JobFilter) -> None:
+    """Say on stderr which names of a filter do not exist, as far as one search of the jobs
+    shows."""
+    for kind in (PauseKind.QUEUE, PauseKind.TASK, PauseKind.TENANT):
+        name = getattr(which, kind)
+        if name is not None and not await is_named(store, kind, name):
+            say(f"no job and no worker has {name_of(kind, name)}")
+    if which.label is not None:
+        labelled = await store.inspector.job_ids(JobFilter(label=which.label, limit=1))
+        if not labelled.ids and labelled.before is None:
+            say(f"no job has the label '{line(which.label, NAME_MAX)}'")
+    if (group := which.fingerprint) is not None:
+        dead = await find_jobs(store, JobFilter(state=State.DEAD, fingerprint=group, limit=1))
+        if not dead.ids and dead.before is None:
+            say(f"no dead job has the group '{line(group, NAME_MAX)}'")

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, safe
-from outlast.cli.connect import on_store
+from outlast.cli.connect import me, on_store, whoami
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.options import Json, Url, flag, option, span
-from outlast.cli.who import me, whoami
+from outlast.cli.show import console, print_json
 from outlast.client.pauses import check_text, make_pause
 from outlast.errors import UsageError
 from outlast.insight.acting import By
@@ -31,9 +32,6 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 from outlast.store.values import NewPause
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is paused.")]
 Name = Annotated[
@@ -102,8 +100,6 @@ def pauses(url: Url = None, json: Json = False) -> None:
         outlast pauses --json
     """
     found = on_store(url, read_pauses)
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(pauses_document(found))
     else:

@@ -12,7 +12,7 @@ import outlast
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, safe, stamp
 from outlast.cli.connect import describe_missing, on_store
-from outlast.cli.job_logs import print_new
+from outlast.cli.job_page import print_new
 from outlast.cli.options import flag, make_group
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.flight import FlightRecord, decode_record, encode_record, read_flight_record

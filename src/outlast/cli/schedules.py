@@ -11,9 +11,9 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line, pretty, span, stamp
-from outlast.cli.connect import on_store
+from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, flag, make_group, option
-from outlast.cli.who import me
+from outlast.cli.show import FIXED, Row, console, print_json, table, word
 from outlast.errors import UsageError
 from outlast.insight.acting import delete_schedule, note_backfill, pause_schedule, trigger_schedule
 from outlast.insight.queries import read_schedule, read_schedules
@@ -77,8 +77,6 @@ def list_(url: Url = None, json: Json = False) -> None:
         outlast schedules list --json
     """
     rows = on_store(url, read_schedules)
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(schedules_document(rows))
         return
@@ -87,9 +85,6 @@ def list_(url: Url = None, json: Json = False) -> None:
 
 
 def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
-    from outlast.cli.grid import FIXED, Row, table
-    from outlast.cli.show import word
-
     now = SYSTEM.wall()
     shown: list[Row] = [
         {
@@ -130,8 +125,6 @@ def show(
     row = on_store(url, lambda store: read_schedule(store, name))
     shown = schedule_of(row)
     ticks = [] if shown.malformed else next_ticks(row, SYSTEM.wall(), count)
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(schedule_document(row, ticks))
         return
@@ -232,8 +225,6 @@ def trigger(name: Name, url: Url = None, json: Json = False) -> None:
         return stored.job_id, stored.created
 
     job_id, created = on_store(url, work, reads=False)
-    from outlast.cli.show import print_json
-
     if json:
         print_json({"schema": 1, "id": job_id, "created": created})
     elif created:

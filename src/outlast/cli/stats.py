@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json as jsons
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
+
+from rich.console import Console
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, rough
 from outlast.cli.connect import on_store
-from outlast.cli.grid import FIXED, Row, table
 from outlast.cli.options import Json, Url, flag
+from outlast.cli.show import FIXED, Row, console, print_json, table
 from outlast.insight.queries import read_workers
 from outlast.insight.stats import COUNTS, stats_document
 from outlast.store.protocol import Store
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 EVERY_SECONDS = 2.0
 NAME_MAX = 60
@@ -59,8 +58,6 @@ async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
 
 
 def _show(document: dict[str, Any], *, watch: bool, json: bool) -> None:
-    from outlast.cli.show import console, print_json
-
     if json and watch:
         print(jsons.dumps(document), flush=True)
     elif json:

@@ -10,6 +10,7 @@ from outlast.base.text import count_of
 from outlast.cli.connect import on_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, option
+from outlast.cli.show import console, now_and_then, print_json
 from outlast.insight.verify import RULE_NAMES, Verified, document, promise_of
 from outlast.insight.verify import verify as check
 from outlast.store.backend import describe_place, resolve_url
@@ -31,8 +32,6 @@ def verify(
         outlast verify
         outlast verify --url postgresql://app@db/shop --json
     """
-    from outlast.cli.show import now_and_then, print_json
-
     told = now_and_then(lambda verified: f"{verified.jobs} jobs so far", json=json)
     verified = on_store(
         url, lambda store: check(store.inspector, findings_max=findings, on_page=told)
@@ -45,8 +44,6 @@ def verify(
 
 
 def _show(verified: Verified, where: str) -> None:
-    from outlast.cli.show import console
-
     out = console()
     for finding in verified.findings:
         word = "doubt" if finding.doubt else "VIOLATION"

@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from outlast.base.text import line
-from outlast.cli.connect import on_store
-from outlast.cli.grid import table
+from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group
-from outlast.cli.who import me
+from outlast.cli.show import console, print_json, table
 from outlast.client.weights import make_weight
 from outlast.insight.acting import set_weight
 from outlast.insight.limits import weights_document
@@ -51,8 +50,6 @@ def show(url: Url = None, json: Json = False) -> None:
         outlast weight show --json
     """
     found = on_store(url, lambda store: store.inspector.weights())
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(weights_document(found))
         return

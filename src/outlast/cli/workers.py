@@ -10,10 +10,10 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, since, span
-from outlast.cli.connect import on_store
+from outlast.cli.connect import me, on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, flag, make_group
-from outlast.cli.who import me
+from outlast.cli.show import console, gone_table, print_json, workers_table
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
@@ -57,8 +57,6 @@ def workers(
     rows, refusals = on_store(url, list_workers)
     now = SYSTEM.wall()
     refused = refused_since(refusals, now - DAY)
-    from outlast.cli.show import print_json
-
     if json:
         print_json(workers_document(rows, now, refused))
     else:
@@ -68,8 +66,6 @@ def workers(
 def _show(
     rows: Sequence[WorkerRow], refused: Mapping[str, int], now: float, *, every: bool
 ) -> None:
-    from outlast.cli.show import console, gone_table, workers_table
-
     out = console()
     here = sorted((row for row in rows if holds(row)), key=lambda row: row.heartbeat_at)
     gone = sorted((row for row in rows if not holds(row)), key=_stopped_at, reverse=True)

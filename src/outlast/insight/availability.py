@@ -1,15 +1,19 @@
-"""Decide which workers can take which jobs, by one set of rules for why, stats and doctor. Pure.
+"""Decide which workers can take which jobs, by one set of rules for why, stats and doctor.
 
 A worker counts as alive if its row marks it alive, its lock file does not prove the contrary, and
 its last beat is within its own lease by the store's clock. That is for people: no decision about a
-job is made here.
+job is made here. Only ``with_proof`` reads anything: lock files, as a reaper does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from outlast.model.job import State
+from outlast.model.lease import DeathCause
+from outlast.store.lockfile import Probe, probe
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
 ASLEEP = "asleep"  # the cause of a row whose worker is to be back (``--idle-after``)
@@ -113,3 +117,16 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
     if not serving:
         return "queue_not_served"
     return "draining" if all(map(drains, serving)) else "failing"
+
+
+def with_proof(rows: Iterable[WorkerRow]) -> list[WorkerRow]:
+    """Return the rows, with ``lock_free`` set on those of dead workers that are marked alive."""
+    return [msgspec.structs.replace(row, lock_free=True) if _is_dead(row) else row for row in rows]
+
+
+def _is_dead(row: WorkerRow) -> bool:
+    if not holds(row) or row.lock_path is None:
+        return False
+    if row.cause == DeathCause.TETHER:
+        return True
+    return probe(row.lock_path, row.lock_device, row.lock_inode, row.boot_id) is Probe.FREE

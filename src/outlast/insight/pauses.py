@@ -16,9 +16,8 @@ import msgspec
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, since, stamp
 from outlast.insight.acting import By, note_of
-from outlast.insight.availability import holds
+from outlast.insight.availability import holds, with_proof
 from outlast.insight.documents import SCHEMA, Document, iso
-from outlast.insight.liveness import with_proof
 from outlast.model.pause import Pause, PauseKind, is_acknowledged
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerRow

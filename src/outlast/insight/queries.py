@@ -13,10 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound, UsageError
-from outlast.insight.availability import astray
+from outlast.insight.availability import astray, with_proof
 from outlast.insight.documents import phase_of
 from outlast.insight.explanation import JobDetails
-from outlast.insight.liveness import with_proof
 from outlast.model.job import State
 from outlast.model.pause import Pauses
 from outlast.payload.option_words import describe_state
@@ -326,3 +325,30 @@ async def read_one_limit(store: Store, name: str) -> tuple[LimitRow, list[Permit
 def no_limit(name: str) -> LimitNotFound:
     """Return the error for an unknown limit."""
     return LimitNotFound(f"there is no limit {name!r}: `outlast limits` lists them")
+
+
+ID_MAX = 2**63 - 1
+
+
+class LookupTarget(NamedTuple):
+    """The result of a lookup: ``jobs`` or ``workers``, and the id."""
+
+    kind: str
+    id: int
+
+
+async def look_up(store: Store, text: str, tenant: str | None = None) -> LookupTarget | None:
+    """Return the job with this id, else with this token or (while unfinished) this key, else the
+    newest worker of this name. ``tenant``: only jobs of this tenant, and no workers."""
+    number = (
+        int(text) if text.isascii() and text.isdigit() and len(text) < len(str(ID_MAX)) else None
+    )
+    ids = [] if number is None else [number]
+    for one in (*ids, *await store.inspector.named(number, text)):
+        found = await store.inspector.jobs_of([one], 0)
+        if found and tenant in {None, found[0].tenant}:
+            return LookupTarget("jobs", one)
+    if tenant is not None:
+        return None
+    workers = [one.id for one in await read_workers(store) if one.name == text]
+    return LookupTarget("workers", max(workers)) if workers else None

@@ -1,14 +1,19 @@
-"""Make one document of a store's statistics: queues, jobs that no worker takes, workers, speed."""
+"""Make one document of a store's statistics: queues, jobs that no worker takes, workers, speed.
+``read_overview`` reads it for the first page, with the workers and pauses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.queries import read_workers
 from outlast.model.pause import Pause, Pauses
 from outlast.store.limits import LimitRow
+from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import EndedJobs, QueueCount, Statistics
 from outlast.store.wakeup import POLLING_ONLY
@@ -191,3 +196,19 @@ def _lost(workers: Iterable[WorkerRow], since: float) -> int:
         one.status is WorkerStatus.LOST and one.stopped_at is not None and one.stopped_at > since
         for one in workers
     )
+
+
+class Overview(msgspec.Struct, frozen=True):
+    """The contents of a store and its workers. ``stats`` is the document of ``outlast stats``."""
+
+    stats: Document
+    statistics: Statistics
+    workers: Sequence[WorkerRow]
+    pauses: Sequence[Pause]
+
+
+async def read_overview(store: Store) -> Overview:
+    """Read the overview: each number by an index, and bounded."""
+    statistics = await store.inspector.statistics()
+    workers, pauses = await read_workers(store), await store.inspector.pauses()
+    return Overview(stats_document(statistics, workers, pauses), statistics, workers, pauses)

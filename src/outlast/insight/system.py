@@ -8,7 +8,7 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.insight.doctor import Facts, examine, in_kubernetes, locks_of
-from outlast.insight.doctor.gather import read_contents, read_environment
+from outlast.insight.doctor.facts import read_contents, read_environment
 from outlast.store.backend import describe_place
 from outlast.store.finding import Finding
 from outlast.store.protocol import Store

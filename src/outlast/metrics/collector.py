@@ -1,7 +1,8 @@
-"""Turn a read of a store into metric families: the names in docs/metrics.md, and no others.
+"""Read a store, and turn that into metric families: the names in docs/metrics.md, and no others.
 
 No label ever holds a worker, a host, a tenant, an id, a key or a message: their number has no
-bound. Values with the same labels are added up, so that no series occurs twice.
+bound. Values with the same labels are added up, so that no series occurs twice. The read is
+bounded, and touches no payload.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.utils import floatToGoString
 
 from outlast.base.text import line
 from outlast.insight.availability import health, sleeps
+from outlast.insight.queries import read_workers
 from outlast.insight.stats import stats_document
-from outlast.metrics.look import Look
 from outlast.model.lease import DeathCause
+from outlast.model.pause import Pause
 from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
+from outlast.store.protocol import Store
+from outlast.store.rows import WorkerRow
+from outlast.store.statistics import Statistics
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -223,3 +229,23 @@ class Names:
                 return OTHER
             known = self._known[name] = line(name, NAME_MAX)
         return known
+
+
+class Look(msgspec.Struct, frozen=True, kw_only=True):
+    """The values of one read; ``totals``: the workers' counts since the store was made."""
+
+    statistics: Statistics
+    workers: list[WorkerRow]
+    pauses: list[Pause]
+    totals: list[Counted]
+
+
+async def read_look(store: Store) -> Look:
+    """Read the store. Raises StoreError if it cannot be read."""
+    inspector = store.inspector
+    return Look(
+        statistics=await inspector.statistics(),
+        workers=await read_workers(store),
+        pauses=await inspector.pauses(),
+        totals=await inspector.totals(),
+    )

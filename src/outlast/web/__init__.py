@@ -8,29 +8,20 @@ endpoint.py     an endpoint: its path, its right, and one call of it, from user 
 visit.py        one request: its user, rights and store; links and pages
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
-local_peer.py   which user of this machine has a connection to the page
 session.py      sign-in for `outlast web`: a link that works once, or a proxy's header
-sign_in.py      sign-in by a password
-guesses.py      slows down guesses of passwords
+sign_in.py      sign-in by a password, and what slows down guesses
 security.py     checks hosts and sites of each request, and sets the headers of each answer
 problem.py      the reason for a refusal, as a status and a sentence
-reader.py       the reading side of the store: one read for all visitors, kept for two seconds
-rendered.py     pages rendered a moment ago, for all tabs that request the same
+reader.py       the reading side of the store: one read for all visitors; rendered pages
 sampler.py      checks for changes, once for all open pages
-render.py       Jinja2: the filters and globals of all templates
+render.py       Jinja2: the filters and globals of all templates; the stylesheet and the scripts
 listing.py      parts that lists share: the filter in the URL, pages by key
-findings.py     the doctor's findings, by kind, each with a link to its page
-overview.py     /: what needs attention
+overview.py     /: what needs attention: the doctor's findings by kind, each with its page
 jobs.py         /jobs and /go
 job_filter.py   the filter of jobs in the URL, and which searches are refused
 bulk.py         acts on all jobs that match: shown first, then done in steps
-job.py          /jobs/17: why, attempts, payloads
-job_logs.py     the output of a job's attempts, as pages show it
-sparkline.py    numbers step by step as a drawing
-timeline.py     the attempts of a job as a drawing
-flows.py         /flows: who waits for whom; cancel and retry
-flow_drawing.py  a flow as a drawing
-job_actions.py  acts on one job: cancel, requeue, discard
+job.py          /jobs/17: why, attempts as a drawing, payloads, output; acts on the job
+flows.py        /flows: who waits for whom, as a drawing, too; cancel and retry
 dead.py         /dead: dead jobs by cause
 deaths.py       /deaths: how attempts end, and shared deaths
 queues.py       /queues: waiting jobs and their workers; pauses
@@ -40,12 +31,10 @@ workers.py      /workers: the health of each, and the jobs that it holds
 limits.py       what limits allow, what runs under them; set, hold and reset; weights
 schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job
-system.py       /system: the store, its schema, the doctor's findings
-metrics.py      /metrics: the metrics for a Prometheus server
+system.py       /system: the store, its schema, the doctor's findings; /metrics
 api/            the API: the same for programs, in JSON
 bulk_runner.py  carries out actions on many jobs, even if another process abandoned them
 live.py         /events: hints that something has changed
-assets.py       the stylesheet and the scripts
 templates/      one for each page, base.html around them, macros.html within
 static/         the stylesheet, our script, and idiomorph (its licence beside it)
 """

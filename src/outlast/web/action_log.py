@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from outlast.errors import OutlastError
 from outlast.insight.acting import Verb
-from outlast.insight.bulk import filter_of, read_action
-from outlast.insight.records import list_actions
+from outlast.insight.bulk import filter_of, list_actions, read_action
 from outlast.store.actions import CHANGES, ActionRow
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -19,11 +20,9 @@ from outlast.web import (
     deaths,
     flows,
     job,
-    job_actions,
     jobs,
     limits,
     live,
-    metrics,
     overview,
     queues,
     refusals,
@@ -33,9 +32,9 @@ from outlast.web import (
     workers,
 )
 from outlast.web.access import Judge, Right
-from outlast.web.assets import ROUTE
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import WebRefusal
+from outlast.web.render import ROUTE
 from outlast.web.security import SecurityGuard
 from outlast.web.site import Site
 from outlast.web.visit import Visit
@@ -43,27 +42,9 @@ from outlast.web.visit import Visit
 if TYPE_CHECKING:
     from outlast.client.app import App
 
-ENDPOINTS: list[Endpoint] = [
-    *overview.ENDPOINTS,
-    *jobs.ENDPOINTS,
-    *bulk.ENDPOINTS,
-    *job.ENDPOINTS,
-    *flows.ENDPOINTS,
-    *job_actions.ENDPOINTS,
-    *dead.ENDPOINTS,
-    *deaths.ENDPOINTS,
-    *queues.ENDPOINTS,
-    *tasks.ENDPOINTS,
-    *workers.ENDPOINTS,
-    *schedules.ENDPOINTS,
-    *limits.ENDPOINTS,
-    *refusals.ENDPOINTS,
-    *action_log.ENDPOINTS,
-    *system.ENDPOINTS,
-    *live.ENDPOINTS,
-    *metrics.ENDPOINTS,
-    *api.ENDPOINTS,
-]
+PAGES: tuple[ModuleType, ...] = (overview, jobs, bulk, job, flows, dead, deaths)
+PAGES += (queues, tasks, workers, schedules, limits, refusals, action_log, system, live, api)
+ENDPOINTS: list[Endpoint] = [each for page in PAGES for each in page.ENDPOINTS]
 
 
 def dashboard(

@@ -1,12 +1,20 @@
-"""``/flows``: show recent flows, and one of them: who waits for whom, cancel it, retry it."""
+"""``/flows``: show recent flows, and one of them: who waits for whom, cancel it, retry it.
+
+Its drawing has a column for each layer, and a line from each job to those that wait for it; the
+template writes the numbers as SVG. A small flow is drawn job by job, any other by the jobs of each
+layer and task together, and of these only the first."""
 
 from __future__ import annotations
 
+from collections import Counter
+
+import msgspec
 from starlette.responses import Response
 
 from outlast.insight.acting import By, Verb
 from outlast.insight.flows import (
     LOOK_MAX,
+    FlowJob,
     FlowView,
     act_on_flow,
     describe_retry,
@@ -14,11 +22,10 @@ from outlast.insight.flows import (
     list_flows,
     read_flow,
 )
-from outlast.model.job import ENDED
+from outlast.model.job import ENDED, State
 from outlast.store.protocol import Store
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
-from outlast.web.flow_drawing import draw_flow
 from outlast.web.live import TOPICS_MAX
 from outlast.web.visit import Visit
 
@@ -96,3 +103,83 @@ async def cancel_flow(visit: Visit) -> Response:
 async def retry_flow(visit: Visit) -> Response:
     """Requeue the dead jobs of a flow."""
     return await _act(visit, Verb.REQUEUE)
+
+
+JOBS_MAX = 40  # jobs that are drawn one by one
+BOXES_MAX = 60
+LINES_MAX = 400
+WIDE, HIGH, GAP, SPACE = 148, 42, 56, 14  # of a box, and between columns and rows
+_WORST = (
+    State.DEAD, State.RUNNING, State.QUEUED, State.BLOCKED, State.CANCELLED, State.COMPLETED,
+)  # fmt: skip
+"""The state of several jobs is the first of these that one of them has."""
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """A job, or several of one task: the ``number`` of them, of which ``job_id`` is the first one
+    in that ``state`` (None: deleted)."""
+
+    x: int
+    y: int
+    job_id: int
+    number: int
+    task: str
+    state: str | None
+
+
+class Drawing(msgspec.Struct, frozen=True, kw_only=True):
+    """Boxes, and lines between them: x and y of both ends, and whether it leads to a child."""
+
+    width: int
+    height: int
+    boxes: list[Box]
+    lines: list[tuple[int, int, int, int, bool]]
+    is_cut: bool
+
+
+def draw_flow(flow: FlowView) -> Drawing | None:
+    """Return the drawing; None for a job by itself."""
+    if len(flow.jobs) < 2:  # noqa: PLR2004
+        return None
+    groups = list(flow.groups.values())
+    if len(flow.jobs) <= JOBS_MAX:
+        groups = [[job] for job in flow.jobs]
+    columns: Counter[int] = Counter()
+    boxes: list[Box] = []
+    box_of: dict[int, Box] = {}
+    for jobs in groups[:BOXES_MAX]:
+        layer = jobs[0].layer
+        box = _box(jobs, (layer - 1) * (WIDE + GAP), columns[layer] * (HIGH + SPACE))
+        columns[layer] += 1
+        boxes.append(box)
+        box_of.update((job.id, box) for job in jobs)
+    lines = _lines(flow, box_of)
+    return Drawing(
+        width=max(box.x for box in boxes) + WIDE,
+        height=max(box.y for box in boxes) + HIGH,
+        boxes=boxes,
+        lines=lines[:LINES_MAX],
+        is_cut=len(groups) > BOXES_MAX or len(lines) > LINES_MAX,
+    )
+
+
+def _box(jobs: list[FlowJob], x: int, y: int) -> Box:
+    states = {job.state for job in jobs}
+    worst = next((state for state in _WORST if state in states), None)
+    first = next(job for job in jobs if job.state is worst)
+    state = None if worst is None else worst.value
+    return Box(
+        x=x, y=y, job_id=first.id, number=len(jobs), task=first.task or "deleted", state=state
+    )
+
+
+def _lines(flow: FlowView, box_of: dict[int, Box]) -> list[tuple[int, int, int, int, bool]]:
+    found: dict[tuple[int, int, int, int, bool], None] = {}
+    for job in flow.jobs:
+        above = [(link.upstream_id, False) for link in job.upstream]
+        above += [] if job.parent is None else [(job.parent, True)]
+        for other, is_child in above:
+            if (start := box_of.get(other)) is not None and (end := box_of.get(job.id)) is not None:
+                points = (start.x + WIDE, start.y + HIGH // 2, end.x, end.y + HIGH // 2, is_child)
+                found[points] = None
+    return list(found)

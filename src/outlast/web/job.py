@@ -1,27 +1,39 @@
-"""``/jobs/17``: show why a job is where it is, what would move it, its attempts and payloads."""
+"""``/jobs/17``: show why a job is where it is, what would move it, its attempts,
+payloads and output; act on it by forms.
+
+An act that cannot be undone is confirmed on its own page. A form carries the token that its page
+has shown: if a newer attempt runs by now, nothing is done.
+
+The drawing of the attempts has one bar each, on one time axis, and refused late writes. It is
+numbers only: the template writes them as SVG, whose shapes are allowed where style attributes are
+not. Gaps that are much longer than the attempts would leave bars without width, so a gap that is
+longer than all attempts together is drawn shorter, as a break.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
-from outlast.base.text import lines
+from outlast.base.text import cut, lines, safe
+from outlast.insight.acting import By, Verb, act_on_job
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
-from outlast.insight.stacks import AskedStack, find_unanswered
+from outlast.insight.stacks import AskedStack, ask_for_stack, find_unanswered
 from outlast.insight.why import why
-from outlast.model.crash import find_line, own_stack
+from outlast.model.crash import Charge, find_line, own_stack
 from outlast.model.job import State
 from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
+from outlast.store.logs import LogLine, LogRow
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
+from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoints
-from outlast.web.job_logs import LINE_MAX, LINES_SHOWN, read_logs, show_log
+from outlast.web.endpoint import Endpoint, Endpoints
 from outlast.web.listing import read_number
 from outlast.web.problem import WebRefusal
-from outlast.web.timeline import draw_timeline, list_attempts
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -147,3 +159,260 @@ async def read_payload(visit: Visit) -> str | None:
 async def show_payload(visit: Visit) -> Response:
     """Show a whole payload as it is stored."""
     return PlainTextResponse(await read_payload(visit) or "")
+
+
+LINES_SHOWN = 50  # on the page of the job; the page of its logs has all kept lines
+LINE_MAX = 500  # characters of a line on that page
+
+
+class ShownLog(msgspec.Struct, frozen=True):
+    """The output of one attempt, as pages show it. ``missing``: how many lines came before the kept
+    ones; ``hidden``: how many kept lines are not shown."""
+
+    token: int
+    number: int
+    missing: int
+    hidden: int
+    lines: list[LogLine]
+
+
+async def read_logs(visit: Visit, job_id: int) -> list[LogRow]:
+    """Return the kept output of a job's attempts, the newest first."""
+    kept = await visit.ask(("logs", job_id), lambda store: store.inspector.logs(job_id))
+    return kept[::-1]
+
+
+def show_log(log: LogRow, most: int | None = None, line_max: int = 10**6) -> ShownLog:
+    """Return the last ``most`` lines of an attempt, each cut at ``line_max`` characters."""
+    lines = log.lines
+    shown = lines if most is None else lines[-most:]
+    told = [LogLine(at, cut(safe(text), line_max)) for at, text in shown]
+    return ShownLog(log.token, log.number, log.dropped, len(lines) - len(shown), told)
+
+
+WIDTH = 1_000.0
+BAR_LEAST = 4.0
+BARS_MAX = 40
+TICKS_MAX = 40
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """One attempt: from ``x`` over ``width``; ``saved``: the position of its last checkpoint."""
+
+    x: float
+    width: float
+    number: int
+    token: int
+    outcome: str
+    charge: str
+    started_at: float
+    seconds: float
+    host: str
+    saved: float | None = None
+    refused: list[float] = []
+
+
+class JobTimeline(msgspec.Struct, frozen=True):
+    """All bars, from ``began`` to ``ended``; ``breaks``: where time is left out."""
+
+    bars: list[Bar]
+    breaks: list[float]
+    began: float
+    ended: float
+
+
+def draw_timeline(details: JobDetails) -> JobTimeline | None:
+    """Return the drawing; None if the job has no attempts."""
+    shown = [
+        msgspec.structs.replace(one, ended_at=max(one.started_at, one.ended_at))
+        for one in list_attempts(details)[-BARS_MAX:]
+    ]
+    if not shown:
+        return None
+    late = [one for one in details.refusals if one.late_by is not None][:TICKS_MAX]
+    tokens = {one.token for one in shown}
+    ends = [shown[-1].ended_at, *(one.at for one in late if one.token in tokens)]
+    axis = _Axis(shown, max(ends))
+    bars = [_bar(axis, one, late) for one in shown]
+    return JobTimeline(bars, axis.breaks, shown[0].started_at, axis.ended)
+
+
+def list_attempts(details: JobDetails) -> list[AttemptRow]:
+    """Return the closed attempts, and the running (as if it ended now) or completed one."""
+    row, closed = details.row, details.attempts
+    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
+    if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
+        return list(closed)
+    last = AttemptRow(
+        job_id=row.id,
+        token=row.token or 0,
+        number=row.attempt_count,
+        outcome=row.state.value,
+        charge=Charge.NONE,
+        started_at=row.started_at,
+        ended_at=row.ended_at if row.ended_at is not None else details.now,
+        worker=row.worker,
+        host=row.host,
+        checkpoint_age=_age(row, details.now),
+    )
+    return [*closed, last]
+
+
+def _age(row: StoredJob, now: float) -> float | None:
+    """Return the age of the last checkpoint, if the running or completed attempt made it."""
+    saved, began = row.checkpoint_at, row.started_at
+    if saved is None or began is None or saved < began:
+        return None
+    return (now if row.ended_at is None else row.ended_at) - saved
+
+
+class _Axis:
+    """The time axis, with shortened gaps. ``ended``: refused writes may come after the last end."""
+
+    def __init__(self, shown: list[AttemptRow], ended: float) -> None:
+        self.ended = ended
+        busy = sum(one.ended_at - one.started_at for one in shown) or 1.0
+        most = busy / len(shown)  # the longest that a gap is drawn
+        self._pieces: list[tuple[float, float, float]] = []  # began, ended, drawn as
+        cursor, self._drawn = shown[0].started_at, 0.0
+        cuts: list[float] = []
+        for one in shown:
+            if one.started_at > cursor:
+                gap = one.started_at - cursor
+                if gap > busy:
+                    cuts.append(self._drawn + most / 2)
+                self._add(cursor, one.started_at, most if gap > busy else gap)
+            cursor = max(cursor, one.started_at)
+            if one.ended_at > cursor:
+                self._add(cursor, one.ended_at, one.ended_at - cursor)
+                cursor = one.ended_at
+        self._add(cursor, max(cursor, ended), max(0.0, min(ended - cursor, most)))
+        self._drawn = self._drawn or 1.0
+        self.breaks = [cut / self._drawn * WIDTH for cut in cuts]
+
+    def _add(self, began: float, ended: float, drawn: float) -> None:
+        self._pieces.append((began, ended, drawn))
+        self._drawn += drawn
+
+    def at(self, moment: float) -> float:
+        """Return the position of a moment, from 0 to WIDTH."""
+        drawn = 0.0
+        for began, ended, length in self._pieces:
+            if moment >= ended:
+                drawn += length
+                continue
+            if moment > began:
+                drawn += length * (moment - began) / (ended - began)
+            break
+        return round(min(WIDTH, drawn / self._drawn * WIDTH), 1)
+
+
+def _bar(axis: _Axis, one: AttemptRow, late: list[RefusalRow]) -> Bar:
+    x = min(axis.at(one.started_at), WIDTH - BAR_LEAST)
+    saved = None if one.checkpoint_age is None else one.ended_at - one.checkpoint_age
+    has_saved = saved is not None and one.started_at <= saved <= one.ended_at
+    return Bar(
+        x=x,
+        width=max(BAR_LEAST, round(axis.at(one.ended_at) - x, 1)),
+        number=one.number,
+        token=one.token,
+        outcome=one.outcome,
+        charge=one.charge,
+        started_at=one.started_at,
+        seconds=one.ended_at - one.started_at,
+        host=one.host or "",
+        saved=axis.at(saved) if saved is not None and has_saved else None,
+        refused=[axis.at(each.at) for each in late if each.token == one.token],
+    )
+
+
+TOKEN_DIGITS = 19  # of a token, at most
+UNREAD_MAX = 1  # characters of payloads that are read: none is needed
+VERBS = {
+    "cancel": (Right.CANCEL, "Cancel job {}"),
+    "requeue": (Right.REQUEUE, "Requeue job {} from the start"),
+    "discard": (Right.DISCARD, "Discard job {}"),
+}
+"""Verbs that are confirmed -> the right, and what is asked."""
+
+
+async def confirm(visit: Visit) -> Response:
+    """Ask for confirmation."""
+    verb = visit.request.path_params["verb"]
+    if verb not in VERBS:
+        raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
+    right, title = VERBS[verb]
+    visit.require(right)
+    found = await find_page(visit)
+    row, phase = found.details.row, found.details.phase
+    return visit.show(
+        "confirm.html",
+        row=row,
+        phase=phase,
+        verb=verb,
+        button=verb.capitalize(),
+        title=title.format(row.id),
+    )
+
+
+def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
+    """Return the handler of a form that acts on the job in its URL."""
+
+    async def act(visit: Visit) -> Response:
+        form = await visit.form()
+        by = By(visit.access.user, form.get("reason") or None)
+        scratch = form.get("from_scratch") == "yes"
+        answer = await act_on_named(visit, verb, by, token=_token_of(form), from_scratch=scratch)
+        if verb is Verb.DISCARD:
+            return visit.go("/jobs", phase="dead")
+        return visit.go(f"/jobs/{visit.job_id}", done=answer)
+
+    return act
+
+
+async def act_on_named(
+    visit: Visit, verb: Verb, by: By, *, token: int | None, from_scratch: bool
+) -> str:
+    """Act on the job in the URL, and return the effect, as ``act_on_job`` does; JobNotFound also
+    for another tenant's job."""
+
+    async def work(store: Store) -> str:
+        row = visit.own(await store.inspector.job(visit.job_id, UNREAD_MAX))
+        return await act_on_job(store, verb, row, by, token=token, from_scratch=from_scratch)
+
+    return await visit.act(work)
+
+
+async def ask_stack(visit: Visit) -> Response:
+    """Ask where the job in the URL is. The answer appears on its page."""
+    token = _token_of(await visit.form())
+    await ask_where(visit, By(visit.access.user), token=token)
+    return visit.go(f"/jobs/{visit.job_id}", done="asked")
+
+
+async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
+    """Ask where the job in the URL is, as ``ask_for_stack`` does; JobNotFound also for another
+    tenant's job."""
+
+    async def work(store: Store) -> AskedStack:
+        visit.own(await store.inspector.job(visit.job_id, UNREAD_MAX))
+        return await ask_for_stack(store, visit.job_id, by, token=token)
+
+    return await visit.act(work)
+
+
+def _token_of(form: dict[str, str]) -> int | None:
+    """Return the token in a form: the token of the attempt that its page has shown."""
+    shown = form.get("token", "")
+    return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < TOKEN_DIGITS else None
+
+
+_JOB = "/jobs/{job_id:int}"
+ENDPOINTS += [
+    Endpoint(f"{_JOB}/{{verb}}", confirm, by_tenant=True),
+    Endpoint(f"{_JOB}/stack", ask_stack, Right.CANCEL, "POST", by_tenant=True),
+    *(
+        Endpoint(f"{_JOB}/{verb}", on_job(verb), Right(verb.value), "POST", by_tenant=True)
+        for verb in Verb
+    ),
+]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.insight.documents import error_of
-from outlast.insight.lookup import look_up
-from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs
+from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs, look_up
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob

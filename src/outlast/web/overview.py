@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import msgspec
 from starlette.responses import Response
 
 from outlast.base.text import count_of
@@ -13,11 +14,10 @@ from outlast.insight.doctor.facts import Facts
 from outlast.insight.doctor.store import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
 from outlast.insight.history import Series, read_history
-from outlast.insight.overview import Overview, read_overview
+from outlast.insight.stats import Overview, read_overview
 from outlast.store.finding import Finding, Level
 from outlast.store.protocol import Store
 from outlast.web.endpoint import Endpoints
-from outlast.web.findings import group_findings
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -93,3 +93,51 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
             sentence=f"{count_of(died, 'job')} {'is' if died == 1 else 'are'} dead.",
             mend="See why they died; then requeue or discard them.",
         )
+
+
+ORDER = [Level.PROBLEM, Level.WARNING, Level.HINT, Level.OK]
+PAGES: dict[str, tuple[str, str]] = {
+    "dead_jobs": ("/dead", "Dead jobs"),
+    "dead_workers": ("/workers", "Workers"),
+    "draining": ("/workers", "Workers"),
+    "failing": ("/workers", "Workers"),
+    "failing_duty": ("/workers", "Workers"),
+    "lacks_tags": ("/queues", "Queues"),
+    "limit_closed": ("/limits", "Limits"),
+    "limit_held": ("/limits", "Limits"),
+    "limit_recounted": ("/limits", "Limits"),
+    "limit_unknown": ("/limits", "Limits"),
+    "long_paused": ("/queues", "Queues"),
+    "lost_workers": ("/workers", "Workers"),
+    "malformed_jobs": ("/dead", "Dead jobs"),
+    "queue_not_served": ("/queues", "Queues"),
+    "schedules": ("/schedules", "Schedules"),
+    "silent_workers": ("/workers", "Workers"),
+    "slots_held": ("/jobs?phase=running", "Running jobs"),
+    "undecodable": ("/tasks", "Tasks"),
+    "unservable": ("/queues", "Queues"),
+}
+"""Name of a finding -> the page that shows more of it, and what it is called."""
+
+
+class FindingKind(msgspec.Struct, frozen=True):
+    """Findings of one name with the same remedy; ``path`` and ``title``: their page."""
+
+    name: str
+    level: Level
+    mend: str
+    sentences: list[str]
+    path: str = ""
+    title: str = ""
+
+
+def group_findings(findings: Iterable[Finding]) -> list[FindingKind]:
+    """Return the findings by kind, the worst first."""
+    kinds: dict[tuple[Level, str, str], FindingKind] = {}
+    for one in sorted(findings, key=lambda each: ORDER.index(each.level)):
+        key = one.level, one.name, one.mend or ""
+        if key not in kinds:
+            made = FindingKind(one.name, one.level, one.mend or "", [], *PAGES.get(one.name, ()))
+            kinds[key] = made
+        kinds[key].sentences.append(one.sentence)
+    return list(kinds.values())

@@ -6,10 +6,10 @@ from starlette.responses import Response
 
 from outlast.errors import ConfigError
 from outlast.insight.acting import By, note_of
-from outlast.insight.overview import Overview, read_overview
 from outlast.insight.pauses import describe, name_of
 from outlast.insight.pauses import resume as end_pause
 from outlast.insight.queues import QueueView, list_queues
+from outlast.insight.stats import Overview, read_overview
 from outlast.model.pause import PauseKind
 from outlast.store.values import NewPause
 from outlast.web.access import Right

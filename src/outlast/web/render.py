@@ -1,23 +1,28 @@
-"""Render templates: strict (an unknown name is an error), with all text escaped."""
+"""Render templates: strict (an unknown name is an error), with all text escaped. Serve the
+stylesheet and the scripts from memory: their addresses carry a digest of their content, so a
+browser keeps them until they change."""
 
 from __future__ import annotations
 
+import hashlib
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import cache
+from importlib.resources import files
 from typing import Any, NamedTuple
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from outlast.base.text import ago, at_least, count_of, line, rough, safe, size, span, stamp
 from outlast.insight.calls import describe_call
 from outlast.model.crash import Charge
 from outlast.web.access import ANYONE, Right
-from outlast.web.assets import asset_path
-from outlast.web.findings import SHOWN_MAX
-from outlast.web.sparkline import draw_sparkline
 
 
 class MenuEntry(NamedTuple):
@@ -45,6 +50,7 @@ NAVIGATION: list[MenuEntry] = [
 ]
 
 
+SHOWN_MAX = 3  # findings of one kind; the others are shown on demand
 LINE_MAX = 70  # characters of JSON in one line
 
 MEANINGS = {
@@ -195,3 +201,63 @@ def environment() -> Environment:
 def render(template: str, values: dict[str, Any]) -> str:
     """Return a page. The values include those that base.html shows on all pages (visit.py)."""
     return environment().get_template(template).render(values)
+
+
+HEIGHT, WIDTH, BAR = 24, 3, 2  # of the picture, of a step, of the bar in it
+
+
+def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -> Markup:
+    """Return a picture of ended attempts, step by step, with the failed part of each bar at its
+    foot. ``label`` names their subject."""
+    most = max(attempts, default=0)
+    said = f"{label}: {sum(attempts)} ended, {sum(failed)} did not complete, at most {most} a step"
+    return Markup(  # noqa: S704  # numbers, and a label that is escaped
+        f'<svg class="sparkline" viewBox="0 0 {len(attempts) * WIDTH} {HEIGHT}"'
+        f' preserveAspectRatio="none" role="img" aria-label="{escape(said)}">'
+        f"{_bars('ended', attempts, most)}{_bars('failed', failed, most)}</svg>"
+    )
+
+
+def _bars(kind: str, numbers: Sequence[int], most: int) -> str:
+    """Return a bar for each number above zero; ``most`` is as high as the picture."""
+    bars = {number: _bar(number, max(1, most)) for number in set(numbers) if number}
+    drawn = [f"M{n * WIDTH} {HEIGHT}{bars[one]}" for n, one in enumerate(numbers) if one]
+    return f'<path class="{kind}" d="{"".join(drawn)}"/>' if drawn else ""
+
+
+def _bar(number: int, most: int) -> str:
+    high = f"{HEIGHT * number / most:.1f}".removesuffix(".0")
+    return f"v-{high}h{BAR}v{high}z"
+
+
+TYPES = {
+    "outlast.css": "text/css; charset=utf-8",
+    "outlast.js": "text/javascript; charset=utf-8",
+    "idiomorph.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
+FOREVER = "public, max-age=31536000, immutable"
+
+
+@cache
+def read_asset(name: str) -> bytes:
+    """Return the content of a file."""
+    return files("outlast.web").joinpath("static", name).read_bytes()
+
+
+@cache
+def asset_path(name: str) -> str:
+    """Return the address of a file, such as ``/static/1f2e3d4c/outlast.css``."""
+    return f"/static/{hashlib.blake2b(read_asset(name), digest_size=6).hexdigest()}/{name}"
+
+
+async def _show(request: Request) -> Response:
+    name = request.path_params["name"]
+    if name not in TYPES:
+        return Response("no such file", 404)
+    is_current = asset_path(name).endswith(f"/{request.path_params['digest']}/{name}")
+    headers = {"content-type": TYPES[name]} | ({"cache-control": FOREVER} if is_current else {})
+    return Response(read_asset(name), headers=headers)
+
+
+ROUTE = Route("/static/{digest}/{name}", _show)

@@ -14,8 +14,8 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.errors import OutlastError
 from outlast.insight.availability import health
-from outlast.insight.overview import Overview, read_overview
 from outlast.insight.queries import read_workers
+from outlast.insight.stats import Overview, read_overview
 from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow

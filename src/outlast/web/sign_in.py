@@ -5,6 +5,13 @@ password that was right is recognized by a keyed digest, kept only in memory. Ot
 checked one after another in a thread: any number of guesses takes one processor and 16 MiB, and
 signed-in users never wait for them. If too many requests wait, a network with more of them gives
 way to one with fewer: a flood from some networks cannot keep out users in another.
+
+Failures are counted by the address that they came from, and by the name that was tried. Each
+address and name has some tries at once, and then one in a while. A try that comes too early is not
+checked and not counted, so the longest wait is known. Counts lie in slots, chosen by a digest with
+a key of this process: memory is bounded, a flood cannot displace a count, and a name that does not
+exist is slowed down like one that does. An address that has not failed lately does not wait for
+the name: otherwise anyone who guesses could keep the owner of a name out.
 """
 
 from __future__ import annotations
@@ -14,9 +21,11 @@ import base64
 import binascii
 import hashlib
 import hmac
+from array import array
 from collections import Counter
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from math import ceil
 from pathlib import Path
 
@@ -26,7 +35,6 @@ from starlette.responses import Response
 from outlast.base.clock import SYSTEM, Clock, secret_bytes
 from outlast.base.passwords import decoy_for, read_users
 from outlast.web.access import EVERYTHING, Access
-from outlast.web.guesses import Guesses, network_of
 from outlast.web.problem import Problem, WebRefusal, answer_plainly
 from outlast.web.session import Network, Users, is_within
 
@@ -170,3 +178,77 @@ def _credentials(header: str) -> tuple[str, str]:
     except (binascii.Error, ValueError):
         return "", ""
     return user, password
+
+
+SLOTS = 4096
+ADDRESS_TRIES, ADDRESS_SECONDS = 5, 30.0
+NAME_TRIES, NAME_SECONDS = 20, 2.0
+IPV6_HOST_BITS = 80  # one site may have a /48: 65,536 networks to guess from
+
+
+class _Debts:
+    """Failures by slot: the time at which they are paid off, one every ``seconds``."""
+
+    def __init__(self, tries: int, seconds: float) -> None:
+        self._free = (tries - 1) * seconds
+        self._seconds = seconds
+        self._key = secret_bytes(16)
+        self._paid_at = array("d", bytes(8 * SLOTS))
+
+    def _slot(self, what: str) -> int:
+        mark = hashlib.blake2b(what.encode("utf-8", "replace"), digest_size=4, key=self._key)
+        return int.from_bytes(mark.digest(), "big") % SLOTS
+
+    def debt(self, what: str, now: float) -> float:
+        return max(0.0, self._paid_at[self._slot(what)] - now)
+
+    def wait(self, what: str, now: float) -> float:
+        return max(0.0, self.debt(what, now) - self._free)
+
+    def add(self, what: str, now: float) -> None:
+        slot = self._slot(what)
+        self._paid_at[slot] = max(self._paid_at[slot], now) + self._seconds
+
+
+class Guesses:
+    """Recent failures, by address and by name."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._addresses = _Debts(ADDRESS_TRIES, ADDRESS_SECONDS)
+        self._names = _Debts(NAME_TRIES, NAME_SECONDS)
+
+    def wait(self, name: str, address: str) -> float:
+        """Return how many seconds the next try has to wait; 0: it may be made now."""
+        now, origin = self._clock.boot(), origin_of(address)
+        if not self._addresses.debt(origin, now):
+            return 0.0
+        return max(self._addresses.wait(origin, now), self._names.wait(name, now))
+
+    def count(self, name: str, address: str) -> None:
+        """Count a failure."""
+        now = self._clock.boot()
+        self._addresses.add(origin_of(address), now)
+        self._names.add(name, now)
+
+
+def origin_of(address: str) -> str:
+    """Return the key under which an address is counted: for IPv6, its /48."""
+    found = _parse(address)
+    return str(int(found) >> IPV6_HOST_BITS if isinstance(found, IPv6Address) else found)
+
+
+def network_of(address: str) -> str:
+    """Return the large network of an address, as a provider has it: its /16, for IPv6 its /32."""
+    found = _parse(address)
+    if isinstance(found, str):
+        return found
+    return str(ip_network((found, 32 if isinstance(found, IPv6Address) else 16), strict=False))
+
+
+def _parse(address: str) -> IPv4Address | IPv6Address | str:
+    try:
+        found = ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found

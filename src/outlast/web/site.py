@@ -18,8 +18,7 @@ from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
-from outlast.web.reader import StoreReader
-from outlast.web.rendered import RenderedPages
+from outlast.web.reader import RenderedPages, StoreReader
 from outlast.web.sampler import Sampler
 
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]

@@ -1,6 +1,9 @@
-"""``/system``: show the store, its schema, its surroundings, and the doctor's findings."""
+"""``/system``: show the store, its schema, its surroundings, and the doctor's findings;
+``/metrics``: serve metrics to Prometheus, for users who may see all tenants (docs/metrics.md)."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
@@ -9,8 +12,12 @@ from outlast.base.text import size, span
 from outlast.insight.system import read_system
 from outlast.store.finding import Level
 from outlast.web.endpoint import Endpoints
-from outlast.web.findings import group_findings
+from outlast.web.overview import group_findings
+from outlast.web.site import Site
 from outlast.web.visit import Visit
+
+if TYPE_CHECKING:
+    from outlast.metrics.exporter import Exporter
 
 ENDPOINTS = Endpoints()
 KEEP_SECONDS = 10.0
@@ -65,3 +72,20 @@ def _shown(name: str, value: object) -> str:
     if name == "synchronous" and isinstance(value, int):
         return ("off", "normal", "full", "extra")[value] if 0 <= value <= EXTRA else str(value)
     return str(value)
+
+
+@ENDPOINTS.at("/metrics")
+async def show_metrics(visit: Visit) -> Response:
+    """Answer with the page; 200 even if the store is unreachable, which the page reports."""
+    from outlast.metrics.exporter import CONTENT_TYPE
+
+    page = await visit.site.on_this_loop(_make_exporter).page()
+    return Response(page, headers={"content-type": CONTENT_TYPE})
+
+
+def _make_exporter(site: Site) -> Exporter:
+    from outlast.metrics.collector import read_look
+    from outlast.metrics.exporter import Exporter
+
+    reader = site.reader
+    return Exporter(lambda: reader.ask("metrics", read_look, keep=0.0), site.clock)

@@ -6,9 +6,9 @@ from starlette.responses import Response
 
 from outlast.base.text import span
 from outlast.insight.history import read_history
-from outlast.insight.overview import read_overview
 from outlast.insight.pauses import describe
-from outlast.insight.tasks import TaskView, find_quantile, list_tasks
+from outlast.insight.queues import TaskView, find_quantile, list_tasks
+from outlast.insight.stats import read_overview
 from outlast.store.minutes import BOUNDS
 from outlast.web.endpoint import Endpoints
 from outlast.web.listing import require_name

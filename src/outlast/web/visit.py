@@ -19,9 +19,8 @@ from outlast.insight.covering import Covering
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
 from outlast.web.problem import WebRefusal
-from outlast.web.reader import KEEP_SECONDS
+from outlast.web.reader import KEEP_SECONDS, RenderedPage, finish
 from outlast.web.render import render
-from outlast.web.rendered import RenderedPage, finish
 from outlast.web.site import Site
 
 T = TypeVar("T")

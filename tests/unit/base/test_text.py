@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from outlast.base.text import ago, cut, line, lines, pretty, rough, safe, size, span
-from outlast.cli.grid import table
+from outlast.cli.show import table
 from tests.cases import each_case
 
 

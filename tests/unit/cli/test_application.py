@@ -14,9 +14,9 @@ from outlast.cli.errors import AppImportError
 
 SOON = """
 import sys
-from outlast.cli import probe
-probe.IMPORT_SLOW_SECONDS = 0.1
-probe.main("hangs:app", int(sys.argv[1]))
+from outlast.cli import application
+application.IMPORT_SLOW_SECONDS = 0.1
+application.main("hangs:app", int(sys.argv[1]))
 """
 
 

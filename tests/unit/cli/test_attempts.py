@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.cli.attempts import GAP, evidence, timeline
 from outlast.cli.dead import find_cause
+from outlast.cli.job_page import GAP, evidence, timeline
 from outlast.cli.show import when
 from outlast.insight.sentences import describe_last_end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence

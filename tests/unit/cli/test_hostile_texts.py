@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from outlast.cli.dead_groups import _table as groups_table
+from outlast.cli.dead import _table as groups_table
 from outlast.cli.doctor import _show as show_findings
 from outlast.cli.job_page import Page
 from outlast.cli.logs import text_renderer
 from outlast.cli.pauses import _unheard
+from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
-from outlast.cli.wait import _end
 from outlast.cli.workers import _called
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import Facts, Locks, examine

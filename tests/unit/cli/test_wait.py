@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.cli.wait import _code
+from outlast.cli.run import _code
 from outlast.model.crash import Crash, CrashKind
 from tests.cases import each_case
 

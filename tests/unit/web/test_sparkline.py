@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as ET
 
-from outlast.web.sparkline import draw_sparkline
+from outlast.web.render import draw_sparkline
 from tests.cases import each_case
 
 

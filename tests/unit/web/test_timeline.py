@@ -9,7 +9,7 @@ import pytest
 from outlast.insight.explanation import JobDetails
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
-from outlast.web.timeline import BARS_MAX, WIDTH, draw_timeline
+from outlast.web.job import BARS_MAX, WIDTH, draw_timeline
 from tests.cases import each_case
 
 

@@ -2,20 +2,16 @@
 
 A check is a pure function that yields findings from the facts. No check changes anything.
 
-facts.py        the facts that checks read, and the document of their findings
-gather.py       reads these facts from a store, as far as it can be read
+facts.py        the facts that checks read, as far as a store shows them; their findings
 store.py        any store: reachable, its schema, its own facts, its schedules
-workers.py      the workers, and jobs that wait for one
-limits.py       limits under which nothing starts while jobs wait
-exposure.py     data that strangers could read, on the way to the servers and on this machine
-host.py         this machine: lock files, Kubernetes
+workers.py      the workers, and jobs that wait for one, or for a limit
+host.py         this machine: lock files, Kubernetes, and data that strangers could read
 application.py  the application, if one is named: its import, tasks and encryption
 """
 
 from __future__ import annotations
 
 from outlast.insight.doctor.application import APPLICATION
-from outlast.insight.doctor.exposure import EXPOSURE, look_at
 from outlast.insight.doctor.facts import (
     Application,
     Exposure,
@@ -23,12 +19,11 @@ from outlast.insight.doctor.facts import (
     Locks,
     MessengerUrl,
     doctor_document,
+    gather,
 )
-from outlast.insight.doctor.gather import gather
-from outlast.insight.doctor.host import HERE, in_kubernetes, locks_of
-from outlast.insight.doctor.limits import LIMITS
+from outlast.insight.doctor.host import EXPOSURE, HERE, in_kubernetes, locks_of, look_at
 from outlast.insight.doctor.store import SCHEDULES, STORE
-from outlast.insight.doctor.workers import CHECKS
+from outlast.insight.doctor.workers import CHECKS, LIMITS
 from outlast.store.finding import Finding, Level
 
 __all__ = [

@@ -1,13 +1,11 @@
 """Offer programs what the pages show and do, as the documents of the command line.
 
-route.py        an address: its parameters and its right; answers and refusals in JSON
+route.py        an address: its parameters and its right; answers in JSON; openapi.json
 jobs.py         jobs, one job, its attempts, why, payloads
 fleet.py        numbers, workers, schedules, pauses, refusals, actions, the caller's rights
 evidence.py     dead jobs by cause, deaths, history, how many workers a queue could use
-acts.py         cancel, requeue, discard, drain, pause, resume, trigger, send events
+acts.py         cancel, requeue, discard, drain, pause, resume, trigger, send events; act on all
 flows.py        recent flows, one of them, its cancel and retry
-bulk.py         an act on all jobs that match: preview, begin, stop
-description.py  openapi.json
 
 The API cannot enqueue or edit jobs: if a worker runs commands, that would let a visitor run any
 program.
@@ -18,15 +16,14 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.web.access import Right
-from outlast.web.api import acts, bulk, evidence, fleet, flows, jobs
-from outlast.web.api.description import describe_api
-from outlast.web.api.route import ApiRoutes, show_json
+from outlast.web.api import acts, evidence, fleet, flows, jobs
+from outlast.web.api.route import ApiRoutes, describe_api, show_json
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, WebRefusal
 from outlast.web.visit import Visit
 
 ROUTES = ApiRoutes(
-    [*acts.ROUTES, *bulk.ROUTES, *jobs.ROUTES, *flows.ROUTES, *fleet.ROUTES, *evidence.ROUTES],
+    [*acts.ROUTES, *jobs.ROUTES, *flows.ROUTES, *fleet.ROUTES, *evidence.ROUTES],
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.insight.bulk import action_document, actions_document, list_actions
 from outlast.insight.doctor import doctor_document
 from outlast.insight.documents import (
     Document,
@@ -11,11 +12,10 @@ from outlast.insight.documents import (
     workers_document,
 )
 from outlast.insight.limits import limit_document, limits_document, weights_document
-from outlast.insight.overview import read_overview
 from outlast.insight.pauses import pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
-from outlast.insight.records import action_document, actions_document, list_actions
 from outlast.insight.schedules import schedules_document
+from outlast.insight.stats import read_overview
 from outlast.insight.system import read_system
 from outlast.web.action_log import read_named
 from outlast.web.api.jobs import PAGE, read_limit

@@ -12,8 +12,7 @@ from outlast.insight.why import why_document
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoutes
-from outlast.web.job import PAYLOADS, explain, read_payload
-from outlast.web.job_logs import read_logs
+from outlast.web.job import PAYLOADS, explain, read_logs, read_payload
 from outlast.web.jobs import BOUNDS
 from outlast.web.listing import read_name, read_number
 from outlast.web.visit import Visit

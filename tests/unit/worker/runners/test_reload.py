@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from outlast.cli.probe import find_folders
+from outlast.cli.application import find_folders
 from outlast.runner.protocol import ApplicationFailed, AttemptsEnded, End, Stop
 from outlast.worker.runners.reload import ATTEMPT_SECONDS, CodeWatch, Reloader
 from tests.unit.worker.runners.pool_kit import SIZE, Bench, FakeRunner, own, shared

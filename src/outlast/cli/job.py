@@ -1,0 +1,218 @@
+"""``outlast job``, ``why``, ``logs`` and ``stack``: what is known of one job."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from outlast.base.clock import SYSTEM
+from outlast.base.text import ago, count_of, line, safe
+from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.errors import NotSoError
+from outlast.cli.job_page import Page, print_new
+from outlast.cli.options import JobId, Json, Url, advise, flag, naming_flags, option, span
+from outlast.cli.record import write_record
+from outlast.cli.show import console, print_json, word
+from outlast.errors import JobNotFound, UsageError, text_of
+from outlast.insight.acting import Refused
+from outlast.insight.documents import SCHEMA, job_document, logs_document, stack_document
+from outlast.insight.hiding import Hiding
+from outlast.insight.queries import read_details
+from outlast.insight.stacks import WAIT_SECONDS, NoStack, ask_for_stack, wait_for_stack
+from outlast.insight.why import why as explained
+from outlast.insight.why import why_document
+from outlast.model.job import ENDED
+from outlast.store.logs import LogRow
+from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+
+LOOK_SECONDS = 0.5
+NOTHING = (
+    "no output of this job is kept: @app.task(logs=True), or `outlast worker --logs`, keeps what a"
+    " job prints"
+)
+NOTHING_YET = "it has printed no whole line yet"
+NOTHING_AT_ALL = "it has printed nothing"
+
+
+def job(
+    job_id: JobId,
+    stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
+    record: Annotated[
+        Path | None, option("--record", "FILE", "Write all about it to this new file.")
+    ] = None,
+    hide: Annotated[str | None, option("--hide", "REGEX", "Do not record what matches.")] = None,
+    hide_key: Annotated[
+        list[str] | None,
+        option("--hide-key", "NAME", "Do not record values under this key, as *token*."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show all about one job, its attempts and their crash reports.
+
+    It shows what happens next, what is left of its budgets, its progress, checkpoint, arguments and
+    result; then all attempts, with a crash report for each that failed: each begins with the line
+    of your code and shows only the task's stack; --stacks shows all threads.
+
+    --record writes its flight record, for an incident or an auditor: all that is shown, lines that
+    it printed, what people did with it, its workers' settings and releases, and what `outlast
+    verify` finds about it. --hide and --hide-key keep secrets out, as they do for `outlast web`.
+
+    Examples:
+        outlast job 17
+        outlast job 17 --json
+        outlast job 17 --record job-17.json --hide-key password --hide-key '*token*'
+    """
+    if record is not None:
+        if json or stacks:
+            raise UsageError("--record writes all there is: it goes without --json and --stacks")
+        with naming_flags((), {"hide=": "--hide", "hide_keys": "--hide-key"}):
+            hiding = Hiding(hide, hide_key or [])
+        write_record(job_id, record, hiding, url)
+        return
+    if hide is not None or hide_key:
+        raise UsageError("--hide and --hide-key go with --record FILE")
+    found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
+    if found is None:
+        raise JobNotFound(describe_missing(job_id, url))
+    if json:
+        print_json(job_document(found.row, found.attempts, found.phase, found.refusals))
+    else:
+        Page(console(), found, stacks=stacks).write()
+
+
+def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
+    """Say why a job is where it is, and what would move it.
+
+    It says which worker runs the job and how long it may, what the job waits for, which worker is
+    missing, or why it died; then what would move it, and how many others are in its position.
+
+    Examples:
+        outlast why 17
+        outlast why 17 --json
+    """
+    about = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
+    if about is None:
+        raise JobNotFound(describe_missing(job_id, url))
+    answer = explained(about)
+    moves = [advise(context, move) for move in answer.moves]
+    answer = msgspec.structs.replace(answer, moves=moves)
+    if json:
+        print_json(why_document(about.row, answer))
+        return
+    out = console()
+    out.print(f"job {job_id}: ", word(answer.position.replace("_", " ")), sep="", end="\n\n")
+    for sentence in answer.sentences:
+        out.print(sentence, soft_wrap=True)
+    for move in answer.moves:
+        out.print(f"-> {move}", style="bold", soft_wrap=True)
+    if answer.others:
+        others = count_of(answer.others, f"{'or more ' if answer.at_least else ''}other job")
+        verb = "is" if answer.others == 1 else "are"
+        out.print(f"\n{others} {verb} in the same position.", style="dim")
+
+
+def logs(
+    job_id: JobId,
+    follow: Annotated[bool, flag("--follow", "Go on until the job has ended.", "-f")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show what the attempts of a job have printed, while they run and afterwards.
+
+    Output is kept for tasks with @app.task(logs=True), and for all jobs of a worker with --logs:
+    the last 200 lines, or 64 KiB, of each of the last five attempts, written every half second. It
+    is deleted with the job.
+
+    Examples:
+        outlast logs 17
+        outlast logs 17 --follow
+    """
+    if follow and json:
+        raise UsageError("--json is one document: it does not go with --follow")
+    printed: dict[int, int] = {}
+
+    async def work(store: Store) -> None:
+        while True:
+            row = await store.inspector.job(job_id, 0)
+            if row is None:
+                raise JobNotFound(describe_missing(job_id, url))
+            kept = await store.inspector.logs(job_id)
+            if json:
+                _write(job_id, kept)
+            else:
+                print_new(kept, printed)
+            if not follow or row.state in ENDED:
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        if not json and not printed:
+            print(_describe_nothing(row))
+
+    on_store(url, work)
+
+
+def _describe_nothing(row: StoredJob) -> str:
+    if not row.policy.logs:
+        return NOTHING
+    return NOTHING_AT_ALL if row.state in ENDED else NOTHING_YET
+
+
+def _write(job_id: int, kept: list[LogRow]) -> None:
+    print_json(logs_document(job_id, kept))
+
+
+def stack(
+    job_id: JobId,
+    wait: Annotated[
+        float | None,
+        span("--wait", "How long its worker has to answer, as in 30 or 1m. Default: 10 s."),
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Show where a running job is: its line, and the stacks of its process, its own first.
+
+    Its worker is asked, and reads the process without disturbing the job, even if that waits in an
+    await, hangs in a call, or keeps all else in its process from running. For a command (outlast
+    run) its processes are shown. The answer is kept with the job, and can be seen on its page and
+    in outlast job ID --json. The request is listed by outlast actions.
+
+    The exit code is 1 if the job does not run, or if no answer comes in time: then the message says
+    when its worker was last heard of.
+
+    Examples:
+        outlast stack 17
+        outlast stack 17 --wait 1m
+        outlast stack 17 --json
+    """
+    seconds = WAIT_SECONDS if wait is None else wait
+
+    async def work(store: Store) -> StoredJob:
+        asked = await ask_for_stack(store, job_id, me())
+        return await wait_for_stack(store, asked, seconds)
+
+    try:
+        row = on_store(url, work, reads=False)
+    except JobNotFound as error:
+        raise JobNotFound(describe_missing(job_id, url)) from error
+    except (Refused, NoStack) as error:
+        raise NotSoError(text_of(error)) from error
+    if json:
+        print_json({"schema": SCHEMA, "id": row.id, "stack": stack_document(row)})
+    else:
+        _show(row)
+
+
+def _show(row: StoredJob) -> None:
+    found = row.stack
+    if found is None:
+        return
+    by = f", by worker {line(row.worker)} on {line(row.host)}" if row.worker else ""
+    print(f"job {row.id}, token {found.token}, {ago(row.stack_at, SYSTEM.wall())}{by}")
+    print(f"it is at {line(found.line.strip(), 1_000)}\n" if found.line else "")
+    print(safe(found.text))
