@@ -3,24 +3,21 @@
 If the store cannot be read, the page says so (``outlast_store_up`` 0) and is still a page: a failed
 scrape would look like a missing exporter. It does not repeat earlier values then, since old numbers
 look like new ones.
-
-``write_text`` replaces prometheus_client's own writer, which checks each name and label again for
-each line: most of the time of a scrape with thousands of series. Names here are plain, and the
-lines of one series repeat its labels, so each label is escaped once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib import metadata
 from itertools import chain
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
+from prometheus_client import generate_latest
 from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.utils import floatToGoString
 
 from outlast.base import http_server
 from outlast.base.clock import SYSTEM, Clock
@@ -31,6 +28,7 @@ from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, Look, LookCollector
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 KEEP_SECONDS = 15.0  # for which a page is kept
 LOOK_SECONDS = 10.0  # that one read may take: less than a Prometheus server waits
 
@@ -72,7 +70,9 @@ def render(look: LookCollector | None, looked_at: float) -> bytes:
     """Return the page of one read; None: the store could not be read. ``looked_at``: when it was
     last read, in seconds since 1970; 0: never."""
     seen = () if look is None else look.collect()
-    return write_text(chain(_describe_exporter(looked_at, is_up=look is not None), seen))
+    families = chain(_describe_exporter(looked_at, is_up=look is not None), seen)
+    registry: Any = SimpleNamespace(collect=lambda: families)
+    return generate_latest(registry)
 
 
 def _describe_exporter(looked_at: float, *, is_up: bool) -> Iterator[Metric]:
@@ -115,32 +115,3 @@ async def serving(
     listening = listen(host or None, port, "--port")
     async with http_server.serving(listening, answer, checks_host=True):
         yield listening.getsockname()[1]
-
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
-def write_text(families: Iterable[Metric]) -> bytes:
-    """Return gauges, counters and histograms as text, in their order."""
-    shown: dict[str, str] = {}  # values of labels -> escaped
-    lines = [line for one in families for line in _lines(one, shown)]
-    return "".join(lines).encode()
-
-
-def _lines(family: Metric, shown: dict[str, str]) -> Iterator[str]:
-    name = f"{family.name}_total" if family.type == "counter" else family.name
-    words = family.documentation.replace("\\", r"\\").replace("\n", r"\n")
-    yield f"# HELP {name} {words}\n# TYPE {name} {family.type}\n"
-    for sample in family.samples:
-        labels = [f'{key}="{_show(text, shown)}"' for key, text in sorted(sample.labels.items())]
-        told = f"{{{','.join(labels)}}}" if labels else ""
-        number: str = floatToGoString(sample.value)  # type: ignore[no-untyped-call]
-        yield f"{sample.name}{told} {number}\n"
-
-
-def _show(text: str, shown: dict[str, str]) -> str:
-    found = shown.get(text)
-    if found is None:
-        found = text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-        shown[text] = found
-    return found
