@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from outlast.errors import ConfigError
-from outlast.insight.doctor import locks_of
+from outlast.insight.doctor.host import locks_of
 from outlast.store import open_store
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, directory_for

@@ -116,7 +116,7 @@ PAGES = {
     ("POST", "/limits/set"): post("/limits/set", "limit", name="heavy", running="3"),
     ("POST", "/limits/reset"): post("/limits/reset", "limit", name="heavy"),
     ("POST", "/limits/hold"): post("/limits/hold", "limit", name="heavy", seconds="9"),
-    ("POST", "/limits/weight"): post("/limits/weight", "limit", tenant="acme", weight="3"),
+    ("POST", "/limits/weight"): post("/limits/weight", "limit", name="acme", weight="3"),
     ("GET", "/{path:path}"): get("/no/such/page", by_tenant=True),
 }
 SCHEDULE = "/schedules/{name:path}"

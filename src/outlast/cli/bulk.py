@@ -20,7 +20,7 @@ from outlast.cli.errors import NotSoError, say
 from outlast.cli.listing import tell_unknown
 from outlast.cli.options import flag
 from outlast.errors import StoreError
-from outlast.insight.acting import Verb
+from outlast.insight.acting import UNCHANGED, Verb
 from outlast.insight.bulk import (
     STATES,
     BulkFilter,
@@ -40,12 +40,6 @@ from outlast.store.values import Cancelled, Requeued
 DryRun = Annotated[bool, flag("--dry-run", "Only show what would be done.")]
 DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
 TOLD = {"requested": "asked to stop"}  # effects that have another name for people
-UNCHANGED = {
-    Cancelled.ENDED: "has ended already",
-    Requeued.NOT_ENDED: "has not ended",
-    Requeued.COMPLETED: "is completed: enqueue it again instead",
-    Requeued.KEY_TAKEN: "cannot come back: an unfinished job has its key",
-}
 SHOWN_MAX = 80  # characters of arguments
 
 Show = Callable[[ActionRow], None]
@@ -127,7 +121,7 @@ async def tell_each(
 
 
 def _describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
-    return f"job {job_id} {UNCHANGED[answer]}"
+    return f"job {job_id} {UNCHANGED[answer.value]}"
 
 
 def refuse(reasons: Sequence[str]) -> None:

@@ -22,7 +22,8 @@ from outlast.errors import text_of
 from outlast.store.backend import describe_place, open_store, resolve_url
 
 if TYPE_CHECKING:
-    from outlast.insight.doctor import Application, Exposure, Finding
+    from outlast.insight.doctor.facts import Application, Exposure
+    from outlast.store.finding import Finding
 
 STYLES = {"ok": "green", "hint": "cyan", "warning": "yellow", "problem": "bold red"}
 WIDTH = max(map(len, STYLES)) + 2
@@ -50,7 +51,9 @@ def doctor(
         outlast doctor
         outlast doctor shop.jobs:app --json
     """
-    from outlast.insight.doctor import Level, doctor_document, look_at
+    from outlast.insight.doctor.facts import doctor_document
+    from outlast.insight.doctor.host import look_at
+    from outlast.store.finding import Level
 
     found, application = _application(app)
     address = resolve_url(found.url if url is None and found is not None else url)
@@ -70,7 +73,7 @@ def doctor(
 def _application(spec: str | None) -> tuple[Found | None, Application | None]:
     """Examine the application in a child process; an application that does not import is a
     finding."""
-    from outlast.insight.doctor import Application
+    from outlast.insight.doctor.facts import Application
 
     if spec is None:
         return None, None
@@ -84,7 +87,9 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
 
 
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
-    from outlast.insight.doctor import Facts, examine, gather, in_kubernetes, locks_of
+    from outlast.insight.doctor import examine
+    from outlast.insight.doctor.facts import Facts, gather
+    from outlast.insight.doctor.host import in_kubernetes, locks_of
 
     store = open_store(url, read_only=True, pooler=True)
     try:

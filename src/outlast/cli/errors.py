@@ -33,7 +33,6 @@ from outlast.errors import (
     OutlastError,
     QueueFull,
     ScheduleNotFound,
-    StoreError,
     UsageError,
     describe,
     text_of,
@@ -45,20 +44,6 @@ MESSAGE_MAX = 1_000  # characters
 TRACEBACK_LINES_MAX = 24
 DEBUG_VARIABLE = "OUTLAST_DEBUG"
 
-_CODES: tuple[tuple[type[OutlastError], int], ...] = (
-    (BadData, WRONG_USAGE),
-    (StoreError, STORE_UNUSABLE),
-    (ConfigError, WRONG_USAGE),
-    (ApplicationError, WRONG_USAGE),
-    (UsageError, WRONG_USAGE),
-    (JobNotFound, NOT_SO),
-    (ScheduleNotFound, NOT_SO),
-    (LimitNotFound, NOT_SO),
-    (KeyInUse, NOT_SO),
-    (QueueFull, NOT_SO),
-    (JobFailed, NOT_SO),
-    (JobCancelled, NOT_SO),
-)
 _OWN = str(Path(outlast.__file__).parent)
 
 
@@ -74,14 +59,18 @@ class AppImportError(ApplicationError):
         self.tail = tail
 
 
+_NOT_FOUND = (JobNotFound, ScheduleNotFound, LimitNotFound)
+_CODES: dict[int, tuple[type[OutlastError], ...]] = {
+    WRONG_USAGE: (BadData, ConfigError, ApplicationError, UsageError),
+    NOT_SO: (NotSoError, *_NOT_FOUND, KeyInUse, QueueFull, JobFailed, JobCancelled),
+    STORE_UNUSABLE: (OutlastError,),
+}
+"""Exit code -> its errors. The first that fits counts: BadData is an error of the store, too."""
+
+
 def code_of(error: BaseException) -> int:
     """Return the exit code for an error."""
-    if isinstance(error, NotSoError):
-        return NOT_SO
-    for kind, code in _CODES:
-        if isinstance(error, kind):
-            return code
-    return STORE_UNUSABLE if isinstance(error, OutlastError) else FAULT
+    return next((code for code, kinds in _CODES.items() if isinstance(error, kinds)), FAULT)
 
 
 def say(message: str) -> None:

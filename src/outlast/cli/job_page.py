@@ -15,10 +15,11 @@ from rich.text import Text
 
 from outlast.base.text import ago, count_of, cut, line, lines, pretty, safe, size, span, stamp
 from outlast.cli.show import Row, bar, format_progress, table, word
+from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import JobDetails
 from outlast.insight.why import why
 from outlast.model.crash import Charge, Crash, MemoryEvidence, find_line, own_stack
-from outlast.model.job import ENDED, State
+from outlast.model.job import State
 from outlast.payload.payloads import show_stored
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, StoredJob
@@ -235,9 +236,8 @@ def timeline(row: StoredJob, attempts: Sequence[AttemptRow], now: float) -> list
         missing = one.number - before.number - 1 if before else 0
         entries += [_gap(missing)] if missing > 0 else []
         entries.append(_closed(one, now))
-    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
-    if is_open and all(one.token != row.token for one in attempts):
-        entries.append(_open(row, now))
+    if (last := find_open_attempt(row, attempts, now)) is not None:
+        entries.append({**_closed(last, now), "OUTCOME": word(last.outcome)})
     return entries
 
 
@@ -257,20 +257,6 @@ def _closed(one: AttemptRow, now: float) -> Row:
         "WORKER": line(one.worker, 60),
         "HOST": line(one.host, 60),
         "PID": "" if one.pid is None else str(one.pid),
-    }
-
-
-def _open(row: StoredJob, now: float) -> Row:
-    started = row.started_at if row.started_at is not None else now
-    ended = row.ended_at if row.ended_at is not None and row.state in ENDED else now
-    return {
-        "NO": str(row.attempt_count),
-        "TOKEN": str(row.token),
-        "OUTCOME": word(row.state.value),
-        "CLAIMED": ago(started, now),
-        "CLAIM TO END": span(ended - started),
-        "WORKER": line(row.worker, 60),
-        "HOST": line(row.host, 60),
     }
 
 

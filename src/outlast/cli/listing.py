@@ -25,7 +25,7 @@ from outlast.cli.show import JsonList, console, jobs_table
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
 from outlast.insight.pauses import is_named, name_of
-from outlast.insight.queries import JobList, find_jobs, list_jobs, read_whole, state_of
+from outlast.insight.queries import JobList, find_jobs, list_jobs, make_texts, read_whole, state_of
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
 from outlast.store.backend import describe_place, resolve_url
@@ -127,9 +127,7 @@ def texts_of(args: str | None, error: str | None, since: float | None) -> Texts 
     for flag, text in (("--args", args), ("--error", error)):
         if text is not None and not is_searchable(text):
             raise UsageError(f"{flag} takes a text of 1 to {SEARCH_MAX:,} characters")
-    if args is None and error is None and since is None:
-        return None
-    return Texts(args=args, error=error, within=since)
+    return make_texts(args, error, since)
 
 
 def describe_rest(

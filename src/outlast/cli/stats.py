@@ -13,8 +13,7 @@ from outlast.base.text import at_least, line, rough
 from outlast.cli.connect import on_store
 from outlast.cli.options import Json, Url, flag
 from outlast.cli.show import FIXED, Row, console, print_json, table
-from outlast.insight.queries import read_workers
-from outlast.insight.stats import COUNTS, stats_document
+from outlast.insight.stats import COUNTS, read_overview
 from outlast.store.protocol import Store
 
 EVERY_SECONDS = 2.0
@@ -49,9 +48,7 @@ def stats(
 
 async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
-        inspector = store.inspector
-        numbers, workers = await inspector.statistics(), await read_workers(store)
-        yield stats_document(numbers, workers, await inspector.pauses())
+        yield (await read_overview(store)).stats
         if not again:
             return
         await SYSTEM.sleep(EVERY_SECONDS)

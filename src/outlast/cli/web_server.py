@@ -31,6 +31,10 @@ from outlast.web.site import Site
 
 __all__ = ["Site", "choose_users", "serve"]
 
+BACKLOG = 128  # connections that are accepted in one go
+SILENT_SECONDS = 10.0
+UNREAD_SECONDS = 30.0  # for a client to read some 50 kB of waiting answers
+FILES = 4096  # descriptors to ask for
 GRACE_SECONDS = 3  # for requests under way, once the server stops
 # new objects before the youngest generation is collected, and its collections before older ones
 # are: a page of many rows makes some 10,000 objects, and nearly all of them are freed with it

@@ -20,7 +20,7 @@ from outlast.base.text import span as span_text
 from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
-from outlast.cli.loop import run_loop
+from outlast.cli.loop import LoopFactory, run_loop
 from outlast.cli.options import AppUrl, flag, naming_flags, option, span
 from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit, subscribe
@@ -30,7 +30,6 @@ from outlast.store.backend import describe_place, file_of, open_store, resolve_u
 if TYPE_CHECKING:
     from outlast.cli.application import Found
     from outlast.cli.logs import LogWriter
-    from outlast.worker.runners.output import OnLine
 
 NO_APPLICATION = "outlast.runner.shell.task:app"
 
@@ -291,19 +290,32 @@ def worker(
             emit("secret_in_arguments")
         facts = collect_facts(app, address, settings, found, made=not exists(address))
         introduce_once_ready(writer, facts, as_json=as_json)
-        _run(
-            app,
-            address,
-            settings,
-            messenger,
-            found,
-            on_line,
-            reload=reload,
-            logs=logs,
-            until_empty=until_empty,
-            max_jobs=max_jobs,
-            idle_after=idle_after,
+        run_worker = importlib.import_module("outlast.worker.assemble").run_worker
+        run_loop(
+            lambda: run_worker(
+                app,
+                address,
+                settings,
+                wakeup=messenger,
+                on_line=on_line,
+                reload=found.folders if reload else [],
+                logs=logs,
+                until_empty=until_empty,
+                max_jobs=max_jobs,
+                idle_after=idle_after,
+                known_queues=found.queues,
+            ),
+            _find_loop_factory(),
         )
+
+
+def _find_loop_factory() -> LoopFactory | None:
+    """Return uvloop's, which is faster, if that is installed."""
+    try:
+        factory: LoopFactory = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        return None
+    return factory
 
 
 def _check_idle_after(seconds: float, settings: WorkerSettings, url: str) -> None:
@@ -367,44 +379,6 @@ def _units(text: str) -> dict[str, int]:
             raise UsageError(f"--has takes units and their numbers, as in gpu=2, not {each!r}")
         units[name.strip()] = int(count)
     return units
-
-
-def _run(
-    app: str,
-    url: str,
-    settings: WorkerSettings,
-    messenger: str | None,
-    found: Found,
-    on_line: OnLine | None,
-    *,
-    reload: bool,
-    logs: bool,
-    until_empty: bool,
-    max_jobs: int | None,
-    idle_after: float | None,
-) -> None:
-    from outlast.worker.assemble import run_worker
-
-    try:
-        loop_factory = importlib.import_module("uvloop").new_event_loop  # faster, if installed
-    except ImportError:
-        loop_factory = None
-    run_loop(
-        lambda: run_worker(
-            app,
-            url,
-            settings,
-            wakeup=messenger,
-            on_line=on_line,
-            reload=found.folders if reload else [],
-            logs=logs,
-            until_empty=until_empty,
-            max_jobs=max_jobs,
-            idle_after=idle_after,
-            known_queues=found.queues,
-        ),
-        loop_factory,
-    )
 
 
 def run_setup(spec: str) -> None:

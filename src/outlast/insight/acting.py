@@ -157,15 +157,16 @@ async def _why_not(
             f"job {job_id}: a newer attempt (token {row.token}) has begun since token {token}:"
             " look at it again before you act"
         )
-    return Refused(f"job {job_id} {_REFUSED.get(answer or '', _not_dead(verb, row))}")
+    return Refused(f"job {job_id} {UNCHANGED.get(answer or '', _not_dead(verb, row))}")
 
 
-_REFUSED = {
+UNCHANGED = {
     Cancelled.ENDED.value: "has ended already",
     Requeued.NOT_ENDED.value: "has not ended: cancel it first, or let it end",
     Requeued.COMPLETED.value: "is completed: enqueue it again instead",
     Requeued.KEY_TAKEN.value: "cannot come back: an unfinished job has its key",
 }
+"""Answer of the store -> why it has left the job as it was."""
 
 
 def _not_dead(verb: Verb, row: StoredJob) -> str:

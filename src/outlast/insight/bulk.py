@@ -18,7 +18,7 @@ from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import NAMED_MAX, By, Refused, Verb, name_jobs
 from outlast.insight.documents import SCHEMA, Document, iso, listed_document
-from outlast.insight.queries import SEARCHED_BYTES, look_through
+from outlast.insight.queries import SEARCHED_BYTES, look_through, make_texts
 from outlast.model.job import State
 from outlast.store.actions import (
     CHANGES,
@@ -83,8 +83,7 @@ class BulkFilter(
     @property
     def texts(self) -> Texts | None:
         """The texts that the jobs contain, if any are asked for."""
-        wanted = Texts(args=self.args, error=self.error)
-        return None if self.args is None and self.error is None else wanted
+        return make_texts(self.args, self.error)
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ The names in the documents are a contract: they may be added to, never renamed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -66,12 +66,15 @@ def job_document(
     (``attempts_dropped`` counts the others), and the refused writes of attempts that had lost it,
     newest first."""
     closed = list(attempts)
+    shown = [_attempt(one) for one in closed]
+    if (last := find_open_attempt(row, closed)) is not None:
+        shown.append({**_attempt(last), **_times(row, "started_at", "ended_at")})
     return {
         "schema": SCHEMA,
         **listed_document(row, phase),
         "stack": stack_document(row),
         "error": error_of(row, closed[-1] if closed else None),
-        "attempts": [_attempt(one) for one in closed] + _open_attempt(row, closed),
+        "attempts": shown,
         "attempts_dropped": closed[-1].dropped if closed else 0,
         "refusals": [_refusal(one) for one in refusals],
     }
@@ -201,25 +204,26 @@ def _refusal(row: RefusalRow) -> Document:
     return {**_same(row, *names), **_times(row, "at"), "late_by": row.late_by}
 
 
-def _open_attempt(row: StoredJob, closed: list[AttemptRow]) -> list[Document]:
-    """Return the attempt that runs or completed the job: its facts are on the job's own row."""
-    shown = row.state in {State.RUNNING, State.COMPLETED}
-    if not shown or row.token is None or any(one.token == row.token for one in closed):
-        return []
-    attempt = AttemptRow(
+def find_open_attempt(
+    row: StoredJob, closed: Sequence[AttemptRow], now: float = 0.0
+) -> AttemptRow | None:
+    """Return the attempt that runs or completed the job, if it is not among the ``closed`` ones.
+    Its facts are on the job's own row; times that it does not have are ``now``."""
+    is_open = row.state in {State.RUNNING, State.COMPLETED}
+    if not is_open or row.token is None or any(one.token == row.token for one in closed):
+        return None
+    return AttemptRow(
         job_id=row.id,
         token=row.token,
         number=row.attempt_count,
         outcome=row.state.value,
         charge=Charge.NONE,
-        started_at=row.started_at or 0.0,
-        ended_at=row.ended_at or 0.0,
+        started_at=now if row.started_at is None else row.started_at,
+        ended_at=now if row.ended_at is None else row.ended_at,
         worker=row.worker,
         host=row.host,
         progress=row.progress,
     )
-    times = {"started_at": iso(row.started_at), "ended_at": iso(row.ended_at)}
-    return [{**_attempt(attempt), **times}]
 
 
 def _worker(row: WorkerRow) -> Document:

@@ -235,6 +235,13 @@ async def _find_candidates(
     return await find_jobs(store, msgspec.structs.replace(which, **changes), looks)
 
 
+def make_texts(args: str | None, error: str | None, within: float | None = None) -> Texts | None:
+    """Return the texts of a search; None if nothing is searched for."""
+    if args is None and error is None and within is None:
+        return None
+    return Texts(args=args, error=error, within=within)
+
+
 async def look_through(
     store: Store, ids: Sequence[int], texts: Texts | None, size_max: float = inf
 ) -> Searched:

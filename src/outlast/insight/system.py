@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.insight.doctor import Facts, examine, in_kubernetes, locks_of
-from outlast.insight.doctor.facts import read_contents, read_environment
+from outlast.insight.doctor import examine
+from outlast.insight.doctor.facts import Facts, read_contents, read_environment
+from outlast.insight.doctor.host import in_kubernetes, locks_of
 from outlast.store.backend import describe_place
 from outlast.store.finding import Finding
 from outlast.store.protocol import Store

@@ -5,7 +5,7 @@ pages has a list ``ENDPOINTS``, which ``application.py`` joins, and a line in ``
 
 application.py  dashboard(): the settings, all endpoints, the ASGI application
 endpoint.py     an endpoint: its path, its right, and one call of it, from user to answer
-visit.py        one request: its user, rights and store; links and pages
+visit.py        one request: its user, rights, parameters and store; links and pages
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
 session.py      sign-in for `outlast web`: a link that works once, or a proxy's header
@@ -15,7 +15,6 @@ problem.py      the reason for a refusal, as a status and a sentence
 reader.py       the reading side of the store: one read for all visitors; rendered pages
 sampler.py      checks for changes, once for all open pages
 render.py       Jinja2: the filters and globals of all templates; the stylesheet and the scripts
-listing.py      parts that lists share: the filter in the URL, pages by key
 overview.py     /: what needs attention: the doctor's findings by kind, each with its page
 jobs.py         /jobs and /go
 job_filter.py   the filter of jobs in the URL, and which searches are refused

@@ -10,9 +10,8 @@ from outlast.insight.bulk import filter_of, list_actions, read_action
 from outlast.store.actions import CHANGES, ActionRow
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import ROWS, read_number
 from outlast.web.problem import WebRefusal
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, Visit
 
 ENDPOINTS = Endpoints()
 
@@ -20,7 +19,7 @@ ENDPOINTS = Endpoints()
 @ENDPOINTS.at("/actions")
 async def show_actions(visit: Visit) -> Response:
     """Show the actions of people, newest first."""
-    before, job_id = read_number(visit.query, "before"), read_number(visit.query, "job")
+    before, job_id = visit.read_number("before"), visit.read_number("job")
 
     await visit.site.bulk.go_on_with_left()
     found = await visit.ask(
@@ -36,12 +35,6 @@ async def show_action(visit: Visit) -> Response:
     done = sum(number for word, number in row.counts.items() if word in CHANGES)
     may_stop = visit.may(Right.BULK) and (row.verb not in set(Verb) or visit.may(row.verb))
     return visit.show("action.html", one=row, done=done, may_stop=may_stop)
-
-
-@ENDPOINTS.at("/actions/{action_id:int}/stop", Right.BULK, "POST", by_tenant=True)
-async def stop(visit: Visit) -> Response:
-    """Stop an action on many jobs after the current step."""
-    return visit.go(f"/actions/{await stop_named(visit)}")
 
 
 async def read_named(visit: Visit) -> ActionRow:

@@ -12,7 +12,6 @@ from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, JobIds, StoredJob
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import read_name, read_number, require_name
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -24,9 +23,9 @@ TEXT_MAX = 200  # characters of arguments
 async def show_groups(visit: Visit) -> Response:
     """Show the groups of dead jobs."""
     which = JobFilter(
-        queue=read_name(visit.query, "queue"),
-        task=read_name(visit.query, "task"),
-        tenant=visit.access.tenant or read_name(visit.query, "tenant"),
+        queue=visit.read_name("queue"),
+        task=visit.read_name("task"),
+        tenant=visit.access.tenant or visit.read_name("tenant"),
     )
     found = keep_own_numbers(visit, await read_groups(visit, which))
     return visit.show("dead.html", found=found, which=which)
@@ -40,8 +39,8 @@ async def read_groups(visit: Visit, which: JobFilter) -> DeathGroups:
 @ENDPOINTS.at("/dead/group", by_tenant=True)
 async def show_group(visit: Visit) -> Response:
     """Show one group, and its jobs page by page."""
-    name = require_name(visit.query, "group")
-    before = read_number(visit.query, "before")
+    name = visit.require_name("group")
+    before = visit.read_number("before")
     tenant = visit.access.tenant
     which = JobFilter(
         state=State.DEAD, tenant=tenant, fingerprint=name, limit=ROWS, before_id=before

@@ -9,8 +9,7 @@ from outlast.insight.deaths import DEATHS, SharedDeath, shared_deaths
 from outlast.store.protocol import Store
 from outlast.store.rows import ROWS_LOOKED_AT, AttemptFilter, Cause, EndedAttempts
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import ROWS, read_name, read_number
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, Visit
 
 ENDPOINTS = Endpoints()
 SHARED_SHOWN = 10
@@ -27,13 +26,13 @@ class DeathsPage(msgspec.Struct, frozen=True):
 @ENDPOINTS.at("/deaths", by_tenant=True)
 async def show_deaths(visit: Visit) -> Response:
     """Show ended attempts, newest first."""
-    cause = read_name(visit.query, "cause")
+    cause = visit.read_name("cause")
     tenant = visit.access.tenant
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else None if cause == "any" else (cause,),
-        worker_id=read_number(visit.query, "worker"),
+        worker_id=visit.read_number("worker"),
         tenant=tenant,
-        before=read_number(visit.query, "before"),
+        before=visit.read_number("before"),
         limit=ROWS,
     )
 

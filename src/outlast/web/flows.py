@@ -24,7 +24,6 @@ from outlast.insight.flows import (
 )
 from outlast.model.job import ENDED, State
 from outlast.store.protocol import Store
-from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.live import TOPICS_MAX
 from outlast.web.visit import Visit
@@ -85,24 +84,6 @@ async def act_on_found(visit: Visit, verb: Verb, by: By) -> dict[str, int]:
         return await act_on_flow(store, visit.have(found), verb, by)
 
     return await visit.act(work)
-
-
-async def _act(visit: Visit, verb: Verb) -> Response:
-    by = By(visit.access.user, (await visit.form()).get("reason") or None)
-    await act_on_found(visit, verb, by)
-    return visit.go(f"/flows/{visit.job_id}", done=verb.value)
-
-
-@ENDPOINTS.at("/flows/{job_id:int}/cancel", Right.CANCEL, "POST", by_tenant=True)
-async def cancel_flow(visit: Visit) -> Response:
-    """Cancel what has not ended of a flow."""
-    return await _act(visit, Verb.CANCEL)
-
-
-@ENDPOINTS.at("/flows/{job_id:int}/retry", Right.REQUEUE, "POST", by_tenant=True)
-async def retry_flow(visit: Visit) -> Response:
-    """Requeue the dead jobs of a flow."""
-    return await _act(visit, Verb.REQUEUE)
 
 
 JOBS_MAX = 40  # jobs that are drawn one by one

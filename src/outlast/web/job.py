@@ -1,5 +1,5 @@
 """``/jobs/17``: show why a job is where it is, what would move it, its attempts,
-payloads and output; act on it by forms.
+payloads and output. Forms act on it (``api/acts.py``).
 
 An act that cannot be undone is confirmed on its own page. A form carries the token that its page
 has shown: if a newer attempt runs by now, nothing is done.
@@ -12,18 +12,17 @@ longer than all attempts together is drawn shorter, as a break.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
 import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import cut, lines, safe
 from outlast.insight.acting import By, Verb, act_on_job
+from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
 from outlast.insight.stacks import AskedStack, ask_for_stack, find_unanswered
 from outlast.insight.why import why
-from outlast.model.crash import Charge, find_line, own_stack
+from outlast.model.crash import find_line, own_stack
 from outlast.model.job import State
 from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
@@ -31,8 +30,7 @@ from outlast.store.logs import LogLine, LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
 from outlast.web.access import Right
-from outlast.web.endpoint import Endpoint, Endpoints
-from outlast.web.listing import read_number
+from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -133,7 +131,7 @@ async def show_logs(visit: Visit) -> Response:
     """Show all kept output of one attempt, by default the newest."""
     details = (await find_page(visit)).details
     kept = await read_logs(visit, details.row.id)
-    token = read_number(visit.query, "attempt")
+    token = visit.read_number("attempt")
     chosen = next((one for one in kept if token in {None, one.token}), None)
     return visit.show(
         "job_logs.html",
@@ -239,23 +237,11 @@ def draw_timeline(details: JobDetails) -> JobTimeline | None:
 
 def list_attempts(details: JobDetails) -> list[AttemptRow]:
     """Return the closed attempts, and the running (as if it ended now) or completed one."""
-    row, closed = details.row, details.attempts
-    is_open = row.state in {State.RUNNING, State.COMPLETED} and row.token is not None
-    if not is_open or row.started_at is None or any(one.token == row.token for one in closed):
+    row, closed, now = details.row, details.attempts, details.now
+    last = find_open_attempt(row, closed, now)
+    if last is None or row.started_at is None:
         return list(closed)
-    last = AttemptRow(
-        job_id=row.id,
-        token=row.token or 0,
-        number=row.attempt_count,
-        outcome=row.state.value,
-        charge=Charge.NONE,
-        started_at=row.started_at,
-        ended_at=row.ended_at if row.ended_at is not None else details.now,
-        worker=row.worker,
-        host=row.host,
-        checkpoint_age=_age(row, details.now),
-    )
-    return [*closed, last]
+    return [*closed, msgspec.structs.replace(last, checkpoint_age=_age(row, now))]
 
 
 def _age(row: StoredJob, now: float) -> float | None:
@@ -326,7 +312,6 @@ def _bar(axis: _Axis, one: AttemptRow, late: list[RefusalRow]) -> Bar:
     )
 
 
-TOKEN_DIGITS = 19  # of a token, at most
 UNREAD_MAX = 1  # characters of payloads that are read: none is needed
 VERBS = {
     "cancel": (Right.CANCEL, "Cancel job {}"),
@@ -336,6 +321,7 @@ VERBS = {
 """Verbs that are confirmed -> the right, and what is asked."""
 
 
+@ENDPOINTS.at("/jobs/{job_id:int}/{verb}", by_tenant=True)
 async def confirm(visit: Visit) -> Response:
     """Ask for confirmation."""
     verb = visit.request.path_params["verb"]
@@ -355,21 +341,6 @@ async def confirm(visit: Visit) -> Response:
     )
 
 
-def on_job(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
-    """Return the handler of a form that acts on the job in its URL."""
-
-    async def act(visit: Visit) -> Response:
-        form = await visit.form()
-        by = By(visit.access.user, form.get("reason") or None)
-        scratch = form.get("from_scratch") == "yes"
-        answer = await act_on_named(visit, verb, by, token=_token_of(form), from_scratch=scratch)
-        if verb is Verb.DISCARD:
-            return visit.go("/jobs", phase="dead")
-        return visit.go(f"/jobs/{visit.job_id}", done=answer)
-
-    return act
-
-
 async def act_on_named(
     visit: Visit, verb: Verb, by: By, *, token: int | None, from_scratch: bool
 ) -> str:
@@ -383,13 +354,6 @@ async def act_on_named(
     return await visit.act(work)
 
 
-async def ask_stack(visit: Visit) -> Response:
-    """Ask where the job in the URL is. The answer appears on its page."""
-    token = _token_of(await visit.form())
-    await ask_where(visit, By(visit.access.user), token=token)
-    return visit.go(f"/jobs/{visit.job_id}", done="asked")
-
-
 async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
     """Ask where the job in the URL is, as ``ask_for_stack`` does; JobNotFound also for another
     tenant's job."""
@@ -399,20 +363,3 @@ async def ask_where(visit: Visit, by: By, *, token: int | None) -> AskedStack:
         return await ask_for_stack(store, visit.job_id, by, token=token)
 
     return await visit.act(work)
-
-
-def _token_of(form: dict[str, str]) -> int | None:
-    """Return the token in a form: the token of the attempt that its page has shown."""
-    shown = form.get("token", "")
-    return int(shown) if shown.isascii() and shown.isdigit() and len(shown) < TOKEN_DIGITS else None
-
-
-_JOB = "/jobs/{job_id:int}"
-ENDPOINTS += [
-    Endpoint(f"{_JOB}/{{verb}}", confirm, by_tenant=True),
-    Endpoint(f"{_JOB}/stack", ask_stack, Right.CANCEL, "POST", by_tenant=True),
-    *(
-        Endpoint(f"{_JOB}/{verb}", on_job(verb), Right(verb.value), "POST", by_tenant=True)
-        for verb in Verb
-    ),
-]

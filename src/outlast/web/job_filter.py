@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from outlast.base.config import parse_seconds
-from outlast.insight.queries import state_of
+from outlast.insight.queries import make_texts, state_of
 from outlast.model.job import State
 from outlast.store.rows import SEARCH_MAX, Texts, is_searchable
 from outlast.web.access import Right
-from outlast.web.listing import read_name
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -48,15 +47,13 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def texts(self) -> Texts | None:
         """The texts to search for by reading jobs, if any. Raises ConfigError."""
-        if self.args is None and self.error is None and self.since is None:
-            return None
-        return Texts(args=self.args, error=self.error, within=self.within)
+        return make_texts(self.args, self.error, self.within)
 
 
 def read_asked(visit: Visit) -> AskedJobs:
     """Return the filter in the URL, restricted to the visitor's tenant, or refuse it."""
-    named = {name: read_name(visit.query, name) for name in AskedJobs.__struct_fields__}
-    named["phase"] = named["phase"] or read_name(visit.query, "state")
+    named = {name: visit.read_name(name) for name in AskedJobs.__struct_fields__}
+    named["phase"] = named["phase"] or visit.read_name("state")
     if visit.access.tenant is not None:
         named["tenant"] = visit.access.tenant
     asked = AskedJobs(**named)

@@ -12,9 +12,8 @@ from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.bulk import verbs_for
 from outlast.web.endpoint import Endpoints
 from outlast.web.job_filter import query_of, read_asked
-from outlast.web.listing import ROWS, ROWS_MAX, read_name, read_number
 from outlast.web.problem import WebRefusal
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, ROWS_MAX, Visit
 
 ENDPOINTS = Endpoints()
 BOUNDS = SearchBounds(looks=1, rows=20_000, judged=2_000, text_max=200)
@@ -25,8 +24,8 @@ async def show_jobs(visit: Visit) -> Response:
     """Show a page of jobs."""
     asked = read_asked(visit)
     texts = asked.texts
-    before = read_number(visit.query, "before")
-    limit = read_number(visit.query, "rows", ROWS_MAX) or ROWS
+    before = visit.read_number("before")
+    limit = visit.read_number("rows", ROWS_MAX) or ROWS
     which = JobFilter(
         state=asked.state,
         queue=asked.queue,
@@ -79,7 +78,7 @@ def _last_time(row: StoredJob) -> tuple[str, float]:
 @ENDPOINTS.at("/go", by_tenant=True)
 async def go_to(visit: Visit) -> Response:
     """Send the browser to the job or worker with this id, token, key or name."""
-    text = (read_name(visit.query, "q") or "").strip()
+    text = (visit.read_name("q") or "").strip()
     if not text:
         return visit.go("/jobs")
     tenant = visit.access.tenant

@@ -9,8 +9,7 @@ from starlette.responses import Response
 
 from outlast.base.text import count_of
 from outlast.insight.deaths import DeathGroup, read_largest_groups
-from outlast.insight.doctor import Locks
-from outlast.insight.doctor.facts import Facts
+from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.doctor.store import SCHEDULES
 from outlast.insight.doctor.workers import CHECKS
 from outlast.insight.history import Series, read_history

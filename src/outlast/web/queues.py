@@ -14,7 +14,6 @@ from outlast.model.pause import PauseKind
 from outlast.store.values import NewPause
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import require_name
 from outlast.web.overview import read_lately
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
@@ -44,7 +43,7 @@ async def show_queues(visit: Visit) -> Response:
 @ENDPOINTS.at("/queues/queue")
 async def show_queue(visit: Visit) -> Response:
     """Show one queue, lane by lane."""
-    name = require_name(visit.query, "name")
+    name = visit.require_name("name")
     _, queues = await find_queues(visit)
     found = next((one for one in queues if one.name == name), None)
     if found is None:

@@ -10,8 +10,7 @@ from starlette.responses import Response
 from outlast.insight.queries import REFUSALS_MAX
 from outlast.store.rows import RefusalRow
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import ROWS, read_name, read_number
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, Visit
 
 ENDPOINTS = Endpoints()
 HOUR = 3_600.0
@@ -20,8 +19,8 @@ HOUR = 3_600.0
 @ENDPOINTS.at("/refusals")
 async def show_refusals(visit: Visit) -> Response:
     """Show the newest refused writes."""
-    verb, worker = read_name(visit.query, "verb"), read_name(visit.query, "worker")
-    before = read_number(visit.query, "before")
+    verb, worker = visit.read_name("verb"), visit.read_name("worker")
+    before = visit.read_number("before")
     rows = await _read(visit, None)
     older = rows if before is None else await _read(visit, before)
     chosen = [one for one in older if verb in {None, one.verb} and worker in {None, one.worker}]

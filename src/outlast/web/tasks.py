@@ -11,7 +11,6 @@ from outlast.insight.queues import TaskView, find_quantile, list_tasks
 from outlast.insight.stats import read_overview
 from outlast.store.minutes import BOUNDS
 from outlast.web.endpoint import Endpoints
-from outlast.web.listing import require_name
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -36,7 +35,7 @@ async def show_tasks(visit: Visit) -> Response:
 @ENDPOINTS.at("/tasks/task")
 async def show_task(visit: Visit) -> Response:
     """Show one task: how its attempts ended, how long they took, and which workers run it."""
-    name = require_name(visit.query, "name")
+    name = visit.require_name("name")
     found = next((one for one in await find_tasks(visit, name) if one.name == name), None)
     if found is None:
         text = f"No live worker knows the task {name!r}, none waits, and none ran in the last hour."

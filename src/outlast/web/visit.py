@@ -28,6 +28,10 @@ T = TypeVar("T")
 BODY_MAX = 64 * 1024  # bytes
 BODY_SECONDS = 20.0  # within which all of it has to arrive
 FIELDS_MAX = 100
+ROWS, ROWS_MAX = 50, 200  # of one page of a list
+ID_MAX = 2**63 - 1
+DIGITS = 19
+NAME_MAX = 1_000  # characters
 
 
 class Visit:
@@ -50,6 +54,31 @@ class Visit:
     def query(self) -> dict[str, str]:
         """The parameters in the URL; empty ones are left out."""
         return {name: value for name, value in self.request.query_params.items() if value}
+
+    def read_number(self, name: str, most: int = ID_MAX) -> int | None:
+        """Return a whole number from 1 to ``most`` in the URL; None: it is missing. A page of a
+        list begins at an id, never at an offset."""
+        text = self.query.get(name)
+        if text is None:
+            return None
+        number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
+        if not 1 <= number <= most:
+            raise WebRefusal(400, "Not valid", f"{name}= must be a whole number from 1 to {most}.")
+        return number
+
+    def read_name(self, name: str) -> str | None:
+        """Return a name in the URL; None: it is missing."""
+        text = self.query.get(name)
+        if text is not None and len(text) > NAME_MAX:
+            raise WebRefusal(400, "Not valid", f"{name}= may have at most {NAME_MAX} characters.")
+        return text
+
+    def require_name(self, name: str) -> str:
+        """Return a name that has to be in the URL."""
+        found = self.read_name(name)
+        if found is None:
+            raise WebRefusal(400, "Which one?", f"The address must contain {name}=.")
+        return found
 
     def may(self, right: str) -> bool:
         """Whether the user has a right."""

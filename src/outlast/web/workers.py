@@ -1,12 +1,10 @@
-"""``/workers`` and ``/workers/3``: show each worker's health, its jobs and what it fails at;
-drain."""
+"""``/workers`` and ``/workers/3``: show each worker's health, its jobs and what it fails at."""
 
 from __future__ import annotations
 
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import By, ask_to_drain
 from outlast.insight.availability import health, holds, unheard
 from outlast.insight.documents import refused_since
 from outlast.insight.queries import WorkerList, list_workers
@@ -20,7 +18,6 @@ from outlast.store.rows import (
     StoredJob,
     WorkerRow,
 )
-from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
@@ -125,12 +122,3 @@ async def _read_worker(store: Store, number: int) -> WorkerPage:
         ends=(await store.inspector.ended_attempts(ends)).rows,
         refusals=[one for one in workers.refusals if one.worker in mine][:DEATHS_SHOWN],
     )
-
-
-@ENDPOINTS.at("/workers/{worker_id:int}/drain", Right.DRAIN, "POST")
-async def drain(visit: Visit) -> Response:
-    """Ask a worker to take no more jobs, finish the running ones, and leave."""
-    number: int = visit.request.path_params["worker_id"]
-    by = By(visit.access.user)
-    await visit.act(lambda store: ask_to_drain(store, [str(number)], by=by))
-    return visit.go(f"/workers/{number}", done="asked")

@@ -17,7 +17,8 @@ from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.workers import _called
 from outlast.insight.deaths import DeathGroup
-from outlast.insight.doctor import Facts, Locks, examine
+from outlast.insight.doctor import examine
+from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.explanation import JobDetails
 from outlast.insight.queries import JobList
 from outlast.insight.why import why

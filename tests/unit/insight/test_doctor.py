@@ -13,21 +13,20 @@ import pytest
 
 from outlast import Encryption
 from outlast.errors import SchemaMismatch
-from outlast.insight.doctor import (
+from outlast.insight.doctor import examine
+from outlast.insight.doctor.facts import (
     Application,
     Exposure,
     Facts,
-    Finding,
     Locks,
     MessengerUrl,
     doctor_document,
-    examine,
-    locks_of,
-    look_at,
 )
+from outlast.insight.doctor.host import locks_of, look_at
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import Pause, PauseKind
 from outlast.payload.payloads import Payloads
+from outlast.store.finding import Finding
 from outlast.store.limits import LimitRow
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts

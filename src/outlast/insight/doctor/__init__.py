@@ -12,35 +12,11 @@ application.py  the application, if one is named: its import, tasks and encrypti
 from __future__ import annotations
 
 from outlast.insight.doctor.application import APPLICATION
-from outlast.insight.doctor.facts import (
-    Application,
-    Exposure,
-    Facts,
-    Locks,
-    MessengerUrl,
-    doctor_document,
-    gather,
-)
-from outlast.insight.doctor.host import EXPOSURE, HERE, in_kubernetes, locks_of, look_at
+from outlast.insight.doctor.facts import Facts
+from outlast.insight.doctor.host import EXPOSURE, HERE
 from outlast.insight.doctor.store import SCHEDULES, STORE
 from outlast.insight.doctor.workers import CHECKS, LIMITS
-from outlast.store.finding import Finding, Level
-
-__all__ = [
-    "Application",
-    "Exposure",
-    "Facts",
-    "Finding",
-    "Level",
-    "Locks",
-    "MessengerUrl",
-    "doctor_document",
-    "examine",
-    "gather",
-    "in_kubernetes",
-    "locks_of",
-    "look_at",
-]
+from outlast.store.finding import Finding
 
 
 def examine(facts: Facts) -> list[Finding]:

@@ -1,4 +1,5 @@
 """Offer programs what the pages show and do, as the documents of the command line.
+Forms on pages act by the same functions.
 
 route.py        an address: its parameters and its right; answers in JSON; openapi.json
 jobs.py         jobs, one job, its attempts, why, payloads
@@ -40,6 +41,8 @@ async def miss(visit: Visit) -> Response:
 
 ENDPOINTS = [
     *ROUTES,
+    *acts.ROUTES.forms,
+    *flows.ROUTES.forms,
     *(
         Endpoint(
             f"{API}/{{path:path}}", miss, Right.VIEW, method, by_tenant=True, show_problem=show_json

@@ -117,7 +117,7 @@ class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class WeightAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The weight of a tenant: how many turns in a row it has; 1 is that of all others."""
 
-    weight: int
+    weight: int = 1
 
 
 SUMMARIES = {
@@ -136,6 +136,13 @@ def _add_act(verb: Verb, summary: str) -> None:
             visit, verb, sent.by(visit), token=sent.token, from_scratch=sent.from_scratch
         )
         return {"id": visit.job_id, "answer": answer}
+
+    def show(visit: Visit, told: Document) -> Response:
+        if verb is Verb.DISCARD:
+            return visit.go("/jobs", phase="dead")
+        return visit.go(f"/jobs/{visit.job_id}", done=told["answer"])
+
+    ROUTES.add_form(act, show)
 
 
 for each in SUMMARIES.items():
@@ -330,3 +337,23 @@ async def stop(visit: Visit, _: Act) -> Document:
     """Stop an act on many jobs after the current step; what was done stays done."""
     await stop_named(visit)
     return action_document(await read_named(visit))
+
+
+def _show_limit(visit: Visit, _: Document) -> Response:
+    return visit.go("/limits/limit", name=visit.request.path_params["name"])
+
+
+def _show_schedule(visit: Visit, _: Document) -> Response:
+    return visit.go("/schedules/schedule", name=visit.request.path_params["name"])
+
+
+ROUTES.add_form(ask_stack, lambda visit, _: visit.go(f"/jobs/{visit.job_id}", done="asked"))
+ROUTES.add_form(drain, lambda visit, _: visit.go(visit.path.removesuffix("/drain"), done="asked"))
+ROUTES.add_form(stop, lambda visit, told: visit.go(f"/actions/{told['id']}"))
+ROUTES.add_form(pause_one_schedule, _show_schedule, "/schedules/pause")
+ROUTES.add_form(resume_one_schedule, _show_schedule, "/schedules/resume")
+ROUTES.add_form(trigger, lambda visit, told: visit.go(f"/jobs/{told['id']}"), "/schedules/trigger")
+ROUTES.add_form(change_limit, _show_limit, "/limits/set")
+ROUTES.add_form(reset_limit, _show_limit, "/limits/reset")
+ROUTES.add_form(hold, _show_limit, "/limits/hold")
+ROUTES.add_form(change_weight, lambda visit, _: visit.go("/limits"), "/limits/weight")

@@ -13,7 +13,6 @@ from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, EndedAttempts
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.dead import keep_own_numbers
-from outlast.web.listing import read_name, read_number
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -26,10 +25,8 @@ ROUTES = ApiRoutes()
 @ROUTES.at("/dead/groups", by_tenant=True, query={**FILTERS, "tenant": "only of this tenant"})
 async def show_dead_groups(visit: Visit) -> Document:
     """Dead jobs by cause; as `outlast dead groups --json`."""
-    tenant = visit.access.tenant or read_name(visit.query, "tenant")
-    which = JobFilter(
-        queue=read_name(visit.query, "queue"), task=read_name(visit.query, "task"), tenant=tenant
-    )
+    tenant = visit.access.tenant or visit.read_name("tenant")
+    which = JobFilter(queue=visit.read_name("queue"), task=visit.read_name("task"), tenant=tenant)
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))
     return dead_groups_document(keep_own_numbers(visit, found))
 
@@ -45,11 +42,11 @@ async def show_dead_groups(visit: Visit) -> Document:
 )
 async def show_deaths(visit: Visit) -> Document:
     """Attempts that ended badly, newest first, and how many of each cause lately."""
-    cause, tenant = read_name(visit.query, "cause"), visit.access.tenant
+    cause, tenant = visit.read_name("cause"), visit.access.tenant
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else (cause,),
         tenant=tenant,
-        before=read_number(visit.query, "before"),
+        before=visit.read_number("before"),
         limit=read_limit(visit),
     )
 
@@ -81,11 +78,11 @@ def _death(row: EndedAttempt) -> Document:
 )
 async def show_history(visit: Visit) -> Document:
     """How many attempts ended lately, step by step."""
-    seconds = read_number(visit.query, "seconds", SECONDS_MAX) or int(HOUR)
-    step = read_number(visit.query, "step", SECONDS_MAX)
-    queue, task = read_name(visit.query, "queue"), read_name(visit.query, "task")
+    seconds = visit.read_number("seconds", SECONDS_MAX) or int(HOUR)
+    step = visit.read_number("step", SECONDS_MAX)
+    queue, task = visit.read_name("queue"), visit.read_name("task")
     try:
-        by = msgspec.convert(read_name(visit.query, "by") or "queue", By)
+        by = msgspec.convert(visit.read_name("by") or "queue", By)
     except msgspec.ValidationError:
         raise WebRefusal(400, "Not valid", "by= is all, queue, task or outcome.") from None
     found = await visit.ask(
@@ -100,7 +97,7 @@ async def show_history(visit: Visit) -> Document:
 @ROUTES.at("/scale", query={"queue": "which queue"})
 async def show_scale(visit: Visit) -> Document:
     """How many jobs of a queue need a worker, for autoscalers such as KEDA."""
-    queue = read_name(visit.query, "queue")
+    queue = visit.read_name("queue")
     if queue is None:
         raise WebRefusal(400, "Not valid", "Which queue? Ask for scale?queue=NAME.")
     return await visit.ask(("api scale", queue), lambda store: read_scale(store, queue))

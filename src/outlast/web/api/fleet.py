@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.insight.bulk import action_document, actions_document, list_actions
-from outlast.insight.doctor import doctor_document
+from outlast.insight.doctor.facts import doctor_document
 from outlast.insight.documents import (
     Document,
     iso,
@@ -20,7 +20,6 @@ from outlast.insight.system import read_system
 from outlast.web.action_log import read_named
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
-from outlast.web.listing import read_name, read_number
 from outlast.web.visit import Visit
 
 DAY = 86_400.0
@@ -52,7 +51,7 @@ async def show_pauses(visit: Visit) -> Document:
 )
 async def show_schedules(visit: Visit) -> Document:
     """Schedules by name; as `outlast schedules --json`."""
-    limit, after = read_limit(visit), read_name(visit.query, "after") or ""
+    limit, after = read_limit(visit), visit.read_name("after") or ""
     rows = await visit.ask(
         ("api schedules", limit, after), lambda store: store.inspector.schedules(limit, after)
     )
@@ -82,7 +81,7 @@ async def show_weights(visit: Visit) -> Document:
 @ROUTES.at("/refusals", query=PAGE)
 async def show_refusals(visit: Visit) -> Document:
     """Writes that were refused, newest first: of attempts that had lost their job."""
-    limit, before = read_limit(visit), read_number(visit.query, "before")
+    limit, before = read_limit(visit), visit.read_number("before")
     rows = await visit.ask(
         ("api refusals", limit, before),
         lambda store: store.inspector.refusals(limit=limit, before_id=before),
@@ -94,7 +93,7 @@ async def show_refusals(visit: Visit) -> Document:
 async def show_actions(visit: Visit) -> Document:
     """What people did, newest first; as `outlast actions --json`."""
     limit = read_limit(visit)
-    before, job = read_number(visit.query, "before"), read_number(visit.query, "job")
+    before, job = visit.read_number("before"), visit.read_number("job")
     await visit.site.bulk.go_on_with_left()
     found = await visit.ask(
         ("api actions", limit, before, job), lambda store: list_actions(store, limit, before, job)

@@ -43,3 +43,7 @@ async def cancel(visit: Visit, sent: Act) -> Document:
 async def retry(visit: Visit, sent: Act) -> Document:
     """Requeue the dead jobs of a flow; what was cancelled because of them waits again."""
     return {"id": visit.job_id, "jobs": await act_on_found(visit, Verb.REQUEUE, sent.by(visit))}
+
+
+ROUTES.add_form(cancel, lambda visit, _: visit.go(f"/flows/{visit.job_id}", done="cancel"))
+ROUTES.add_form(retry, lambda visit, _: visit.go(f"/flows/{visit.job_id}", done="requeue"))

@@ -14,7 +14,6 @@ from outlast.web.access import Right
 from outlast.web.api.route import ApiRoutes
 from outlast.web.job import PAYLOADS, explain, read_logs, read_payload
 from outlast.web.jobs import BOUNDS
-from outlast.web.listing import read_name, read_number
 from outlast.web.visit import Visit
 
 LIMIT, LIMIT_MAX = 50, 200
@@ -43,15 +42,15 @@ ROUTES = ApiRoutes()
 async def show_jobs(visit: Visit) -> Document:
     """Jobs, newest first; as `outlast jobs --json`, without checkpoints and results. A long
     ``args`` is null, with its beginning in ``args_head``."""
-    phase = read_name(visit.query, "state")
+    phase = visit.read_name("state")
     which = JobFilter(
         state=state_of(phase, "state"),
         limit=read_limit(visit),
-        before_id=read_number(visit.query, "before"),
-        queue=read_name(visit.query, "queue"),
-        task=read_name(visit.query, "task"),
-        tenant=visit.access.tenant or read_name(visit.query, "tenant"),
-        label=read_name(visit.query, "label"),
+        before_id=visit.read_number("before"),
+        queue=visit.read_name("queue"),
+        task=visit.read_name("task"),
+        tenant=visit.access.tenant or visit.read_name("tenant"),
+        label=visit.read_name("label"),
     )
     found = await visit.ask(
         ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, HEADS)
@@ -66,7 +65,7 @@ async def show_jobs(visit: Visit) -> Document:
 
 def read_limit(visit: Visit) -> int:
     """Return how many rows the answer may have, from the URL."""
-    return read_number(visit.query, "limit", LIMIT_MAX) or LIMIT
+    return visit.read_number("limit", LIMIT_MAX) or LIMIT
 
 
 def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:

@@ -1,4 +1,7 @@
-"""Define the addresses of the API: parameters, rights, and answers, always in JSON."""
+"""Define the addresses of the API: parameters, rights, and answers in JSON.
+
+An act may also have a form on a page: the same function does it, and then a page is shown.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +19,10 @@ from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
 from outlast.web.visit import Visit
 
+_PARAMETER = re.compile(r"{(\w+):(\w+)}")
 B = TypeVar("B", bound=msgspec.Struct)
 H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
+Then = Callable[[Visit, Any], Response]
 
 
 class ApiRoute(Endpoint, frozen=True):
@@ -27,15 +32,21 @@ class ApiRoute(Endpoint, frozen=True):
         summary: what it does, in one sentence.
         query: parameters in the URL -> their meaning.
         body: the type of the request's body, if it has one.
+        act: the decorated function.
     """
 
     summary: str = ""
     query: Mapping[str, str] = {}
     body: type[msgspec.Struct] | None = None
+    act: Callable[..., Awaitable[Any]] | None = None
 
 
 class ApiRoutes(list[ApiRoute]):
-    """The addresses of one file of the API."""
+    """The addresses of one file of the API. ``forms``: those of the forms for the same acts."""
+
+    def __init__(self, routes: Iterable[ApiRoute] = ()) -> None:
+        super().__init__(routes)
+        self.forms: list[Endpoint] = []
 
     def at(
         self,
@@ -62,10 +73,35 @@ class ApiRoutes(list[ApiRoute]):
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
             common = (API + path, answer, right, method, by_tenant, show_json)
-            self.append(ApiRoute(*common, summary=said, query=query or {}, body=body))
+            self.append(ApiRoute(*common, summary=said, query=query or {}, body=body, act=handler))
             return handler
 
         return add
+
+    def add_form(self, handler: H, then: Then, path: str = "") -> None:
+        """Let pages do the act of this handler by a form, sent to ``path`` (default: as below
+        /api/v1). ``then`` returns the page to show, by the visit and the act's document. Parameters
+        of the act's own path that ``path`` lacks are fields of the form."""
+        (route,) = (each for each in self if each.act is handler)
+        form = path or route.path.removeprefix(API)
+        names = [name for name, _ in _PARAMETER.findall(route.path) if f"{{{name}:" not in form]
+
+        async def submit(visit: Visit) -> Response:
+            fields = {name: text for name, text in (await visit.form()).items() if text}
+            visit.request.path_params.update({name: fields.pop(name, "") for name in names})
+            return then(visit, await handler(visit, _convert(fields, route.body)))
+
+        self.forms.append(Endpoint(form, submit, route.right, "POST", route.by_tenant))
+
+
+def _convert(fields: dict[str, str], kind: Any) -> Any:
+    """Return the fields of a form as the body of a request."""
+    try:
+        return msgspec.convert(fields, kind, strict=False)
+    except msgspec.ValidationError as error:
+        name = text_of(error).rpartition("$.")[2].rstrip("`")
+        said = f"{name} cannot be {fields[name]!r}." if name in fields else text_of(error)
+        raise WebRefusal(400, "Not valid", said) from error
 
 
 def show_json(_: Visit, problem: Problem) -> Response:
@@ -86,7 +122,6 @@ async def _read_body(visit: Visit, kind: type[B]) -> B:
         ) from error
 
 
-_PARAMETER = re.compile(r"{(\w+):(\w+)}")
 _TYPES = {"int": "integer", "str": "string", "path": "string"}
 
 
