@@ -63,7 +63,7 @@ class BulkFilter(
         state: one of ``STATES``.
         queue, task, tenant, label: the jobs' own.
         group: only dead jobs of this group (``deaths.read_dead_groups``).
-        args, error: a text that they contain, as in a search (``store.searching.Texts``).
+        args, error: a text that they contain, as in a search (``store.rows.Texts``).
         since: only jobs that have ended or, if unfinished, begun or been enqueued or requeued since
             then; seconds since 1970.
         from_scratch: requeue them without their checkpoints.

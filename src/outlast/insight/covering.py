@@ -34,7 +34,7 @@ _NAMES = {
 """Columns that are never hidden, since code compares them: names, Outlast's own words, versions."""
 _JSON = {"call", "filter"}  # JSON columns that hold other columns
 _TEXTS = ("args", "checkpoint", "result")
-PIECE_BYTES = 3_900  # a longer line may go on in the next (``worker.claims.job_logs``)
+PIECE_BYTES = 3_900  # a longer line may go on in the next (``worker.claims.checkpoints``)
 AHEAD = 20_000  # characters read beyond a cut, so that a match that begins before it is seen whole
 
 

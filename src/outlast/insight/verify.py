@@ -1,6 +1,6 @@
 """Check the history of a store against the guarantees, job by job, as far as its rows show it.
 
-Pure functions of ``store.history``, apart from the code that wrote the rows. A *violation* is
+Pure functions of ``store.rows``, apart from the code that wrote the rows. A *violation* is
 something that Outlast never does, not even after a crash. A *doubt* is odd, but the rows alone
 cannot rule out an innocent cause: a clock that was stepped back, or a job that is about to be
 reclaimed.

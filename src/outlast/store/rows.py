@@ -320,7 +320,7 @@ class JobIds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Dead jobs with one fingerprint (``model.fingerprint``; None: written by another program).
+    """Dead jobs with one fingerprint (``model.crash``; None: written by another program).
 
     Attributes:
         number: how many of them are among those that were looked at.

@@ -20,7 +20,7 @@ class AskedJobs(msgspec.Struct, frozen=True, kw_only=True):
         phase: a state or one of ``PHASES``; in a URL also as ``state=``, as the API calls it.
         queue, task, tenant, label: the jobs' own.
         group: only dead jobs of this group.
-        args, error: a text that they contain (``store.searching.Texts``).
+        args, error: a text that they contain (``store.rows.Texts``).
         since: a span of time such as 2h: only jobs to which something happened in that time.
     """
 
