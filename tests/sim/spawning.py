@@ -47,8 +47,8 @@ class SpawningWorld(AwaitingWorld):
         self._app.stores.enqueue = self._spawn  # type: ignore[method-assign]
         self.children: dict[int, set[tuple[int, ...]]] = defaultdict(set)
 
-    async def _spawn(self, jobs: Any, connection: Any = None) -> Any:
-        made = await self.client.spawn(jobs, connection)
+    async def _spawn(self, batch: Any, connection: Any = None) -> Any:
+        made = await self.client.spawn(batch, connection)
         self.tell("")
         return made
 
