@@ -7,6 +7,7 @@ import asyncio
 import json
 import os
 import smtplib
+import socket
 import sqlite3
 import ssl
 import subprocess
@@ -302,6 +303,7 @@ async def posts_and_mails_by_tls(url: str, port: int) -> None:
     (await asyncio.to_thread(requests.post, url, b"1", timeout=10)).raise_for_status()
     async with httpx.AsyncClient() as client:
         (await client.post(url, content=b"2")).raise_for_status()
+    (await asyncio.to_thread(httpx.post, url, content=b"3")).raise_for_status()
     with smtplib.SMTP("localhost", port) as server:
         server.starttls(context=ssl.create_default_context())
         server.sendmail("shop@example.org", ["ada@example.org"], "Subject: Hello\r\n\r\n")
@@ -325,8 +327,19 @@ def test_what_is_said_over_tls_is_answered_from_a_recording(
         "POST localhost/posts",
         "mail to ada@example.org",
     }
-    assert WebServer.bodies == [b"1", b"2"]
+    assert WebServer.bodies == [b"1", b"2", b"3"]
     assert MailServer.mails.count(b"Subject: Hello\r\n") == 1
+
+
+@outside.task
+def connects_by_hand(port: int) -> None:
+    socket.create_connection(("127.0.0.1", port)).close()
+
+
+@pytest.mark.usefixtures("servers")
+def test_a_library_that_no_recording_knows_is_refused_even_with_consent() -> None:
+    with pytest.raises(UsageError, match="it records only http"):
+        crash_test(outside, connects_by_hand.call(SERVERS["http"]), allow_network=["127.0.0.1"])
 
 
 def make_may() -> outlast.Call[int]:

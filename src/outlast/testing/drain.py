@@ -85,7 +85,7 @@ class _Steps:
         """Fire until no due schedule can be advanced: one run counts only some hundred ticks of a
         cron line."""
         before, due = None, await self._find_due()
-        while due != before:
+        while due and due != before:
             await self._worker.services["scheduler"].duty.run_once()
             before, due = due, await self._find_due()
 

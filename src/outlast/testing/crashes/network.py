@@ -32,7 +32,7 @@ _PORTS = {"http": http.client.HTTP_PORT, "https": http.client.HTTPS_PORT}
 _KNOWN = "http.client (urllib, urllib3, requests), httpx and smtplib"
 
 
-class Request(msgspec.Struct):
+class HttpRequest(msgspec.Struct):
     """A request of HTTP, and whether it is made over TLS."""
 
     host: str
@@ -44,7 +44,7 @@ class Request(msgspec.Struct):
     body: bytes
 
 
-class Answer(msgspec.Struct):
+class HttpAnswer(msgspec.Struct):
     """The answer to a request of HTTP, in one piece."""
 
     status: int
@@ -117,7 +117,7 @@ class Network:
             return None
         return recorded[min(self.recorder.count_answer(key), len(recorded) - 1)]
 
-    def begin(self, request: Request) -> Callable[[], Answer]:
+    def begin(self, request: HttpRequest) -> Callable[[], HttpAnswer]:
         """Come to a request, which is a point, and count it; return the function that returns its
         answer."""
         label = f"{request.method} {request.host}{request.path}"
@@ -127,14 +127,14 @@ class Network:
             default = request.path if request.method in _ONCE else None
             self.recorder.note_request(label, keys[0] if keys else default)
         ask = partial(_ask, request)
-        return lambda: self.answer(label, ask) or Answer(503, "Not Recorded")
+        return lambda: self.answer(label, ask) or HttpAnswer(503, "Not Recorded")
 
 
 def _bound(function: Callable[..., Any], *first: Any) -> Callable[..., Any]:
     return lambda *args, **named: function(*first, *args, **named)
 
 
-def _ask(request: Request) -> Answer:
+def _ask(request: HttpRequest) -> HttpAnswer:
     kind = http.client.HTTPSConnection if request.is_tls else http.client.HTTPConnection
     connection = kind(request.host, request.port, timeout=PATIENCE_SECONDS)
     headers = {name: value for name, value in request.headers if name.lower() not in _HOPS}
@@ -142,7 +142,7 @@ def _ask(request: Request) -> Answer:
         connection.request(request.method, request.path, request.body, headers)
         answer = connection.getresponse()
         kept = [each for each in answer.getheaders() if each[0].lower() not in _HOPS]
-        return Answer(answer.status, answer.reason, kept, answer.read())
+        return HttpAnswer(answer.status, answer.reason, kept, answer.read())
     finally:
         connection.close()
 
@@ -197,7 +197,7 @@ class _Exchange:
         body = _join_chunks(sent) if is_chunked else sent.read()
         to = self._connection
         is_tls = to.default_port == http.client.HTTPS_PORT
-        request = Request(to.host, to.port, is_tls, method, path, headers.items(), body)
+        request = HttpRequest(to.host, to.port, is_tls, method, path, headers.items(), body)
         answer = self._network.begin(request)()
         size = ("Content-Length", str(len(answer.content)))
         lines = [f"{name}: {value}\r\n" for name, value in [*answer.headers, size]]
@@ -233,14 +233,14 @@ async def _handle_async(
     return _response_of(request, await asyncio.to_thread(answer))
 
 
-def _request_of(request: Any, body: bytes) -> Request:
+def _request_of(request: Any, body: bytes) -> HttpRequest:
     url = request.url
     port, is_tls = url.port or _PORTS[url.scheme], url.scheme == "https"
     path, headers = url.raw_path.decode("ascii"), request.headers.multi_items()
-    return Request(url.host, port, is_tls, request.method, path, headers, body)
+    return HttpRequest(url.host, port, is_tls, request.method, path, headers, body)
 
 
-def _response_of(request: Any, answer: Answer) -> Any:
+def _response_of(request: Any, answer: HttpAnswer) -> Any:
     make: Any = import_module("httpx").Response
     return make(answer.status, headers=answer.headers, content=answer.content, request=request)
 

@@ -104,12 +104,11 @@ class SentCheckpoints:
         self.steps: list[NamedStep] = []
         self.reports: list[int] = []
 
-    def add(self, save, reply) -> None:
-        self.saves.append(save.token)
-        reply("accepted")
-
-    def add_step(self, step, reply) -> None:
-        self.steps.append(step)
+    def add(self, one, reply) -> None:
+        if isinstance(one, NamedStep):
+            self.steps.append(one)
+        else:
+            self.saves.append(one.token)
         reply("accepted", None)
 
     def report(self, running, frame) -> None:
