@@ -180,7 +180,7 @@ def _run(
 def _settings(app: App | None, record: FlightRecord) -> WorkerSettings:
     """Return the settings of a worker that may run any task of the application, with the limit of
     memory under which the recorded attempt ended."""
-    from outlast.testing.drain import find_needs
+    from outlast.testing.drain import gather_needs
 
     crash = record.details.attempts[-1].crash if record.details.attempts else None
     memory = None if crash is None else crash.memory
@@ -189,7 +189,7 @@ def _settings(app: App | None, record: FlightRecord) -> WorkerSettings:
         runners=1,
         shell=app is None,
         max_rss=memory.limit_bytes if memory is not None and by_worker else None,
-        **({} if app is None else find_needs(app)),
+        **({} if app is None else gather_needs(app)),
     )
 
 

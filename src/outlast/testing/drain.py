@@ -31,7 +31,7 @@ async def drain(
         concurrency=1 if watch.fault else concurrency,
         lease=LEASE_SECONDS,
         presence=False,
-        **find_needs(app),
+        **gather_needs(app),
     )
     store = await app.stores.store()
     hooks = LocalHooks(functools.partial(kind, watch), 0.0, store)  # nothing waits for a slot
@@ -42,7 +42,7 @@ async def drain(
             died = await _Steps(worker, app, watch).run()
 
 
-def find_needs(app: App) -> dict[str, Any]:
+def gather_needs(app: App) -> dict[str, Any]:
     """Return the settings of a worker that has each tag, and enough of each unit for one attempt of
     each task: so it serves all of them."""
     tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
