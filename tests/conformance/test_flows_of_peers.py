@@ -90,7 +90,7 @@ async def test_the_cancel_of_the_last_job_is_an_end(store: Store, hands: Hands) 
 
 
 async def test_nothing_asks_again_and_again_whether_it_may_run(store: Store, hands: Hands) -> None:
-    """celery#2725: a task that looked for the end of the others was retried for ever."""
+    """celery#2725: a task that looked for the end of the others was retried without end."""
     first, then = await enqueued(store, job(policy=DIES), after(-1))
     mine = await hands.claim_one()
     for _ in range(3):
@@ -109,7 +109,7 @@ async def test_a_flow_that_was_interrupted_leaves_nothing_that_waits(
     store: Store, hands: Hands, parent: Claimed, how: str
 ) -> None:
     """celery#1700, trigger.dev#4397: what waits was there before all that it waited for, and an
-    interruption in between left it waiting for ever."""
+    interruption in between left it waiting without end."""
     plan = [job(), after(-1), after(4711)]
     with pytest.raises(JobNotFound):
         await (store.enqueue(plan) if how == "flow" else store.spawn(plan, spawned(parent)))

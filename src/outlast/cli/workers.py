@@ -71,8 +71,8 @@ def _show(
     gone = sorted((row for row in rows if not holds(row)), key=_stopped_at, reverse=True)
     shown = gone if every else [row for row in gone if _stopped_at(row) > now - DAY][:GONE_SHOWN]
     asleep = ", ".join(line(row.name) for row in gone if sleeps(row, now))
-    nobody = f"no worker is awake; asleep: {asleep}" if asleep else "no workers"
-    out.print(workers_table(out, here, refused, now) if here else nobody)
+    told = f"no worker is awake; asleep: {asleep}" if asleep else "no workers"
+    out.print(workers_table(out, here, refused, now) if here else told)
     helpers = bool(list_alive(here, now))
     for row in here:
         if ill := _illness(row, now, helpers=helpers):
