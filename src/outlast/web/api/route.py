@@ -78,7 +78,7 @@ class ApiRoutes(list[ApiRoute]):
 
         return add
 
-    def add_form(self, handler: H, then: Then, path: str = "") -> None:
+    def add_form(self, handler: Callable[..., Awaitable[Any]], then: Then, path: str = "") -> None:
         """Let pages do the act of this handler by a form, sent to ``path`` (default: as below
         /api/v1). ``then`` returns the page to show, by the visit and the act's document. Parameters
         of the act's own path that ``path`` lacks are fields of the form."""
