@@ -97,6 +97,18 @@ def test_a_key_is_enqueued_once(outlast: Outlast) -> None:
     assert "'k', with other arguments, and is unfinished" in other.out
 
 
+def test_a_key_is_enqueued_once_in_each_window(outlast: Outlast, store_url: str) -> None:
+    url = ("--url", store_url)
+    enqueue = ("enqueue", "shop:app", "nap", "1", "--once-per", "1h", *url)
+    outlast(*enqueue).refused(2, "once_per, debounce, until and on_conflict need a key")
+    first = outlast(*enqueue, "--key", "k", "--json").json()["id"]
+    assert outlast("cancel", str(first), *url).code == 0
+    again = outlast(*enqueue, "--key", "k").out
+    assert "is unfinished, or was enqueued in this window: nothing was enqueued" in again
+    command = ("run", "--key", "c", "--once-per", "1h", "--json", *url, "true")
+    assert [outlast(*command).json()["created"] for _ in range(2)] == [True, False]
+
+
 def test_a_key_of_another_task_is_refused(outlast: Outlast, store_url: str) -> None:
     url = ("--url", store_url)
     command = outlast("run", "--key", "k", "--json", *url, "true").json()

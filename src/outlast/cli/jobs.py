@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -28,6 +29,7 @@ from outlast.cli.options import (
     Key,
     Label,
     LimitKeys,
+    OncePer,
     Owner,
     Priority,
     Queue,
@@ -70,6 +72,7 @@ def enqueue(
     ] = None,
     priority: Priority = None,
     key: Key = None,
+    once_per: OncePer = None,
     tenant: Owner = None,
     keep: Keep = None,
     label: Annotated[
@@ -107,6 +110,7 @@ def enqueue(
         "queue": queue,
         "priority": priority,
         "key": key,
+        "once_per": once_per,
         "tenant": tenant,
         "keep": keep,
         "labels": label or None,
@@ -115,7 +119,7 @@ def enqueue(
     }
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
-    tell_enqueued(stored, application.url, key, made=made, json=json)
+    tell_enqueued(stored, application.url, placement, made=made, json=json)
 
 
 async def store_call(
@@ -128,8 +132,11 @@ async def store_call(
         return await placed.enqueue(*args, **kwargs)
 
 
-def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, json: bool) -> None:
-    """Print the enqueued job, or that none was enqueued because the key is taken."""
+def tell_enqueued(
+    stored: Job[Any], url: str, placement: Mapping[str, Any], *, made: bool, json: bool
+) -> None:
+    """Print the enqueued job, or that none was enqueued because the key is taken. ``placement``:
+    the options of the call."""
     if json:
         found = {"id": stored.id, "task": stored.task, "created": stored.created}
         found["same_args"] = stored.same_args
@@ -140,7 +147,9 @@ def tell_enqueued(stored: Job[Any], url: str, key: str | None, *, made: bool, js
         print(f"job {stored.id} enqueued{where}")
     else:
         other = "" if stored.same_args else ", with other arguments,"
-        print(f"job {stored.id} has the key {key!r}{other} and is unfinished: nothing was enqueued")
+        or_new = "" if placement["once_per"] is None else ", or was enqueued in this window"
+        has = f"has the key {placement['key']!r}{other} and is unfinished{or_new}"
+        print(f"job {stored.id} {has}: nothing was enqueued")
 
 
 def arguments_for(task: Task[..., Any], texts: list[str]) -> tuple[list[Any], dict[str, Any]]:

@@ -89,6 +89,10 @@ Key = Annotated[
     str | None,
     option("--key", "KEY", "Enqueue nothing while a job with this key is unfinished."),
 ]
+OncePer = Annotated[
+    float | None,
+    span("--once-per", "With --key: one in each window of this length, such as 1h."),
+]
 Owner = Annotated[
     str | None, option("--tenant", "NAME", "The customer or project whose job it is.")
 ]

@@ -33,6 +33,7 @@ from outlast.cli.options import (
     Keep,
     Key,
     LimitKeys,
+    OncePer,
     Owner,
     Priority,
     Url,
@@ -66,6 +67,7 @@ def run(
     argv: Annotated[list[str], typer.Argument(metavar="CMD ARG…", help="The command.")],
     queue: Annotated[str | None, option("--queue", "NAME", "The queue. Default: default.")] = None,
     key: Key = None,
+    once_per: OncePer = None,
     timeout: Annotated[
         float | None, span("--timeout", "End an attempt after this time, as in 1h. Default: never.")
     ] = None,
@@ -135,6 +137,7 @@ def run(
         "queue": queue,
         "priority": priority,
         "key": key,
+        "once_per": once_per,
         "tenant": tenant,
         "keep": keep,
         **read_limit_flags(limit_key, cost),
@@ -152,7 +155,7 @@ def run(
 
     stored = run_loop(enqueue)
     with contextlib.redirect_stdout(sys.stderr if wait else sys.stdout):
-        tell_enqueued(stored, app.url, key, made=made, json=json)
+        tell_enqueued(stored, app.url, placement, made=made, json=json)
     return _wait(app, stored.id) if wait else None
 
 
