@@ -182,6 +182,29 @@ async def test_an_unusable_stream_is_reported_with_the_remedy(
         await js.delete_stream(f"OUTLAST_{store_id}")
 
 
+async def test_a_close_that_is_cancelled_leaves_no_socket_open(
+    nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = NatsBroker(parse(nats_server.url), "closed", None)
+    await broker.open()
+    reached = asyncio.Event()
+
+    async def never() -> None:
+        reached.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(broker._client, "_flush_pending", never)
+    closing = asyncio.create_task(broker.close())
+    await reached.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    transport: Any = broker._client._transport
+    assert transport._io_writer.is_closing()
+    async with jetstream(nats_server.url) as js:
+        await js.delete_stream("OUTLAST_closed")
+
+
 @each_case(
     ("wakeup", "said"),
     [

@@ -264,8 +264,13 @@ class NatsBroker:
 
     async def close(self) -> None:
         """Close, in any state."""
-        with suppress(Exception):
-            await self._client.close()
+        try:
+            with suppress(Exception):
+                await self._client.close()
+        finally:  # a close that is cancelled leaves the driver's socket open for good
+            transport: Any = self._client._transport  # noqa: SLF001
+            if transport is not None:
+                transport.close()
 
 
 class _Pull:
