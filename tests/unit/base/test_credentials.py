@@ -131,7 +131,7 @@ ASCII, LETTERS = st.characters(codec="ascii"), st.characters(categories=["L"])
 @settings(max_examples=25)  # `make fuzz` tries more
 @given(
     st.sampled_from(SCHEMES),
-    st.one_of(st.text(each, min_size=8, max_size=20) for each in (ASCII, LETTERS)),
+    st.one_of([st.text(each, min_size=8, max_size=20) for each in (ASCII, LETTERS)]),
 )
 @example("postgresql", "postgres")
 def test_no_piece_of_any_password_is_shown(scheme, password):
