@@ -264,3 +264,29 @@ async def test_a_circle_over_other_jobs_and_their_children_is_refused(app: outla
         assert await jobs[0].result(DEADLINE) == 0
     (error,) = errors
     assert f"children of job {ids[1]} wait" in error
+
+
+async def test_a_child_under_the_parents_own_ordered_key_is_refused(app: outlast.App) -> None:
+    turn = app.limit("turn", running=1, per="limit_key", ordered=True)
+    errors: list[str] = []
+
+    @app.task(retries=0, limits=[turn])
+    async def parent(depth: int) -> int:
+        if not depth:
+            return 7
+        attempt = outlast.current()
+        keys = {"turn": "other" if attempt.job_id == other.id else "mine"}
+        child = await attempt.spawn(parent.using(limit_keys=keys).call(depth - 1))
+        try:
+            return int(await attempt.wait_for(child))
+        except UsageError as error:
+            errors.append(str(error))
+            return -1
+
+    other = await parent.using(limit_keys={"turn": "mine"}).enqueue(1)
+    job = await parent.using(limit_keys={"turn": "mine"}).enqueue(1)
+    async with app.worker():
+        assert await other.result(DEADLINE) == 7
+        assert await job.result(DEADLINE) == -1
+    (error,) = errors
+    assert "under the same key of an ordered limit" in error

@@ -75,15 +75,15 @@ class AttemptStore:
 
     async def watch(self, children: list[int]) -> None:
         """Let the end of the attempt wait for these children. LostLease if it is not current;
-        UsageError if they wait for it: looked for only now, so that of two jobs that begin to wait
-        for each other at once the later one sees it."""
+        UsageError if they wait for it, also as the next of an ordered limit's key: looked for only
+        now, so that of two jobs that begin to wait for each other at once the later one sees it."""
         job_id = self.job_id
         await self._watch(children)
         if await self.ask(lambda store: store.inspector.waits_for_itself(job_id)):
             await self._watch([])
             raise UsageError(
-                f"children of job {job_id} wait, perhaps over others, for this job itself: none of"
-                " them would ever run"
+                f"children of job {job_id} wait, perhaps over others or under the same key of an"
+                " ordered limit, for this job itself: none of them would ever run"
             )
 
     async def _watch(self, children: list[int]) -> None:

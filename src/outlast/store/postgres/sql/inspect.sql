@@ -111,12 +111,16 @@ WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
 SELECT d.upstream_id AS id, j.state, j.result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: circle
--- Whether a job waits, over any number of others, for itself; of those, at most :most are looked at. Reads only.
+-- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
+-- ordered stream; at most :most are looked at. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state IN (0, 1, 4)
     UNION
     SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state IN (0, 1, 4))
-SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_id) AS found
+SELECT EXISTS (
+    SELECT FROM (SELECT id FROM up LIMIT :most) f JOIN outlast_jobs o ON o.id = ANY (ARRAY[f.id])
+    JOIN outlast_jobs j ON j.id = :job_id
+    WHERE f.id = j.id OR o.stream = j.stream AND strpos(j.needs, ',true]') > 0 AND o.ended_at IS NULL) AS found
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
