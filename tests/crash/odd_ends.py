@@ -83,6 +83,12 @@ async def leaves_a_transaction_open_in_the_loop() -> None:
     _leave_a_transaction_open()
 
 
+@app.task(retries=0, batch=2, batch_wait=0.1)
+def leaves_a_transaction_open_in_a_batch(items: list[int]) -> list[int]:
+    _leave_a_transaction_open()
+    return items
+
+
 def _leave_a_transaction_open() -> None:
     connection = sqlite3.connect(app.url.removeprefix("sqlite:///"))
     connection.execute("CREATE TABLE effects (n INTEGER)")

@@ -9,6 +9,7 @@ import pytest
 
 from harness.scene import DEADLINE, Scene
 from outlast.model.job import State
+from tests.crash import odd_ends
 
 ODD = {"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"}
 
@@ -52,15 +53,14 @@ async def test_a_child_that_a_task_has_forked_ends_at_a_save_and_by_sigterm(
     assert "a child process of the task cannot save or report" in worker.log.read_text()
 
 
-@pytest.mark.parametrize(
-    "task", ["leaves_a_transaction_open", "leaves_a_transaction_open_in_the_loop"]
-)
+@pytest.mark.parametrize("place", ["", "_in_the_loop", "_in_a_batch"])
 async def test_a_failed_task_leaves_no_transaction_open_on_the_queues_file(
-    sqlite_stage: Scene, task: str
+    sqlite_stage: Scene, place: str
 ) -> None:
     """Its sqlite3 connection refers to itself, and kept the file locked for all until a chance
     garbage collection in an idle runner."""
     stage = sqlite_stage
     await stage.worker(env=ODD)
-    row = await stage.ended(await stage.enqueue(task))
-    assert row.state is State.DEAD
+    call = getattr(odd_ends, f"leaves_a_transaction_open{place}").call
+    (job,) = await stage.store.enqueue([(call(1) if place == "_in_a_batch" else call()).job])
+    assert (await stage.ended(job.job_id)).state is State.DEAD

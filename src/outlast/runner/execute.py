@@ -54,7 +54,7 @@ RECALLED = Outcome(
     kind=OutcomeKind.RELEASED, message="it was taken back before it began", began=False
 )
 
-_Returned = tuple[Any, BaseException | None]  # a plain function's return value or exception
+_Returned = list[Any]  # a plain function's return value and exception
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
 _Ended = tuple[Claimed, Attempt | None, Outcome]  # None: the attempt could not begin
 
@@ -240,10 +240,10 @@ class Executor:
             error = raised
         self._leave_if_forked(error)
         outcomes = call.judge(value, error, self._complete)
+        error = None  # before the ends, as in ``_run``; and its traceback refers to this frame
         for attempt, outcome in zip(call.attempts, outcomes, strict=True):
             del self._calls[attempt.token]
             self._end(attempt, outcome, frees=False)
-        error = None  # break the cycle: its traceback refers to this frame
 
     def _fill_slots(self) -> None:
         """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
@@ -606,12 +606,14 @@ class Executor:
                 value = context.run(call_marked, mark, call)
             except BaseException as error:
                 self._leave_if_forked(error)
-                return None, error
+                return [None, error]
             self._leave_if_forked(None)
-            return value, None
+            return [value, None]
 
         self._threads.call(work, functools.partial(_set, ended))
-        value, error = await ended
+        returned = await ended
+        value, error = returned
+        returned.clear()  # the thread may still hold it: the exception has to be gone at the end
         if error is not None:
             raise error
         return value
