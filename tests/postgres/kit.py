@@ -39,7 +39,7 @@ async def until(condition: Callable[[], Any]) -> None:
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
     requests = request_columns([ClaimRequest([TASK], limit)])
     me = hands.me
-    lanes, _ = ClaimFloors(SYSTEM).ask()
+    lanes, _ = ClaimFloors().ask(SYSTEM.boot())
     ends = ("{}", "{}", "{}", None)
     more = (
         *requests,

@@ -328,11 +328,11 @@ async def test_floors_are_forgotten_in_another_incarnation(
 
 
 def claims(lanes: ClaimFloors, key: tuple[str, str, int], count: int) -> None:
-    lanes.remember([], [(key, 7)] * count)
+    lanes.remember([], [(key, 7)] * count, 0.0)
 
 
 def test_lanes_are_told_in_the_order_of_the_index() -> None:
-    lanes = ClaimFloors(ManualClock(boot=0.0))
+    lanes = ClaimFloors()
     for key in [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]:
         claims(lanes, key, 1)
     assert lanes._columns == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
@@ -342,7 +342,7 @@ def test_of_many_lanes_those_are_known_out_of_which_enough_was_claimed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchange, "LANES_FEW", 2)
-    lanes = ClaimFloors(ManualClock(boot=0.0))
+    lanes = ClaimFloors()
     hot, few = ("hot", "t", 0), [("a", "t", 0), ("b", "t", 0)]
     for key in few:
         claims(lanes, key, 1)
@@ -357,7 +357,7 @@ def test_a_lane_with_its_share_of_the_claims_stays_counted_among_any_number(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(exchange, "LANES_MAX", 4)
-    lanes = ClaimFloors(ManualClock(boot=0.0))
+    lanes = ClaimFloors()
     hot = ("hot", "t", 0)
     for n in range(300):
         claims(lanes, (f"q{n}", "t", 0), 1)
@@ -371,38 +371,35 @@ def test_the_floor_rises_of_a_lane_that_lost_its_place_and_took_it_again(
 ) -> None:
     monkeypatch.setattr(exchange, "LANES_FEW", 1)
     monkeypatch.setattr(exchange, "LANES_MAX", 4)
-    clock = ManualClock(boot=0.0)
-    lanes = ClaimFloors(clock)
+    lanes = ClaimFloors()
     hot = ("hot", "t", 0)
     for name in ("x", "y", "z"):
         claims(lanes, (name, "t", 0), 1)
-    lanes.remember([], [(hot, 5)] * 60)
+    lanes.remember([], [(hot, 5)] * 60, 0.0)
     others = [((name, "t", 0), 7) for name in "abcdefghijkl" for _ in range(40)]
-    lanes.remember([], [*others, *[(hot, 9)] * 60])
+    lanes.remember([], [*others, *[(hot, 9)] * 60], 0.0)
     assert [*lanes._lanes] == [hot]
-    clock.advance(LAG_SECONDS)
-    assert lanes.ask()[0][-1] == "{9}"
+    assert lanes.ask(LAG_SECONDS)[0][-1] == "{9}"
 
 
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
-    clock = ManualClock(boot=0.0)
-    below = Below(clock)
-    below.note_look((0, 9), 0.2, late=0)
+    below = Below()
+    below.note_look((0, 9), 0.2, late=0, now=0.0)
     assert below.due_at == 0.2 * FULL_SHARE
-    below.note_look((0, 9), 0.0, late=0)
+    below.note_look((0, 9), 0.0, late=0, now=0.0)
     assert below.due_at == FULL_SECONDS
-    below.note_look((0, 9), 9e9, late=0)
+    below.note_look((0, 9), 9e9, late=0, now=0.0)
     assert below.due_at == FULL_SECONDS_MAX
-    below.note_look((0, 9), 9e9, late=1)
+    below.note_look((0, 9), 9e9, late=1, now=0.0)
     assert below.due_at == 0.0, "there may be more"
 
 
 def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
-    below = Below(ManualClock(boot=0.0))
+    below = Below()
     parts = []
     for seconds in (SLOW_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
         parts.append(below.part(1_000_000))
-        below.note_look(parts[-1], seconds, late=0)
+        below.note_look(parts[-1], seconds, late=0, now=0.0)
     assert parts[:5] == [
         (0, 1_000_000),
         (900_000, 1_000_000),
@@ -414,9 +411,9 @@ def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
 
 
 def test_after_a_failure_a_look_restarts_in_small_parts_and_skips_none() -> None:
-    below = Below(ManualClock(boot=0.0))
-    below.note_failure(below.part(1_000_000))
+    below = Below()
+    below.note_failure(below.part(1_000_000), 0.0)
     assert below.part(2_000_000) == (900_000, 1_000_000)
-    below.note_look((900_000, 1_000_000), 0.0, late=0)
-    below.note_failure(below.part(2_000_000))
+    below.note_look((900_000, 1_000_000), 0.0, late=0, now=0.0)
+    below.note_failure(below.part(2_000_000), 0.0)
     assert below.part(2_000_000) == (800_000, 900_000)

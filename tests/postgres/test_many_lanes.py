@@ -228,7 +228,7 @@ async def test_an_exchange_that_does_not_search_says_when_the_next_one_does(
     await client.add(NewJob(task="t", queue="a"))
     await client.drain(9)
     request = ClaimRequest(["t"], 9)
-    client.store._search.put_off(request, 4.0)
+    client.store._search.put_off(request, 4.0, client.clock.boot())
     client.clock.advance(3.5)
     reply = await client.store.exchange(client.hands.me, [], [request])  # looks below the floors
     assert reply.next_look == pytest.approx(0.5)
@@ -239,30 +239,30 @@ T, U = ClaimRequest(["t"], 9), ClaimRequest(["u"], 9)
 
 @pytest.fixture
 def searches() -> LaneSearch:
-    return LaneSearch(ManualClock(boot=0.0))
+    return LaneSearch()
 
 
 def test_a_search_takes_a_small_share_of_the_time(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES - 1, 9e9)
-    assert searches.ask([T]).everywhere == [True], "a busy machine makes no search slow"
-    searches.note_end(T, SLOW_ENTRIES, 0.1)
-    assert searches.seconds_to_next([T]) == pytest.approx(0.1 * FULL_SHARE)
-    searches.note_end(T, SLOW_ENTRIES, 9e9)
-    assert searches.seconds_to_next([T]) == FULL_SECONDS_MAX
+    searches.note_end(T, SLOW_ENTRIES - 1, 9e9, 0.0)
+    assert searches.ask([T], 0.0).everywhere == [True], "a busy machine makes no search slow"
+    searches.note_end(T, SLOW_ENTRIES, 0.1, 0.0)
+    assert searches.seconds_to_next([T], 0.0) == pytest.approx(0.1 * FULL_SHARE)
+    searches.note_end(T, SLOW_ENTRIES, 9e9, 0.0)
+    assert searches.seconds_to_next([T], 0.0) == FULL_SECONDS_MAX
 
 
 def test_each_kind_of_request_has_its_own_search(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES, 0.1)
-    assert searches.ask([T, U]).everywhere == [False, True]
+    searches.note_end(T, SLOW_ENTRIES, 0.1, 0.0)
+    assert searches.ask([T, U], 0.0).everywhere == [False, True]
 
 
 def test_where_too_many_queues_were_named_all_are_searched(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES, 9.0)
+    searches.note_end(T, SLOW_ENTRIES, 9.0, 0.0)
     names = [f"q{n}" for n in range(NEWS_MAX)]
-    asked = searches.ask([msgspec.structs.replace(T, news=tuple(names))])
+    asked = searches.ask([msgspec.structs.replace(T, news=tuple(names))], 0.0)
     assert asked == Search([False], names)
-    assert searches.ask([T]) == asked, "they are read until all is searched"
-    assert searches.ask([msgspec.structs.replace(T, news=("more",))]) == Search([True], [])
+    assert searches.ask([T], 0.0) == asked, "they are read until all is searched"
+    assert searches.ask([msgspec.structs.replace(T, news=("more",))], 0.0) == Search([True], [])
 
 
 async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_off(
@@ -316,7 +316,7 @@ async def test_in_another_incarnation_all_is_searched_at_once(
     assert [each.job_id for each in await client.take(9)] == [old]
     (new,) = await client.add(NewJob(task="t", queue="b"))
     request = ClaimRequest(["t"], 9)
-    client.store._search.put_off(request, FULL_SECONDS_MAX)
+    client.store._search.put_off(request, FULL_SECONDS_MAX, client.clock.boot())
     connection = await asyncpg.connect(client.url)
     await connection.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
     await connection.close()

@@ -91,7 +91,7 @@ async def test_a_look_at_a_part_of_the_line_does_not_speak_for_its_kind(
 ) -> None:
     """What it has left out is below the floors of others, too, and nothing announces it again."""
     ask = ClaimFloors.ask
-    monkeypatch.setattr(ClaimFloors, "ask", lambda floors: (ask(floors)[0], (0, 2**40)))
+    monkeypatch.setattr(ClaimFloors, "ask", lambda *of: (ask(*of)[0], (0, 2**40)))
     monkeypatch.setattr(ClaimFloors, "is_part", lambda floors, look: is_part)
     await enqueued(store, job())
     (first,) = await positions(session)
@@ -136,9 +136,7 @@ async def test_a_look_from_floors_says_nothing_of_a_wake_up_below_them_that_it_d
     await hands.claim()
     await enqueued(store, job())
     (floor,) = await positions(session)
-    monkeypatch.setattr(
-        ClaimFloors, "ask", lambda floors: ([*ask(floors)[0][:-1], f"{{{floor}}}"], None)
-    )
+    monkeypatch.setattr(ClaimFloors, "ask", lambda *of: ([*ask(*of)[0][:-1], f"{{{floor}}}"], None))
     other = floor - 1 if below else floor + 1
     await hands.exchange(limit=10, followed=following(other, floor))
     end = "::" if below else f":k:{other},{floor}"

@@ -34,12 +34,16 @@ class Dependency(NamedTuple):
 
 def has_dependencies(jobs: Sequence[NewJob]) -> bool:
     """Whether some of these jobs wait for others. UsageError: and some may replace others."""
-    found = any(job.after for job in jobs)
-    if found and any(job.on_key is not None for job in jobs):
+    for job in jobs:  # a loop: any() would make a generator for each enqueue
+        if job.after:
+            break
+    else:
+        return False
+    if any(job.on_key is not None for job in jobs):
         raise UsageError(
             "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
         )
-    return found
+    return True
 
 
 def find_awaited(jobs: Sequence[NewJob]) -> set[int]:

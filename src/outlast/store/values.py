@@ -231,7 +231,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 def bytes_max(requests: Sequence[ClaimRequest]) -> int:
     """Return how many bytes one reply to these requests may bring."""
-    return min((request.bytes_max for request in requests), default=TRIP_BYTES)
+    return min([request.bytes_max for request in requests], default=TRIP_BYTES)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

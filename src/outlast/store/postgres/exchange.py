@@ -29,12 +29,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.base.clock import Clock
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
@@ -96,9 +96,8 @@ class Below:
     dead rows than positions.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.due_at = clock.boot()
+    def __init__(self) -> None:
+        self.due_at = 0.0
         self._span = ALL
         self._top: int | None = None  # of the next part; None: the highest floor
         self._seconds = 0.0  # spent since the first part
@@ -108,13 +107,13 @@ class Below:
         top = floor if self._top is None else min(floor, self._top)
         return max(0, top - self._span), top
 
-    def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
+    def note_look(self, part: tuple[int, int], seconds: float, late: int, now: float) -> None:
         """Note that this part was looked at, how long that took, and how many jobs were claimed
         there: if there were any, there may be more."""
         if late:
-            self._top, self.due_at = part[1], self._clock.boot()
+            self._top, self.due_at = part[1], now
             return
-        self.put_off(seconds)
+        self.put_off(now, seconds)
         self._seconds += seconds
         if part[0] > 0:
             self._top = part[0]
@@ -123,22 +122,21 @@ class Below:
         self._top, self._span = None, ALL if self._seconds < SLOW_SECONDS else PART
         self._seconds = 0.0
 
-    def note_failure(self, part: tuple[int, int]) -> None:
+    def note_failure(self, part: tuple[int, int], now: float) -> None:
         """Note that a look at this part was not answered: the next parts are smaller."""
-        self.put_off()
+        self.put_off(now)
         self._top, self._span, self._seconds = part[1], PART, SLOW_SECONDS
 
-    def put_off(self, seconds: float = 0.0) -> None:
+    def put_off(self, now: float, seconds: float = 0.0) -> None:
         """Schedule the next look late enough after one that has taken ``seconds``."""
-        pause = min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
-        self.due_at = self._clock.boot() + pause
+        self.due_at = now + min(FULL_SECONDS_MAX, max(FULL_SECONDS, seconds * FULL_SHARE))
 
 
 class ClaimFloors:
-    """The lanes that one client knows, in one incarnation of the database."""
+    """The lanes that one client knows, in one incarnation of the database. ``now`` is the time on
+    the boot clock."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._incarnation: str | None = None
         self._forget()
 
@@ -146,7 +144,7 @@ class ClaimFloors:
         self._counted: dict[_Key, _Lane] = {}
         self._lanes: dict[_Key, _Lane] = {}  # the known ones, in the order of the index
         self._columns = _columns([])
-        self._below = Below(self._clock)
+        self._below = Below()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
         """Note in which incarnation the database is, and return whether it was another one before.
@@ -159,10 +157,9 @@ class ClaimFloors:
             self._forget()
         return before is not None
 
-    def ask(self) -> tuple[list[str], tuple[int, int] | None]:
+    def ask(self, now: float) -> tuple[list[str], tuple[int, int] | None]:
         """Return the lane arguments of the exchange, and the positions below the floors to look at
         as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
-        now = self._clock.boot()
         floors = [lane.rise(now) for lane in self._lanes.values()]
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return [*self._columns, array_text(floors)], look
@@ -171,25 +168,27 @@ class ClaimFloors:
         """Whether this look below the floors leaves out positions below one of them."""
         return look[0] > 0 or look[1] < max(lane.floor for lane in self._lanes.values())
 
-    def seconds_to_look(self) -> float | None:
+    def seconds_to_look(self, now: float) -> float | None:
         """Return in how many seconds the next look below the floors is due: jobs may be there that
         a claim from the floors did not find. None: no lane is known, so everything is looked at."""
-        return max(0.0, self._below.due_at - self._clock.boot()) if self._lanes else None
+        return max(0.0, self._below.due_at - now) if self._lanes else None
 
-    def note_look(self, part: tuple[int, int], seconds: float, late: int) -> None:
+    def note_look(self, part: tuple[int, int], seconds: float, late: int, now: float) -> None:
         """Note how many seconds a look below the floors has taken, and how many jobs it found."""
-        self._below.note_look(part, seconds, late)
+        self._below.note_look(part, seconds, late, now)
 
-    def note_failure(self, part: tuple[int, int]) -> None:
+    def note_failure(self, part: tuple[int, int], now: float) -> None:
         """Note that a look below the floors was not answered."""
-        self._below.note_failure(part)
+        self._below.note_failure(part, now)
 
     def remember(
-        self, new: Iterable[tuple[str, str, int, int]], claimed: Sequence[tuple[_Key, int]]
+        self,
+        new: Iterable[tuple[str, str, int, int]],
+        claimed: Sequence[tuple[_Key, int]],
+        now: float,
     ) -> None:
         """Note new lanes, as (queue, task, rank, first position), and claimed jobs, as lane and
         position, in the order of claiming."""
-        now = self._clock.boot()
         counts = Counter(key for key, _ in claimed)
         first = {(queue, task, rank): position for queue, task, rank, position in new}
         for key, position in {**first, **dict(claimed)}.items():
@@ -201,7 +200,7 @@ class ClaimFloors:
         known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
         if known != self._lanes:
             if not self._lanes:
-                self._below.put_off()  # a search that finds lanes looks at everything
+                self._below.put_off(now)  # a search that finds lanes looks at everything
             self._lanes = dict(sorted(known.items(), key=_place))
             self._columns = _columns(self._lanes)
 
@@ -229,18 +228,17 @@ class LaneSearch:
     else.
 
     Each kind of request, identified by its tasks, has its own search: a search for one kind shows
-    nothing about the lanes of others.
+    nothing about the lanes of others. ``now`` is the time on the boot clock.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._again_at: dict[tuple[str, ...], float] = {}  # the kinds whose search was slow
         self._news: dict[str, None] = {}  # the queues that wake-ups named since
 
-    def ask(self, requests: Sequence[ClaimRequest]) -> Search:
+    def ask(self, requests: Sequence[ClaimRequest], now: float) -> Search:
         """Return where these requests search: call ``note_end`` or ``put_off`` afterwards."""
-        now = self._clock.boot()
-        self._again_at = {kind: at for kind, at in self._again_at.items() if at > now}
+        if self._again_at:
+            self._again_at = {kind: at for kind, at in self._again_at.items() if at > now}
         if requests and self._again_at:
             self._news |= dict.fromkeys(requests[0].news)
         if len(self._news) > NEWS_MAX:
@@ -249,30 +247,30 @@ class LaneSearch:
             self._news.clear()
         return Search([tuple(each.tasks) not in self._again_at for each in requests], [*self._news])
 
-    def note_end(self, request: ClaimRequest, walked: int, seconds: float) -> None:
+    def note_end(self, request: ClaimRequest, walked: int, seconds: float, now: float) -> None:
         """Note that a search everywhere has come to its end, how many entries it has walked over,
         and how many seconds the exchange has taken."""
         if walked >= SLOW_ENTRIES:
-            self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
+            self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE), now)
 
-    def note_failure(self, request: ClaimRequest, seconds: float) -> None:
+    def note_failure(self, request: ClaimRequest, seconds: float, now: float) -> None:
         """Note that the exchange of a search was not answered within this time: the search may have
         taken that long, or it was not made at all. The next search looks in the same named
         queues."""
         self._news |= dict.fromkeys(request.news)
-        self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE))
+        self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE), now)
 
-    def put_off(self, request: ClaimRequest, seconds: float) -> None:
+    def put_off(self, request: ClaimRequest, seconds: float, now: float) -> None:
         """Search for this kind of request that much later."""
         if len(self._again_at) >= KINDS_MAX:
             self._again_at.clear()
-        self._again_at[tuple(request.tasks)] = self._clock.boot() + min(FULL_SECONDS_MAX, seconds)
+        self._again_at[tuple(request.tasks)] = now + min(FULL_SECONDS_MAX, seconds)
 
-    def seconds_to_next(self, requests: Iterable[ClaimRequest]) -> float | None:
+    def seconds_to_next(self, requests: Iterable[ClaimRequest], now: float) -> float | None:
         """Return in how many seconds the first of these requests searches everywhere again; None:
         there is none."""
         later = [self._again_at.get(tuple(each.tasks), 0.0) for each in requests]
-        return max(0.0, min(later) - self._clock.boot()) if later else None
+        return max(0.0, min(later) - now) if later else None
 
 
 def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
@@ -355,6 +353,7 @@ class _ClaimHead(msgspec.Struct):
 _Placed = tuple[Any, int | None]  # a row of a claimed job, and its position in the line
 
 _NONE = ("{}", "{}")
+_NO_ENDS = ("{}", "{}", "{}", None)
 _NOT_FOLLOWED = (None, None)
 _head_of = msgspec.json.Decoder(_Head).decode
 _claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
@@ -366,8 +365,8 @@ class PostgresExchange(Verbs):
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections)
         self._clock = connections.options.clock
-        self._lanes = ClaimFloors(self._clock)
-        self._search = LaneSearch(self._clock)
+        self._lanes = ClaimFloors()
+        self._search = LaneSearch()
         self._turns = Turns()
 
     async def exchange(
@@ -393,8 +392,8 @@ class PostgresExchange(Verbs):
     ) -> Exchanged:
         head, claim, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        claimed = _make_all_claimed([row for row, _ in rows])
-        if needy := find_needy(claimed):
+        claimed = _make_all_claimed(rows) if rows else []
+        if claimed and (needy := find_needy(claimed)):
             claimed = add_results(claimed, await self._find_results(needy))
         return Exchanged(
             valid=head.valid,
@@ -415,9 +414,9 @@ class PostgresExchange(Verbs):
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> tuple[_Head, _ClaimHead, list[_Placed]]:
-        lanes, look = self._lanes.ask() if requests else (NO_LANES, None)
-        search = self._search.ask(requests)
         began_at = self._clock.boot()
+        lanes, look = self._lanes.ask(began_at) if requests else (NO_LANES, None)
+        search = self._search.ask(requests, began_at)
         asked = (
             me.worker_id,
             me.epoch,
@@ -448,25 +447,27 @@ class PostgresExchange(Verbs):
         try:
             *found, last = await self._send(values)
         except BaseException:
+            now = self._clock.boot()
             if look is not None:
-                self._lanes.note_failure(look)
+                self._lanes.note_failure(look, now)
             for request, everywhere in zip(requests, search.everywhere, strict=True):
                 if everywhere:
-                    self._search.note_failure(request, self._clock.boot() - began_at)
+                    self._search.note_failure(request, now - began_at, now)
             raise
+        now = self._clock.boot()
         head = _head_of(last["head"])
         claim = _claim_head_of(found.pop()["head"]) if found else _ClaimHead()
         rows = _in_line(found, claim)
-        took = self._clock.boot() - began_at
         if look is not None and claim.late is not None:
-            self._lanes.note_look(look, took, claim.late)
+            self._lanes.note_look(look, now - began_at, claim.late, now)
         if not claim.cut:
-            self._note_end(requests, claim, look, search, took)
+            self._note_end(requests, claim, look, search, began_at, now)
         if self._lanes.note_incarnation(head.incarnation):
-            self._search = LaneSearch(self._clock)
+            self._search = LaneSearch()
             claim.next_look = 0.0  # this one has looked from the floors of another
-        self._remember(rows, claim, head.drawn)
-        self._note_turns(requests, rows, claim)
+        if rows or claim.lanes:
+            self._remember(rows, claim, head.drawn, now)
+            self._note_turns(requests, rows, claim)
         return head, claim, rows
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
@@ -483,7 +484,8 @@ class PostgresExchange(Verbs):
         claim: _ClaimHead,
         look: tuple[int, int] | None,
         search: Search,
-        seconds: float,
+        began_at: float,
+        now: float,
     ) -> None:
         """Note which requests had places left in the end. There may be more jobs for these where
         this exchange has not looked: note in its head when the next one does."""
@@ -495,13 +497,15 @@ class PostgresExchange(Verbs):
             return
         for request, everywhere in ended:
             if everywhere:
-                self._search.note_end(request, claim.walked, seconds)
-        later = self._search.seconds_to_next(each for each, everywhere in ended if not everywhere)
+                self._search.note_end(request, claim.walked, now - began_at, now)
+        later = self._search.seconds_to_next(
+            [each for each, everywhere in ended if not everywhere], now
+        )
         is_due = look is None or look[0] > 0  # a look at a part leaves those below it
-        below = self._lanes.seconds_to_look() if is_due else None
-        claim.next_look = min((each for each in (later, below) if each is not None), default=None)
+        below = self._lanes.seconds_to_look(now) if is_due else None
+        claim.next_look = min([each for each in (later, below) if each is not None], default=None)
 
-    def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int) -> None:
+    def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int, now: float) -> None:
         """Note what an exchange has shown of the line. A role that may enqueue can write a position
         beyond those that were drawn: no floor follows such a position, since all other jobs would
         be below it."""
@@ -515,7 +519,7 @@ class PostgresExchange(Verbs):
             (queue, task, rank, place if place <= drawn else 0)
             for queue, task, rank, place in claim.lanes
         ]
-        self._lanes.remember(new, claimed)
+        self._lanes.remember(new, claimed, now)
 
     def _note_turns(
         self, requests: Sequence[ClaimRequest], rows: Sequence[_Placed], claim: _ClaimHead
@@ -547,8 +551,10 @@ def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], lis
     return sorted(unique, key=pair_of) if again else unique, again
 
 
-def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
+def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
     """Return ends as arguments of the call: those that completed, and the text of others."""
+    if not ended:
+        return _NO_ENDS
     completed = OutcomeKind.COMPLETED.value
     done = [end for end in ended if end.outcome == completed]
     other = [end for end in ended if end.outcome != completed] if len(done) < len(ended) else []
@@ -563,13 +569,25 @@ def _end_columns(ended: Sequence[Transition]) -> list[str | None]:
 def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
     """Return claim requests as arguments of the call; a list in one is an array within the
     text."""
+    kinds = [(each.solo, tuple(each.tasks), tuple(each.queues)) for each in requests]
     return [
         array_text([request.limit for request in requests]),
-        array_text([request.solo for request in requests]),
-        texts_array_text([texts_array_text(request.tasks) for request in requests]),
-        texts_array_text([texts_array_text(request.queues) for request in requests]),
+        *_kind_columns(tuple(kinds)),
         texts_array_text([array_text(request.named) for request in requests]),
     ]
+
+
+@lru_cache
+def _kind_columns(
+    kinds: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...],
+) -> tuple[str, str, str]:
+    """Return what stays the same from one exchange of a worker to the next."""
+    solos, tasks, queues = zip(*kinds, strict=True) if kinds else ((), (), ())
+    return (
+        array_text(solos),
+        texts_array_text(map(texts_array_text, tasks)),
+        texts_array_text(map(texts_array_text, queues)),
+    )
 
 
 def _followed_columns(
@@ -602,14 +620,16 @@ def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list
 
 def _in_line(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
     """Return rows of claimed jobs in the order of the line, with their positions."""
+    if not rows:
+        return []
     by_id = {row[1]: row for row in rows}
     order = zip(claim.order, claim.places, strict=True)
     return [(by_id[job_id], place) for job_id, place in order if job_id in by_id]
 
 
-def _make_all_claimed(rows: Sequence[Any]) -> list[Claimed]:
-    policies = {text: read_policy(text) for text in {row[9] for row in rows}}  # jobs share them
-    return [_make_claimed(row, *policies[row[9]]) for row in rows]
+def _make_all_claimed(rows: Sequence[_Placed]) -> list[Claimed]:
+    policies = {text: read_policy(text) for text in {row[9] for row, _ in rows}}  # jobs share them
+    return [_make_claimed(row, *policies[row[9]]) for row, _ in rows]
 
 
 def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:

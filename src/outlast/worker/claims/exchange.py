@@ -173,7 +173,7 @@ class Exchange:
         self._checkpoints = checkpoints
         self._clock = clock
         self._turns = turns
-        self._inbox = inbox or Inbox()
+        self._inbox = inbox
         self._pauses = pauses
         self._pacing = Pacing(
             clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
@@ -227,7 +227,7 @@ class Exchange:
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended)
         if not (ended or requests or self._bytes.doubts):
-            if not self._pacing.is_at_ease():
+            if self._inbox is not None and not self._pacing.is_at_ease():
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
@@ -293,7 +293,8 @@ class Exchange:
 
     async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
         self._pacing.note_asked(has_ends=bool(ended))
-        requests = self._inbox.add_names(requests)
+        if self._inbox is not None:
+            requests = self._inbox.add_names(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:
             requests = [msgspec.structs.replace(each, bytes_max=most) for each in requests]
         if requests:
@@ -339,7 +340,8 @@ class Exchange:
     def _note_break(self, ended: list[Transition]) -> None:
         self._broken = True
         self._bytes.note_break()
-        self._inbox.settle(answered=False)
+        if self._inbox is not None:
+            self._inbox.settle(answered=False)
         self._in_flight.give_back(ended)
 
     async def _take_reply(
@@ -351,7 +353,8 @@ class Exchange:
     ) -> float:
         if ended:
             self._in_flight.take_answers(ended, reply.answers)
-        self._inbox.settle(answered=True, claimed=reply.claimed)
+        if self._inbox is not None:
+            self._inbox.settle(answered=True, claimed=reply.claimed)
         self._close_what_was_left_open()
         if reply.claimed:
             self._start(reply.claimed, asked_as)
@@ -427,7 +430,8 @@ class Exchange:
             asked += 0 if request.solo else request.limit
         for claimed in reply.claimed:
             ordinary += not claimed.solo
-        self._inbox.offer(asked - ordinary)
+        if self._inbox is not None:
+            self._inbox.offer(asked - ordinary)
         is_filled = asked and ordinary >= asked
         if self._pacing.is_hinted or self._in_flight.ended or reply.cut or is_filled:
             # ends gather for so long; further ends do not shorten it
