@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import multiprocessing
 import os
@@ -87,6 +88,12 @@ async def leaves_a_transaction_open_in_the_loop() -> None:
 def leaves_a_transaction_open_in_a_batch(items: list[int]) -> list[int]:
     _leave_a_transaction_open()
     return items
+
+
+@app.task
+def completes_with_a_transaction_open() -> None:
+    with contextlib.suppress(RuntimeError):
+        _leave_a_transaction_open()
 
 
 def _leave_a_transaction_open() -> None:

@@ -53,14 +53,23 @@ async def test_a_child_that_a_task_has_forked_ends_at_a_save_and_by_sigterm(
     assert "a child process of the task cannot save or report" in worker.log.read_text()
 
 
-@pytest.mark.parametrize("place", ["", "_in_the_loop", "_in_a_batch"])
-async def test_a_failed_task_leaves_no_transaction_open_on_the_queues_file(
-    sqlite_stage: Scene, place: str
+@pytest.mark.parametrize("hooks", ["", "_under_hooks"])
+@pytest.mark.parametrize(
+    ("name", "items"),
+    [
+        ("leaves_a_transaction_open", []),
+        ("leaves_a_transaction_open_in_the_loop", []),
+        ("leaves_a_transaction_open_in_a_batch", [1]),
+        ("completes_with_a_transaction_open", []),
+    ],
+)
+async def test_no_ended_task_leaves_a_transaction_open_on_the_queues_file(
+    sqlite_stage: Scene, name: str, items: list[int], hooks: str
 ) -> None:
     """Its sqlite3 connection refers to itself, and kept the file locked for all until a chance
     garbage collection in an idle runner."""
     stage = sqlite_stage
-    await stage.worker(env=ODD)
-    call = getattr(odd_ends, f"leaves_a_transaction_open{place}").call
-    (job,) = await stage.store.enqueue([(call(1) if place == "_in_a_batch" else call()).job])
-    assert (await stage.ended(job.job_id)).state is State.DEAD
+    await stage.worker(env={"OUTLAST_TEST_APP": f"tests.crash.odd_ends{hooks}:app"})
+    (job,) = await stage.store.enqueue([getattr(odd_ends, name).call(*items).job])
+    ends = State.COMPLETED if name.startswith("completes") else State.DEAD
+    assert (await stage.ended(job.job_id)).state is ends

@@ -78,9 +78,8 @@ class ExecutorLink(Link, Protocol):
 
 
 # called when no attempt runs any more: the token that ended last, how many others have run since
-# the executor was last idle, whether code of any of them has run in the event loop, and whether
-# any has not completed
-OnIdle = Callable[[int, int, bool, bool], None]
+# the executor was last idle, and whether code of any of them has run in the event loop
+OnIdle = Callable[[int, int, bool], None]
 
 
 class Executor:
@@ -104,7 +103,6 @@ class Executor:
         self._make_attempt = make_attempt
         self._ran = 0  # attempts since the executor was last idle
         self._in_loop = False  # whether the code of one of them, or its hooks, ran there
-        self._failed = False  # whether one of them has not completed
         self._link = link
         self._hide: Callable[[str], str] = getattr(link, "hide", hide_logins)
         self._end_fns = app._end_fns  # noqa: SLF001  # mostly empty
@@ -414,12 +412,11 @@ class Executor:
         if self._end_fns:
             self._tell_end(attempt, outcome)
         self._ran += 1
-        self._failed |= outcome.kind is not OutcomeKind.COMPLETED
         if not self._tasks:
             if self._on_idle is not None:
                 with contextlib.suppress(Exception):  # it must not keep the end back
-                    self._on_idle(attempt.token, self._ran - 1, self._in_loop, self._failed)
-            self._ran, self._in_loop, self._failed = 0, False, False
+                    self._on_idle(attempt.token, self._ran - 1, self._in_loop)
+            self._ran, self._in_loop = 0, False
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
         if frees:

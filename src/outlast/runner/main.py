@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import faulthandler
-import gc
 import os
 import platform
 import signal
@@ -31,7 +30,7 @@ from outlast.runner import interruptions
 from outlast.runner.application import load_app
 from outlast.runner.channel import Channel
 from outlast.runner.execute import RECALLED, Executor, enter_lifespan
-from outlast.runner.garbage import keep_what_is_loaded
+from outlast.runner.garbage import Collector, keep_what_is_loaded
 from outlast.runner.outcomes import make_crashed
 from outlast.runner.printing import flush_tagged, tag_output
 from outlast.runner.process_state import ProcessState
@@ -83,6 +82,7 @@ class WorkerLink:
         self._ends: list[End] = []
         self._serving = asyncio.current_task()
         self._closed = False
+        self._collector = Collector(self._loop)
         self.store_id = settings.store_id
         self.worker_id = 0
         self.hide = settings.make_hide()
@@ -145,6 +145,7 @@ class WorkerLink:
         """Send the reported ends; return whether ends are reported at all."""
         ends, self._ends = self._ends, []
         if ends:  # otherwise an earlier call has sent them
+            self._collector.note_end()
             flush_tagged()
             try:
                 self._channel.send(AttemptsEnded(ends))
@@ -244,13 +245,9 @@ class Runner:
         self._channel.send(ApplicationFailed(message, stack))
         _exit(BROKEN)
 
-    def _restore(self, token: int, others: int, in_loop: bool, failed: bool) -> None:  # noqa: FBT001
+    def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
         """Restore what tasks have changed in this process, and report it before the end, so that
-        nothing else runs here meanwhile. A failed task may leave a database connection with an
-        open transaction: sqlite3's are freed, and roll back, only by a garbage collection, and one
-        to the queue's own file locks it, so that the end could not be written."""
-        if failed:
-            gc.collect()
+        nothing else runs here meanwhile."""
         if changes := self._state.restore(signals=in_loop):
             self._channel.send(Restored(token, others, changes))
 
