@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 import outlast
-from tests.crash.odd_ends import app
+from tests.crash.odd_ends import tasks
+from tests.crash.tasks import app
 
-tasks = app.tasks
+__all__ = ["app", "tasks"]
 
 
 @app.around
