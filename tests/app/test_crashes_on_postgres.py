@@ -172,6 +172,7 @@ print(json.dumps(crash_test(app, in_django.call()).document()))
 """
 
 
+@pytest.mark.slow
 def test_commits_of_django_are_points(url: str, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(DJANGO)
     make(url)

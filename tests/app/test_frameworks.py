@@ -81,6 +81,7 @@ def test_the_page_about_fastapi_does_what_it_says(tmp_path: Path, pg_url: str) -
     assert re.search(r"\b7 passed\b", done.stdout), done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_page_about_flask_does_what_it_says(tmp_path: Path) -> None:
     write_files("flask.md", tmp_path)
     done = run_pytest(tmp_path, DATABASE_URL="sqlite://")

@@ -174,6 +174,7 @@ print(last == len(ids) + 6)
 """
 
 
+@pytest.mark.slow
 def test_forks_in_the_middle_of_calls_of_other_threads_lose_and_double_nothing(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -335,6 +336,7 @@ print("done")
 )
 
 
+@pytest.mark.slow
 def test_loops_that_are_just_closed_leave_no_connections_behind(
     store_url: str, tmp_path: Path
 ) -> None:
@@ -364,6 +366,7 @@ print(mail.enqueue_sync("last").id == 6 * 3 * 4 + 3 + 1)
 """
 
 
+@pytest.mark.slow
 def test_threads_with_event_loops_of_their_own_do_not_disturb_each_other(
     store_url: str, tmp_path: Path
 ) -> None:

@@ -50,7 +50,7 @@ async def looked_at(store: Store) -> Counting:
     return Counting(store.inspector)
 
 
-@pytest.mark.slow_on("sqlite")
+@pytest.mark.slow
 async def test_a_thousand_waiters_look_together_and_each_has_its_own_result(
     app: outlast.App,
 ) -> None:

@@ -106,6 +106,7 @@ def test_a_command_saves_reports_and_asks_for_a_retry(outlast: Outlast, folder: 
     assert job["result"] == {"exit_code": 0, "output": ["acme 1"]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("at_work")
 def test_an_interrupted_wait_leaves_the_job(outlast: Outlast, folder: Path) -> None:
     waiting = subprocess.Popen(
@@ -155,6 +156,7 @@ def until(done) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     outlast: Outlast, folder: Path
 ) -> None:
@@ -211,6 +213,7 @@ def declare(url: str, limit: NewLimit) -> None:
     asyncio.run(there())
 
 
+@pytest.mark.slow
 def test_an_application_and_commands_are_served_by_one_worker(
     outlast: Outlast, folder: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_a_worker_runs_no_more_attempts_than_it_may(
     assert sorted(states(outlast, store_url).values()) == ["completed"] * 2 + ["queued"] * 3
 
 
+@pytest.mark.slow
 def test_a_worker_leaves_what_is_paused(outlast: Outlast, folder: Path, store_url: str) -> None:
     outlast("enqueue", "shop:app", "nap", "0", "--url", store_url)
     outlast("pause", "all", "--url", store_url)
@@ -71,6 +72,7 @@ def test_a_worker_leaves_what_is_paused(outlast: Outlast, folder: Path, store_ur
     assert list(states(outlast, store_url).values()) == ["queued"]
 
 
+@pytest.mark.slow
 def test_a_worker_looks_at_all_queues_before_it_exits(
     outlast: Outlast, folder: Path, store_url: str
 ) -> None:

@@ -121,6 +121,7 @@ def count() -> None:
 """
 
 
+@pytest.mark.slow
 def test_loaded_modules_are_frozen_for_the_garbage_collector(
     outlast: Outlast, folder: Path
 ) -> None:
@@ -225,6 +226,7 @@ def test_the_json_log_has_one_document_per_line_also_when_tasks_print(
     assert entries[-1]["event"] == "worker_stopped"
 
 
+@pytest.mark.slow
 def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Path) -> None:
     jobs = 1_500  # some 200 KB of log; a pipe takes 64
     (folder / "fill.py").write_text(

@@ -57,6 +57,7 @@ def as_with_this_django(text: str) -> str:
     return text.replace("from django_tasks import task", "from django.tasks import task")
 
 
+@pytest.mark.slow
 def test_the_page_s_project_works_as_written(tmp_path: Path) -> None:
     def run(*command: str) -> str:
         done = subprocess.run(

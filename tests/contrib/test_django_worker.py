@@ -70,7 +70,7 @@ async def start(shop: Scene) -> ManagedWorker:
     return worker
 
 
-@pytest.mark.slow_on("sqlite")
+@pytest.mark.slow
 async def test_what_a_killed_worker_leaves_is_done_by_the_next(shop: Scene) -> None:
     path = shop.folder / "hangs"
     once, job = map(int, ask(shop.url, ENQUEUE.format(path=str(path))).split())
@@ -138,7 +138,7 @@ print(tasks.mail_later.enqueue("Emma").id)
 """
 
 
-@pytest.mark.slow_on("sqlite")
+@pytest.mark.slow
 async def test_async_tasks_begin_and_end_beside_a_slow_query_of_a_neighbour(shop: Scene) -> None:
     path = shop.folder / "go_on"
     await start(shop)

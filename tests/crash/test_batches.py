@@ -35,6 +35,7 @@ async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(stage: Sc
 
 
 @pytest.mark.short
+@pytest.mark.slow_but("-indexes")
 @pytest.mark.parametrize("name", ["indexes", "indexes_in_a_thread"])
 async def test_a_poison_item_in_a_hundred_is_found_and_charged_alone(
     stage: Scene, name: str

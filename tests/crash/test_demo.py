@@ -31,6 +31,7 @@ def left_in(folder: Path) -> list[Path]:
     return [*(folder / "tmp").iterdir()]
 
 
+@pytest.mark.slow
 @pytest.mark.short
 def test_the_job_outlives_its_worker_and_nothing_is_left(tmp_path):
     settings = {"OUTLAST_URL": "postgresql://nowhere/x", "OUTLAST_WAKEUP": "nats://127.0.0.1:1"}

@@ -48,6 +48,7 @@ async def test_the_only_worker_started_again_finds_its_lock_file_free_at_its_fir
     assert (await stage.ended(job)).state is State.COMPLETED
 
 
+@pytest.mark.slow
 @pytest.mark.short("restarted")
 async def test_an_instance_takes_over_as_it_registers_where_no_lock_file_is_left(
     stage: Scene,

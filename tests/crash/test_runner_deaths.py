@@ -45,6 +45,7 @@ async def test_deaths_are_noticed_by_a_worker_that_inherited_an_ignored_sigchld(
     await worker.left(signal.SIGTERM)
 
 
+@pytest.mark.slow
 @pytest.mark.short("exited")
 async def test_a_task_that_exits_is_dead_after_four_attempts_and_can_be_revived(
     stage: Scene,
@@ -95,6 +96,7 @@ async def test_each_death_of_a_runner_is_told_with_its_cause_and_harms_nothing_e
     assert worker.process.poll() is None
 
 
+@pytest.mark.slow
 @pytest.mark.short("bystander")
 async def test_neighbours_of_a_killed_runner_are_bystanders(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker()

@@ -81,6 +81,7 @@ async def test_a_parent_that_is_killed_after_each_spawn_has_each_child_once(
     assert len(await stage.store.inspector.jobs(JobFilter(limit=total + 9))) == total + 1
 
 
+@pytest.mark.slow
 @pytest.mark.short("silence")
 async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     stage: Scene, tmp_path_factory: pytest.TempPathFactory
@@ -116,6 +117,7 @@ async def test_killing_only_the_worker_process_ends_its_runners(stage: Scene, ta
     assert (await stage.ended(job)).state is State.COMPLETED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
 )

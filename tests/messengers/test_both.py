@@ -62,10 +62,12 @@ async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
         assert set(shop.ran.values()) == {1}
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_the_messages(server: NatsServer | RabbitServer) -> None:
     assert await growth_per_message(server.url) < GROWTH_MAX
 
 
+@pytest.mark.slow
 async def test_memory_does_not_grow_with_the_connections(
     server: NatsServer | RabbitServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -246,6 +246,7 @@ async def test_a_reclaimed_job_is_published_again_with_the_reason(
         shop.gate.set()
 
 
+@pytest.mark.slow
 async def test_ten_thousand_duplicate_and_stale_messages_are_harmless(
     shop: Shop, nats_server: NatsServer
 ) -> None:

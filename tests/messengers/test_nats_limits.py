@@ -110,6 +110,7 @@ async def test_a_server_whose_storage_is_full_delays_jobs_by_a_poll(
         await jobs_run(shop, 2)
 
 
+@pytest.mark.slow
 async def test_a_server_whose_disk_is_full_delays_jobs_by_a_poll(
     pg_url: str, own_disk: tuple[NatsServer, Disk]
 ) -> None:
@@ -217,6 +218,7 @@ async def test_messages_that_pile_up_are_bounded_and_a_worker_drains_them(
             await shop.until_async(drained, "a consumer that is drained")
 
 
+@pytest.mark.slow
 async def test_a_worker_of_a_thousand_queues_opens_and_is_woken(nats_server: NatsServer) -> None:
     names = [f"q{number}" for number in range(QUEUES)]
     worker = open_messenger(nats_server.url, "postgresql:", "many", queues=names)

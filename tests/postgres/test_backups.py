@@ -62,6 +62,7 @@ def shop(tmp_path: Path) -> Iterator[Shop]:
         yield Shop(server, tmp_path)
 
 
+@pytest.mark.slow
 async def test_a_dump_is_restored_as_the_page_says(shop: Shop) -> None:
     app = outlast.App(shop.url("shop_worker"))
 

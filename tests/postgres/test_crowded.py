@@ -38,6 +38,7 @@ async def guests(crowded_url: str) -> AsyncIterator[list[Any]]:
         yield guests
 
 
+@pytest.mark.slow
 async def test_a_worker_waits_for_its_first_session_and_works_with_two(
     crowded_url: str, guests: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

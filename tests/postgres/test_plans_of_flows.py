@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.insight.flows import FLOWS_MAX, LINKS_A_JOB, STEP, list_flows, read_flow
 from tests.postgres.plans_kit import session
 from tests.postgres.test_plans_of_pages import read_in_all
@@ -24,6 +26,7 @@ SELECT {JOBS + 1}, n, 0, 1, n FROM generate_series(1, {JOBS}) n
 UNION ALL SELECT n, {JOBS + 1}, 0, 1, 0 FROM generate_series({JOBS + 2}, {2 * JOBS}) n"""
 
 
+@pytest.mark.slow
 async def test_a_flow_of_any_size_is_read_by_its_indexes(pg_url: str) -> None:
     """A fan-in, and behind it a fan-out; also before the statistics know of them."""
     async with session(pg_url) as s:

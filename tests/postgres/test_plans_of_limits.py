@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from outlast.insight.queries import list_jobs
 from outlast.model.job import State
 from outlast.model.limits import permit_id
@@ -80,6 +82,7 @@ async def test_a_list_of_limits_stops_counting(pg_url: str) -> None:
         assert {one: read_of(scans, one) <= ROWS for one in tables} == dict.fromkeys(tables, True)
 
 
+@pytest.mark.slow
 async def test_jobs_that_wait_for_a_limit_are_listed_by_a_bounded_look(pg_url: str) -> None:
     async with session(pg_url) as s:
         await crowded(s)

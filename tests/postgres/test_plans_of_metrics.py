@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from outlast.store.minutes import BUCKETS, MINUTES_MAX
 from outlast.store.statistics import COUNT_MAX
 from tests.conformance.kit import new_worker
@@ -49,6 +51,7 @@ async def test_a_count_for_an_autoscaler_goes_by_index_and_stops(pg_url: str) ->
         assert read_by_index(await s.settled()) <= 2 * COUNT_MAX
 
 
+@pytest.mark.slow
 async def test_a_look_at_what_was_counted_reads_the_newest_rows_by_index(pg_url: str) -> None:
     async with session(pg_url) as s:
         await s.store.open()

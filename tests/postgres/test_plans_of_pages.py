@@ -61,6 +61,7 @@ async def filled(s: Session) -> None:
     await s.forget()
 
 
+@pytest.mark.slow
 async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str) -> None:
     async with session(pg_url) as s:
         await filled(s)
@@ -75,6 +76,7 @@ async def test_no_list_reads_more_rows_than_a_page_may(pg_url: str) -> None:
         assert {which: rows for which, rows in most.items() if rows > MOST} == {}
 
 
+@pytest.mark.slow
 async def test_no_other_page_does_either(pg_url: str) -> None:
     async with session(pg_url) as s:
         await filled(s)

@@ -52,6 +52,7 @@ async def store(url: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
+@pytest.mark.slow
 async def test_several_programs_make_the_schema_at_once(url: str) -> None:
     stores = [PostgresStore(url) for _ in range(4)]
     await asyncio.gather(*(each.open() for each in stores))

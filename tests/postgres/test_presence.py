@@ -218,6 +218,7 @@ RESTARTS: dict[str, Callable[[PostgresServer], None]] = {
 }
 
 
+@pytest.mark.slow_but("crashed")
 @pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)
 async def test_a_server_that_was_restarted_is_another_incarnation(
     make: Make, restart: Callable[[PostgresServer], None]

@@ -17,6 +17,7 @@ FROM outlast_schedules s CROSS JOIN generate_series(1, 100000) n"""
 DUE = 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_a_hundred_thousand_schedules_are_read_by_index(
     pg_url: str, *, analyzed: bool

@@ -212,6 +212,7 @@ async def idle_workers(app: outlast.App) -> AsyncIterator[None]:
         yield
 
 
+@pytest.mark.slow
 async def test_one_job_sets_off_few_trips_of_many_idle_workers(
     pg_url: str, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:

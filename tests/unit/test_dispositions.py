@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 INTERRUPTED = "tests/unit/cli/test_loop.py::test_an_interrupt_while_the_loop_is_made_is_not_lost"
 IN_THE_BACKGROUND = """
@@ -17,6 +19,7 @@ sys.exit(subprocess.call(sys.argv[1:]))
 """
 
 
+@pytest.mark.slow
 def test_tests_that_interrupt_pass_where_interrupts_are_ignored() -> None:
     pytest = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=60"]
     done = subprocess.run(

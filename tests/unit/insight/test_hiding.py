@@ -86,6 +86,7 @@ def test_documents_stay_documents_also_within_strings(seed: int) -> None:
             wrapped = json.dumps(wrapped)
 
 
+@pytest.mark.slow
 @each_case("odd", ["\\", '"', '":', '"password', '"password":', '"token', "token", "["])
 def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
     text = '"password":"' + odd * 200_000

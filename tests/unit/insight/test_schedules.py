@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -73,6 +74,7 @@ TEXTS = st.text(max_size=20)
 SPECS = st.sampled_from([NIGHTLY, '{"every":1}', '{"every":0}', "null", ""]) | TEXTS
 
 
+@pytest.mark.slow
 @given(
     spec=SPECS,
     call=st.sampled_from(['{"task":"a","args":"{"}', '{"task":1}']) | TEXTS,

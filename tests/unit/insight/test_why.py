@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -483,6 +484,7 @@ WORKERS = st.builds(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, phases=set(Phase) - {Phase.explain})
 @given(ROWS, st.lists(WORKERS, max_size=3), NUMBERS, st.sampled_from([[], [FAILED, RELEASED]]))
 def test_every_row_gets_an_explanation(row, workers, number, attempts) -> None:

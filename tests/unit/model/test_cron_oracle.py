@@ -70,6 +70,7 @@ def unlike_zones() -> dict[tuple[tuple[int, str], ...], str]:
     return unlike
 
 
+@pytest.mark.slow
 @each_case("zone_name", ODD)
 def test_ticks_around_changes_are_those_of_a_search_minute_by_minute(zone_name: str) -> None:
     chance = Random(f"{SEED} {zone_name}")

@@ -86,6 +86,7 @@ async def test_output_that_is_not_utf8_is_kept_raw_and_shown_with_replacements(t
     assert log.read_bytes() == odd
 
 
+@pytest.mark.slow
 async def test_endless_output_takes_bounded_memory(monkeypatch):
     monkeypatch.setattr(module, "write_all", lambda fd, data: None)
     tracemalloc.start()

@@ -59,6 +59,7 @@ def test_one_job_is_taken_about_as_soon_as_by_one_worker():
     assert waits[fleet] <= waits[alone] + 0.004
 
 
+@pytest.mark.slow
 @each_case("slots", [1, 10])
 def test_a_burst_wakes_as_many_as_there_is_work_for(slots):
     fleet = Fleet(200, seed=2, slots=slots)
