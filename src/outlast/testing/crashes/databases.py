@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 import sqlite3
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import TracebackType
 from typing import Any
 from urllib.parse import quote, unquote
 
-from outlast.testing.crashes.recorder import Recorder, find_line, is_ours
+from outlast.testing.crashes.recorder import NOWHERE, Recorder, find_line, is_ours
 
 Connect = Callable[..., sqlite3.Connection]
 REAL_CONNECT: Connect = sqlite3.connect
@@ -28,12 +28,17 @@ _CHECK_SAME_THREAD = 4  # its place among the arguments after the path
 _COMMITS = re.compile(r"\s*(?:COMMIT|END)\b", re.IGNORECASE)
 
 
+def name_rows(table: str, database: str) -> str:
+    """Return how the report names the rows of a table."""
+    return f"rows of {table} in {database}"
+
+
 class Statements:
     """What a connection has executed, so that its commits are points with the tables written."""
 
     recorder: Recorder
     shown = ""  # the name of the database in the report; "": its commits are no points
-    written: Mapping[str, str] = MappingProxyType({})  # tables of the transaction -> line
+    written = NOWHERE  # tables of the transaction -> line
 
     def note(self, sql: str) -> bool:
         """Note which tables a statement writes; return whether it writes."""
@@ -51,9 +56,11 @@ class Statements:
 
     def reach(self) -> None:
         """Come to a commit."""
-        written, self.written = self.written, {}
+        written, self.written = self.written, NOWHERE
         if self.shown:
-            self.recorder.reach("commit", f"commit {self.shown}{_listed(written)}", dict(written))
+            tables = f" ({', '.join(sorted(written))})" if written else ""
+            lines = {name_rows(table, self.shown): line for table, line in written.items()}
+            self.recorder.reach("commit", f"commit {self.shown}{tables}", lines=lines)
 
 
 class Databases:
@@ -150,7 +157,7 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
             super().commit()
 
         def rollback(self) -> None:
-            self.written = {}
+            self.written = NOWHERE
             super().rollback()
 
         def __exit__(
@@ -168,10 +175,6 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
             return super().__exit__(kind, value, trace)
 
     return Recorded
-
-
-def _listed(tables: Iterable[str]) -> str:
-    return f" ({', '.join(sorted(tables))})" if tables else ""
 
 
 @cache

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from outlast.testing.crashes.cases import Fate
-from outlast.testing.crashes.databases import REAL_CONNECT
+from outlast.testing.crashes.databases import REAL_CONNECT, name_rows
 from outlast.testing.crashes.files import REAL_OPEN
+from outlast.testing.crashes.recorder import name_jobs
 
 ROWS_MAX = 100_000  # of a table; the others are not compared
 _MAGIC = b"SQLite format 3\0"
@@ -48,13 +49,14 @@ class EndState(msgspec.Struct, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """How a run differs: the kind of effect, its name, which part of it, and how often."""
+    """How a run differs: the kind of effect, its name in the report, how often it happened, and the
+    database of rows."""
 
     kind: str
-    what: str
-    part: str
+    effect: str
     times: str
-    is_more: bool
+    is_more: bool = False
+    database: str = ""
 
 
 class Mask(msgspec.Struct):
@@ -131,16 +133,14 @@ def compare(base: EndState, end: EndState, fate: Fate, mask: Mask) -> Iterator[D
     happened too often count: it may leave work out, or half done."""
     is_whole = fate is not Fate.CANCELLED
     if end.state != "completed" and (is_whole or end.state != "cancelled"):
-        yield Difference("job", "the job", "", f"{end.state}: {end.error}", is_more=False)
+        yield Difference("job", "the job", f"{end.state}: {end.error}")
         return  # what is missing follows from that
     for difference in (
         *_compare_tables(base, end, mask),
         *_compare_files(base, end, mask),
-        *_compare_counts("request", base.requests, end.requests),
-        *_compare_counts("enqueue", base.jobs, end.jobs),
+        *_compare_counts("request", base.requests, end.requests, mask),
+        *_compare_counts("enqueue", base.jobs, end.jobs, mask),
     ):
-        if difference.what in mask.counts:
-            continue
         if is_whole or (difference.is_more and difference.kind != "file"):
             yield difference
 
@@ -154,7 +154,7 @@ def _compare_tables(base: EndState, end: EndState, mask: Mask) -> Iterator[Diffe
             continue
         count, of = now.total(), was.total()
         times = f"{count} rows, not {of}" if count != of else f"{(now - was).total()} rows differ"
-        yield Difference("commit", name, table, times, is_more=count > of)
+        yield Difference("commit", name_rows(table, name), times, count > of, name)
 
 
 def _rows_of(table: Table | None, key: tuple[str, str], mask: Mask) -> Counter[Row]:
@@ -177,11 +177,14 @@ def _compare_files(base: EndState, end: EndState, mask: Mask) -> Iterator[Differ
             times = (
                 f"{abs(size)} bytes {'more' if size > 0 else 'fewer'}" if size else "other bytes"
             )
-        yield Difference("file", name, "", times, is_more=before is None)
+        yield Difference("file", name, times, before is None)
 
 
-def _compare_counts(kind: str, base: Counter[str], end: Counter[str]) -> Iterator[Difference]:
-    for name in sorted({*base, *end}):
+def _compare_counts(
+    kind: str, base: Counter[str], end: Counter[str], mask: Mask
+) -> Iterator[Difference]:
+    for name in sorted({*base, *end} - mask.counts):
         if base[name] != end[name]:
+            effect = name_jobs(name.partition("(")[0]) if kind == "enqueue" else name
             times = f"{end[name]} times, not {base[name]}"
-            yield Difference(kind, name, "", times, is_more=end[name] > base[name])
+            yield Difference(kind, effect, times, end[name] > base[name])

@@ -39,9 +39,11 @@ def _closing(opened: Any, recorder: Recorder, name: str) -> Callable[[], None]:
 
     def close() -> None:
         file = held()
+        told = names[:]
+        names.clear()
         try:
-            if names:
-                recorder.reach("file", f"write {names.pop()}")
+            if told:
+                recorder.reach("file", f"write {name}", told)
         except Killed:
             nowhere = os.open(os.devnull, os.O_RDWR)
             os.dup2(nowhere, file.fileno(), inheritable=False)

@@ -7,11 +7,12 @@ import os
 import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import msgspec
@@ -24,16 +25,8 @@ from outlast.testing.crashes.cases import Point
 OURS = str(Path(outlast.__file__).parent) + os.sep
 _STANDARD = tuple({sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")})
 _OBSERVERS = str(Path(__file__).parent) + os.sep
+NOWHERE: Mapping[str, str] = MappingProxyType({})
 _PACKAGES = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-
-
-class Effect(msgspec.Struct, frozen=True):
-    """What an attempt did. ``lines``: where it did its parts, such as the tables of a commit."""
-
-    kind: str
-    what: str
-    line: str
-    lines: dict[str, str] = {}
 
 
 class Trace(msgspec.Struct):
@@ -42,6 +35,7 @@ class Trace(msgspec.Struct):
     Attributes:
         job_id: the job.
         points: those that its attempts have reached, until one met its fate.
+        lines: where the user's code first had each effect, by its name in the report.
         happened: whether the fate was met.
         locked: whether it was not met because the task's own transaction locked the store.
         may_stop: whether the task can be asked to stop: a coroutine, or one that looks.
@@ -50,14 +44,13 @@ class Trace(msgspec.Struct):
         failures: the crash reports of attempts that failed by themselves.
         ahead: by how many seconds the clock is.
         requests: with one key, many count as one.
-        request_lines: where they were made.
         unanswered: requests that are not in the recording.
         refused: acts that would have left the sandbox.
     """
 
     job_id: int = 0
     points: list[Point] = []
-    effects: list[Effect] = []
+    lines: dict[str, str] = {}
     happened: bool = False
     locked: bool = False
     may_stop: bool = False
@@ -67,11 +60,15 @@ class Trace(msgspec.Struct):
     failures: list[Crash] = []
     ahead: float = 0.0
     requests: Counter[str] = msgspec.field(default_factory=Counter)
-    request_lines: dict[str, str] = {}
     unanswered: list[str] = []
     refused: list[str] = []
     keys: set[tuple[str, str]] = set()
     answered: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+def name_jobs(task: str) -> str:
+    """Return how the report names the jobs of a task that were enqueued."""
+    return f"jobs of {task}"
 
 
 class Recorder:
@@ -88,15 +85,18 @@ class Recorder:
         attempt = find_current()
         return attempt if getattr(attempt, "recorder", None) is self else None
 
-    def reach(self, kind: str, what: str, lines: dict[str, str] | None = None) -> None:
-        """Come to a point, if this is the code of an attempt, which may meet its fate here."""
+    def reach(
+        self, kind: str, what: str, effects: Iterable[str] = (), lines: Mapping[str, str] = NOWHERE
+    ) -> None:
+        """Come to a point, if this is the code of an attempt, which may meet its fate here; if not,
+        it has these effects: at this line, or at ``lines``."""
         attempt = self.attempt()
         if attempt is None:
             return
         line = find_line()
         attempt.crash_watch.reach(attempt, kind, what, line)
-        with self._lock:
-            self.trace.effects.append(Effect(kind, what, line, lines or {}))
+        for effect, own in {**dict.fromkeys(effects, line), **lines}.items():
+            self.trace.lines.setdefault(effect, own)
 
     def note_request(self, label: str, key: str | None) -> None:
         """Count a request, unless one with this key was counted."""
@@ -105,7 +105,7 @@ class Recorder:
             if key is None or (label, key) not in trace.keys:
                 trace.requests[label] += 1
             trace.keys |= {(label, key)} if key is not None else set()
-            trace.request_lines.setdefault(label, find_line())
+            trace.lines.setdefault(label, find_line())
 
     def count_answer(self, key: str) -> int:
         """Return how many answers to this were given before."""

@@ -34,11 +34,11 @@ from outlast.testing.crashes.end_state import (
     read_files,
 )
 from outlast.testing.crashes.network import Network
-from outlast.testing.crashes.recorder import Effect, Recorder, Trace
+from outlast.testing.crashes.recorder import Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.sandbox import Sandbox
 from outlast.testing.crashes.servers import Servers
-from outlast.testing.crashes.watch import CrashAttempt, CrashWatch, last_line
+from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
 POINTS_MAX = 100  # that meet each fate; of more points, this many are chosen
@@ -330,18 +330,19 @@ def _find(
 ) -> list[CrashFinding]:
     """Return what differs; one effect of several cases is one finding."""
     found: dict[tuple[str, str, str], CrashFinding] = {}
-    saves = any(each.kind == "save" for each in base.trace.effects)
     for case, run in runs:
         for difference in (*compare(base.end, run.end, case.fate, mask), *_misbehaves(case, run)):
-            line, effect = _place(difference, base, run)
-            key = (effect, line, difference.times if difference.kind == "job" else "")
+            effect, is_job = difference.effect, difference.kind == "job"
+            lines = run.trace.lines | base.trace.lines
+            line = last_line(run.trace.failures) if is_job else lines.get(effect, "")
+            key = (effect, line, difference.times if is_job else "")
             finding = found.setdefault(key, CrashFinding(effect, "", line, ""))
             finding.cases.append(case)
             finding.remedy = find_remedy(
                 difference,
                 {each.fate for each in finding.cases},
-                saves=saves,
-                in_store=difference.what == store,
+                saves=CHECKPOINT in base.trace.lines,
+                in_store=difference.database == store,
             )
             told = finding.times.split("; ") if finding.times else []
             if difference.times not in told and len(told) < TIMES_MAX:
@@ -351,40 +352,6 @@ def _find(
 
 def _misbehaves(case: Case, run: _Run) -> Iterator[Difference]:
     if run.trace.went_on:
-        yield Difference("lease", "LostLease", "", "goes on", is_more=True)
+        yield Difference("lease", LEASE, "goes on")
     if case.fate is Fate.KILLED and run.ignores_checkpoint:
-        yield Difference("checkpoint", "checkpoint", "", "never read", is_more=False)
-
-
-def _place(difference: Difference, base: _Run, run: _Run) -> tuple[str, str]:
-    """Return the line of the user's code that has the effect, and how the table names it."""
-    kind, what, part = difference.kind, difference.what, difference.part
-    effect = f"rows of {part} in {what}" if kind == "commit" else what
-    if kind == "job":
-        return last_line(run.trace.failures), effect
-    if kind == "enqueue":
-        effect = f"jobs of {what.partition('(')[0]}"
-    if kind == "request":
-        lines = run.trace.request_lines | base.trace.request_lines
-        return lines.get(what, ""), effect
-    for each in (*base.trace.effects, *run.trace.effects):
-        if _is_of(each, difference):
-            return each.lines.get(part, each.line), effect
-    return "", effect
-
-
-def _is_of(effect: Effect, difference: Difference) -> bool:
-    kind, what, part = difference.kind, difference.what, difference.part
-    if kind == "commit":
-        return (
-            effect.kind == kind
-            and effect.what.startswith(f"commit {what}")
-            and part in effect.lines
-        )
-    if kind == "file":
-        return effect.kind == kind and what in effect.what.split(" ")[1:]
-    if kind in {"lease", "checkpoint"}:
-        return effect.kind == "save"
-    if kind == "enqueue":
-        return effect.kind == kind and what.partition("(")[0] in effect.what
-    return effect.what == what
+        yield Difference("checkpoint", CHECKPOINT, "never read")

@@ -30,7 +30,7 @@ from outlast.store.backend import file_of
 from outlast.testing.crashes.databases import REAL_CONNECT, Databases
 from outlast.testing.crashes.files import make_open
 from outlast.testing.crashes.network import Network
-from outlast.testing.crashes.recorder import Recorder, is_ours
+from outlast.testing.crashes.recorder import Recorder, is_ours, name_jobs
 from outlast.testing.crashes.servers import Servers
 
 T = TypeVar("T")
@@ -218,7 +218,7 @@ class _Guard:
                 )
         names = [self._sandbox.lasting_name(os.fsdecode(path)) for path in paths]
         if any(names):
-            self._recorder.reach("file", " ".join([verb, *names]))
+            self._recorder.reach("file", " ".join([verb, *names]), names)
 
 
 See = Callable[[str, tuple[Any, ...]], None]
@@ -288,7 +288,7 @@ def _reaching(enqueue: Callable[..., Any], recorder: Recorder) -> Callable[..., 
 
     async def reach_and_enqueue(jobs: Sequence[Any], *args: Any) -> Any:
         tasks = sorted({job.task for job in jobs})
-        recorder.reach("enqueue", f"enqueue {', '.join(tasks)}")
+        recorder.reach("enqueue", f"enqueue {', '.join(tasks)}", map(name_jobs, tasks))
         return await enqueue(jobs, *args)
 
     return reach_and_enqueue

@@ -27,6 +27,7 @@ from outlast.testing.faults import FaultWatch, Killed, WatchedAttempt
 from outlast.worker.worker import Worker
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
+LEASE, CHECKPOINT = MISUSES = ("LostLease", "checkpoint")  # effects that a save may show
 _ASKED = {Fate.DRAINED: StopReason.DRAIN, Fate.CANCELLED: StopReason.CANCEL}
 
 
@@ -213,12 +214,12 @@ class CrashAttempt(WatchedAttempt):
 
     async def save(self, value: Any) -> None:
         """As ``Attempt.save``."""
-        self.recorder.reach("save", "save")
+        self.recorder.reach("save", "save", MISUSES)
         await super().save(value)
 
     def save_sync(self, value: Any) -> None:
         """As ``Attempt.save_sync``."""
-        self.recorder.reach("save", "save")
+        self.recorder.reach("save", "save", MISUSES)
         super().save_sync(value)
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
