@@ -159,7 +159,7 @@ async def test_each_incompatible_change_is_found(store: Store, store_url: str, w
     assert one.count == count
     assert one.mend
     if count:
-        row = await store.inspector.job(one.job_id or 0)
+        row = await store.inspector.job(one.job or 0)
         assert row is not None
         assert row.task == name
     others = {(each.kind, each.name) for each in found.findings} - {(kind, name)}

@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import to_builtins
 
 from outlast.base.text import count_of, line
 from outlast.cli.application import load
@@ -104,20 +105,9 @@ def _name(one: Mismatch) -> str:
 
 
 def _document(rehearsal: Rehearsal, place: str, ignored: int) -> dict[str, object]:
-    findings = [
-        {
-            "kind": one.kind.value,
-            "name": one.name,
-            "sentence": one.sentence,
-            "mend": one.mend,
-            "count": one.count,
-            "job": one.job_id,
-        }
-        for one in rehearsal.findings
-    ]
     counts = {"unfinished": rehearsal.unfinished, "read": rehearsal.read}
     counts |= {"schedules": rehearsal.schedules, "ignored": ignored, "more": rehearsal.more}
-    return {"schema": SCHEMA, "store": place, **counts, "findings": findings}
+    return {"schema": SCHEMA, "store": place, **counts, "findings": to_builtins(rehearsal.findings)}
 
 
 def _show(rehearsal: Rehearsal, place: str, ignored: int) -> None:
@@ -127,7 +117,7 @@ def _show(rehearsal: Rehearsal, place: str, ignored: int) -> None:
 
     out = console()
     for one in rehearsal.findings:
-        jobs = f": {count_of(one.count, 'job')}, such as job {one.job_id}" if one.count else ""
+        jobs = f": {count_of(one.count, 'job')}, such as job {one.job}" if one.count else ""
         out.print(Text(f"{one.kind} {line(one.name)}{jobs}", style="bold"), soft_wrap=True)
         out.print(Text(f"    {line(one.sentence, SHOWN_MAX)}"), soft_wrap=True)
         out.print(Text(f"    -> {one.mend}"), soft_wrap=True)

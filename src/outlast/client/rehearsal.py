@@ -70,7 +70,7 @@ _REQUIRED = (
 
 class Mismatch(msgspec.Struct, kw_only=True):
     """One difference between a store and a release. ``name``: the task, limit or schedule.
-    ``count``: how many of the jobs that were read have it, such as ``job_id``; 0: it is not about
+    ``count``: how many of the jobs that were read have it, such as ``job``; 0: it is not about
     jobs."""
 
     kind: Area
@@ -78,7 +78,7 @@ class Mismatch(msgspec.Struct, kw_only=True):
     sentence: str
     mend: str
     count: int = 0
-    job_id: int | None = None
+    job: int | None = None
 
 
 class Rehearsal(msgspec.Struct, kw_only=True):
@@ -90,6 +90,20 @@ class Rehearsal(msgspec.Struct, kw_only=True):
     schedules: int = 0
     more: int = 0
     findings: list[Mismatch] = []
+    alike: dict[tuple[Area, str, str], Mismatch] = {}
+
+    def add(self, kind: Area, name: str, sentence: str, job: int | None = None) -> None:
+        """Add a finding, or count it with one that is alike."""
+        found = self.alike.get((kind, name, sentence))
+        if found is None:
+            if len(self.findings) >= FINDINGS_MAX:
+                self.more += 1
+                return
+            mend = _REQUIRED if "Encryption(required=True)" in sentence else MENDS[kind]
+            found = Mismatch(kind=kind, name=name, sentence=sentence, mend=mend, job=job)
+            self.findings.append(found)
+            self.alike[kind, name, sentence] = found
+        found.count += job is not None
 
 
 _Found = Iterator[tuple[Area, str, str]]  # with the name, and the sentence
@@ -115,51 +129,29 @@ async def rehearse(
 
     Raises the store's errors.
     """
-    rehearsal, groups = Rehearsal(), _Groups()
+    rehearsal = Rehearsal()
     ids = await _unfinished(inspector)
     rehearsal.unfinished = len(ids)
     async for row in _jobs(inspector, _spread(ids, most)):
         rehearsal.read += 1
         for kind, name, sentence in _check_job(app, row, queues):
-            groups.add(kind, name, sentence, row.id)
+            rehearsal.add(kind, name, sentence, row.id)
         if rehearsal.read % PAGE == 0:
             on_page(rehearsal)
     async for schedule in _schedules(inspector):
         rehearsal.schedules += 1
         for kind, name, sentence in _check_schedule(app, schedule):
-            groups.add(kind, name, sentence)
+            rehearsal.add(kind, name, sentence)
     for limit in await inspector.limits():
         mine = app.limits.declared.get(limit.name)
         if mine is not None and limit.declared not in (None, mine.spec):
             old, new = _spec_words(limit.declared), _spec_words(mine.spec)
-            groups.add(Area.LIMIT, limit.name, f"it changes from {old} to {new}")
+            rehearsal.add(Area.LIMIT, limit.name, f"it changes from {old} to {new}")
     for kind, name, sentence in _check_workers(app, await inspector.workers(), queues):
-        groups.add(kind, name, sentence)
-    rehearsal.findings, rehearsal.more = groups.sorted(), groups.more
+        rehearsal.add(kind, name, sentence)
+    kinds = [*Area]
+    rehearsal.findings.sort(key=lambda one: (kinds.index(one.kind), -one.count))
     return rehearsal
-
-
-class _Groups:
-    """Counts findings that are alike."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Area, str, str], Mismatch] = {}
-        self.more = 0
-
-    def add(self, kind: Area, name: str, sentence: str, job_id: int | None = None) -> None:
-        found = self._found.get((kind, name, sentence))
-        if found is None:
-            if len(self._found) >= FINDINGS_MAX:
-                self.more += 1
-                return
-            mend = _REQUIRED if "Encryption(required=True)" in sentence else MENDS[kind]
-            found = Mismatch(kind=kind, name=name, sentence=sentence, mend=mend, job_id=job_id)
-            self._found[kind, name, sentence] = found
-        found.count += job_id is not None
-
-    def sorted(self) -> list[Mismatch]:
-        kinds = list(Area)
-        return sorted(self._found.values(), key=lambda one: (kinds.index(one.kind), -one.count))
 
 
 # -- what is read

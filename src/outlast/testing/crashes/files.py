@@ -38,7 +38,7 @@ def _closing(opened: Any, recorder: Recorder, name: str) -> Callable[[], None]:
     held, names = weakref.ref(opened), [name] if name else []  # a file may end by being dropped
 
     def close() -> None:
-        file = held()
+        file: Any = held()
         told = names[:]
         names.clear()
         try:
