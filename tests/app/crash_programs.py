@@ -16,6 +16,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from email.message import EmailMessage
+from itertools import count
 from pathlib import Path
 
 import outlast
@@ -152,6 +153,16 @@ def stamps_rows() -> None:
         db.execute("CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, at, token)")
         row = (1, time.time_ns(), outlast.current().token)
         db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?)", row)
+
+
+_calls = count()
+
+
+@app.task
+def stamps_coarsely() -> None:
+    with connected("ledger.db") as db, db:
+        db.execute("CREATE TABLE IF NOT EXISTS runs (id INTEGER PRIMARY KEY, at, token)")
+        db.execute("INSERT OR REPLACE INTO runs VALUES (1, ?, 0)", (next(_calls) // 3,))
 
 
 # -- an ETL with files

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.text import count_of
 from outlast.cli.application import load
 from outlast.cli.errors import NotSoError
 from outlast.cli.jobs import arguments_for
@@ -85,4 +86,4 @@ def crash_test(
     else:
         print(report)
     if not report.is_clean:
-        raise NotSoError(f"{len(report.findings)} effects depend on a crash")
+        raise NotSoError(f"a crash changes {count_of(len(report.findings), 'effect')}")

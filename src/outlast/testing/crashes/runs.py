@@ -119,13 +119,13 @@ def crash_test(
             "crash_test() would block the event loop that runs here: call it in a thread"
         )
     with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
-        sandbox = Sandbox(Path(base), app, allow_command)
+        network, servers = Network(allow_network), Servers(f"crash_test_{os.getpid()}")
+        sandbox = Sandbox(Path(base), app, allow_command, network, servers)
         sandbox.fill(copy)
         with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
             run_in_background(lambda: app.stores.ask(empty))
             made = call if isinstance(call, Call) else sandbox.prepare(call)
-        network, servers = Network(allow_network), Servers(f"crash_test_{os.getpid()}")
-        runs = _Runs(app, made, sandbox, network, servers, seed, real, processes)
+        runs = _Runs(app, made, sandbox, seed, real, processes)
         with sandbox.keeping_temporaries(), closing(servers):
             return runs.explore(point, points_max)
 
@@ -135,8 +135,6 @@ class _Runs:
     app: App
     call: Call[Any]
     sandbox: Sandbox
-    network: Network
-    servers: Servers
     seed: int
     real: bool
     processes: int
@@ -144,15 +142,17 @@ class _Runs:
     def explore(self, point: int | None, points_max: int) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
-        base, self.network.heard, self.servers.sources = self._isolate(
-            lambda: (self._run_plainly(), self.network.heard, self.servers.sources)
+        network, servers = self.sandbox.network, self.sandbox.servers
+        base, network.heard, servers.sources = self._isolate(
+            lambda: (self._run_plainly(), network.heard, servers.sources)
         )
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
-        self.network.is_recorded = self.servers.is_recorded = True
+        network.is_recorded = servers.is_recorded = True
         cases = list(self._choose(base, point, points_max))
-        again, *runs = self._run_all([None, *cases], base)
+        runs = self._run_all(cases, base)
+        again = self._run_sharing(None, base)  # the last one: times differ, if in any run
         mask = find_mask(base.end, again.end)
         report = CrashReport(
             task=self.call.task.name, seed=self.seed, points=points, runs=len(cases) + 2
@@ -167,7 +167,7 @@ class _Runs:
         report.findings = _find(base, met, mask, store)
         return report
 
-    def _run_all(self, cases: Sequence[Case | None], base: _Run) -> list[_Run]:
+    def _run_all(self, cases: Sequence[Case], base: _Run) -> list[_Run]:
         """Return a run of each case, in their order. Many are spread over copies of this
         process."""
         count = min(self.processes, len(cases) // RUNS_MIN)
@@ -183,9 +183,9 @@ class _Runs:
                 copy.end()
         return runs
 
-    def _run_part(self, cases: Sequence[Case | None], base: _Run, _: Tell) -> list[_Run]:
+    def _run_part(self, cases: Sequence[Case], base: _Run, _: Tell) -> list[_Run]:
         self.sandbox.folder = self.sandbox.base / f"run{os.getpid()}"
-        self.servers.run = f"run{os.getpid()}"
+        self.sandbox.servers.run = f"run{os.getpid()}"
         return [self._run_sharing(case, base) for case in cases]
 
     def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
@@ -205,8 +205,8 @@ class _Runs:
             try:
                 return function()
             except BaseException:
-                if not self.servers.is_recorded:  # the first process does not know them
-                    self.servers.close()
+                if not self.sandbox.servers.is_recorded:  # the first process does not know them
+                    self.sandbox.servers.close()
                 raise
 
         return Copy(begin).result()
@@ -246,7 +246,7 @@ class _Runs:
         before = random.getstate()
         random.seed(self.seed)
         try:
-            with self.sandbox.enter(recorder, self.network, self.servers, app):
+            with self.sandbox.enter(recorder):
                 with app.stores.replace(url_of_file(self.sandbox.store), clock), watch.ends(app):
                     if self.real and case is not None and case.fate in _DEADLY:
                         recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
@@ -255,7 +255,7 @@ class _Runs:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
                 end = read_files(self.sandbox.folder, self.sandbox.store)
-                end.tables |= self.servers.read()
+                end.tables |= self.sandbox.servers.read()
         finally:
             random.setstate(before)
         trace = recorder.trace

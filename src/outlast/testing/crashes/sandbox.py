@@ -17,9 +17,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import Context, copy_context
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 from unittest import mock
@@ -41,17 +42,28 @@ _CHANGES = {  # event -> how many of its first arguments are paths
     **dict.fromkeys(("os.rename", "os.link"), 2),
 }
 _DEVICES = {"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"}
-_UNSEEN = {"psycopg2", "MySQLdb", "oracledb"}  # drivers in C
+_UNSEEN = ("psycopg2", "MySQLdb", "oracledb")  # drivers in C
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
 class Sandbox:
-    """The folder of all runs: ``folder``, made again for each from ``template``."""
+    """The folder of all runs: ``folder``, made again for each from ``template``.
 
-    def __init__(self, base: Path, app: App, commands: Sequence[str]) -> None:
+    Attributes:
+        network: the network of all runs.
+        servers: the databases on servers.
+        recorder: of the run that is under way.
+    """
+
+    def __init__(
+        self, base: Path, app: App, commands: Sequence[str], network: Network, servers: Servers
+    ) -> None:
         self.base = base.resolve()
         self.template, self.folder = self.base / "template", self.base / "run"
         self.temporary = self.base / "tmp"
+        self.network, self.servers = network, servers
+        self.recorder = Recorder()
+        self._app = app
         self._origin = Path.cwd()
         self._commands = set(commands)
         file = file_of(app.url)
@@ -134,11 +146,10 @@ class Sandbox:
         return "" if name in _DEVICES or name.startswith(str(self.temporary)) else name
 
     @contextmanager
-    def enter(
-        self, recorder: Recorder, network: Network, servers: Servers, app: App
-    ) -> Iterator[None]:
+    def enter(self, recorder: Recorder) -> Iterator[None]:
         """Within the block, this is the working directory, empty but for copies, and the code of
         attempts is watched and kept in it."""
+        self.recorder = recorder
         shutil.rmtree(self.folder, ignore_errors=True)
         shutil.copytree(self.template, self.folder)
         databases = Databases(recorder, self.place, self.name_of, self.store)
@@ -154,71 +165,54 @@ class Sandbox:
             ):
                 stack.enter_context(mock.patch.object(owner, name, new))
             stack.callback(databases.close)
-            for owner in (sys.modules[name] for name in sorted(_UNSEEN & {*sys.modules})):
-                stack.enter_context(mock.patch.object(owner, "connect", _refusing(recorder)))
-            stack.enter_context(servers.entered(recorder))
+            for driver in _UNSEEN:
+                with suppress(ImportError):
+                    module = import_module(driver)
+                    stack.enter_context(mock.patch.object(module, "connect", _refusing(recorder)))
+            stack.enter_context(self.servers.entered(recorder))
             for verb in ("enqueue", "enqueue_many"):
-                new = _reaching(getattr(app.stores, verb), recorder)
-                stack.enter_context(mock.patch.object(app.stores, verb, new))
-            stack.enter_context(network.answering(recorder))
+                new = _reaching(getattr(self._app.stores, verb), recorder)
+                stack.enter_context(mock.patch.object(self._app.stores, verb, new))
+            stack.enter_context(self.network.answering(recorder))
             stack.enter_context(_working_in(self.folder))
-            stack.enter_context(_watching(_Guard(self, recorder, network).see))
+            stack.enter_context(_watching(self._see))
             yield
 
-    def holds(self, path: Any) -> bool:
-        """Whether a path is in the sandbox, or no file that lasts."""
-        if isinstance(path, int) or path is None:
-            return True
-        real = os.path.realpath(os.fsdecode(path))
-        return real.startswith(str(self.base) + os.sep) or real in _DEVICES
-
-    def may_start(self, program: str) -> bool:
-        """Whether ``--allow-command`` names this program."""
-        return bool(self._commands & {program, Path(program).name})
-
-
-class _Guard:
-    """Sees the audit events of one run."""
-
-    def __init__(self, sandbox: Sandbox, recorder: Recorder, network: Network) -> None:
-        self._sandbox = sandbox
-        self._recorder = recorder
-        self._network = network
-
-    def see(self, event: str, args: tuple[Any, ...]) -> None:
-        """Make a point of an event, refuse it, or let it pass."""
+    def _see(self, event: str, args: tuple[Any, ...]) -> None:
+        """Make a point of an audit event, refuse it, or let it pass."""
         if event.startswith("socket."):
-            self._network.see(event, args, self._recorder)
-        elif self._recorder.attempt() is None or (event != "import" and is_ours()):
+            self.network.see(event, args, self.recorder)
+        elif self.recorder.attempt() is None or is_ours():
             return
         elif event == "open":
             path, _, flags = args
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
                 self._change("open", (path,))
-        elif event == "import":
-            if args[0] in _UNSEEN and args[0] not in sys.modules:
-                self._recorder.refuse(f"import {args[0]} at the top of the module")
         elif event in _CHANGES:
             self._change(event.removeprefix("os."), args[: _CHANGES[event]])
-        elif event in _STARTS:
-            program = os.fsdecode(args[0] or args[1][0]) if args else "a copy of this process"
-            if not self._sandbox.may_start(program.split()[0]):
-                self._recorder.refuse(
-                    f"the task starts {program}, which the sandbox cannot hold:"
-                    f" --allow-command {Path(program.split()[0]).name} runs it in each run"
-                )
-            self._recorder.reach("command", f"start {Path(program).name}")
+        else:
+            self._start(os.fsdecode(args[0] or args[1][0]) if args else "a copy of this process")
+
+    def _start(self, command: str) -> None:
+        program = command.split(maxsplit=1)[0]
+        if not self._commands & {program, Path(program).name}:
+            self.recorder.refuse(
+                f"the task starts {command}, which the sandbox cannot hold:"
+                f" --allow-command {Path(program).name} runs it in each run"
+            )
+        self.recorder.reach("command", f"start {Path(program).name}")
 
     def _change(self, verb: str, paths: Sequence[Any]) -> None:
-        for path in paths:
-            if not self._sandbox.holds(path):
-                self._recorder.refuse(
-                    f"the task writes to {os.fsdecode(path)}, which is not in the sandbox: use a"
-                    " path relative to the working directory, or one of tempfile"
+        given = [os.fsdecode(path) for path in paths if not isinstance(path, int)]
+        names = [self.lasting_name(path) for path in given]
+        for name in names:
+            if os.path.isabs(name):
+                self.recorder.refuse(
+                    f"the task writes to {name}, which is not in the sandbox: use a path relative"
+                    " to the working directory, or one of tempfile"
                 )
-        names = [self._sandbox.lasting_name(os.fsdecode(path)) for path in paths]
         if any(names):
-            self._recorder.reach("file", " ".join([verb, *names]), names)
+            self.recorder.reach("file", " ".join([verb, *names]), names)
 
 
 See = Callable[[str, tuple[Any, ...]], None]
@@ -241,7 +235,7 @@ def _watching(see: See) -> Iterator[None]:
         _seen_by.remove(see)
 
 
-_TOLD = {"open", "import", *_CHANGES, *_STARTS}
+_TOLD = {"open", *_CHANGES, *_STARTS}
 
 
 def _tell(event: str, args: tuple[Any, ...]) -> None:
