@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from tests.cli.conftest import Filled, Outlast
 from tests.cli.test_worker import worker
 
 APPLICATION = """
-import asyncio, os, signal, time
+import asyncio, os, signal, socket, time
 import outlast
 
 app = outlast.App("sqlite:///shop.db")
@@ -57,6 +58,20 @@ async def lost_worker() -> str:
     return "never"
 
 
+@app.task(retries=0)
+def reaches_out(how: str) -> str:
+    if how == "write":
+        with open("kept.txt", "w") as file:
+            file.write("inside")
+        with open(os.path.join(os.environ["OUT"], "there.txt"), "w") as file:
+            file.write("outside")
+    elif how == "start":
+        os.system("touch there.txt")
+    else:
+        socket.create_connection(("127.0.0.1", int(how)))
+    return "out"
+
+
 @app.task
 async def twice() -> int:
     return (await twice.enqueue()).id
@@ -97,7 +112,7 @@ def test_each_death_is_recorded_shown_and_tried_again_elsewhere(
         shown = outlast("record", "show", f"{kind}.json")
         assert f": {kind}\n" in shown.out, (shown.out, shown.err)
         assert "rules hold" in shown.out
-        again = outlast("replay", f"{kind}.json", "--app", "shop:app")
+        again = outlast("replay", f"{kind}.json", "--app", "shop:app", "--copy", "here")
         if kind == "lost_worker":  # it was the worker's end, not the task's
             assert (again.code, 'here:     completed: "home"' in again.out) == (0, True), again
             continue
@@ -152,6 +167,30 @@ def test_a_replay_enqueues_nothing_in_the_store_of_the_application(
     assert (again.code, again.out) == (0, "1\n"), again.err  # the first job of its own store
     listed = outlast("jobs", "--json", "--url", "sqlite:///shop.db").json()
     assert [(one["id"], one["state"]) for one in listed["jobs"]] == [(1, "queued")]
+
+
+def test_a_replay_stays_in_the_sandbox_unless_its_effects_may_be_real(
+    outlast: Outlast, folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        ways = {"write": "writes to", "start": "starts touch", port: "connects to"}
+        for number, (how, refused) in enumerate(ways.items(), 1):
+            outlast("enqueue", "shop:app", "reaches_out", json.dumps(how))
+            outlast("job", number, "--url", "sqlite:///shop.db", "--record", f"{number}.json")
+            before = sorted(folder.iterdir())
+            again = outlast("replay", f"{number}.json", "--app", "shop:app", OUT=str(folder))
+            assert again.code == 1
+            assert f"PermissionError: [Errno 1] the task {refused}" in again.out, again
+            assert sorted(folder.iterdir()) == before
+    write = ("replay", "1.json", "--app", "shop:app")
+    assert "the task writes to" in outlast(*write, "--pdb", OUT=str(folder)).err
+    assert sorted(folder.iterdir()) == before
+    assert outlast(*write, "--real-effects", OUT=str(folder)).code == 0
+    assert (folder / "kept.txt").read_text() == "inside"
+    assert (folder / "there.txt").read_text() == "outside"
+    allowed = outlast("replay", "2.json", "--app", "shop:app", "--allow-command", "touch")
+    assert allowed.code == 0, allowed.out
 
 
 @pytest.mark.slow_on("postgres")

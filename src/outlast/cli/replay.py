@@ -49,6 +49,18 @@ def replay(
     checkpoint: Annotated[
         str | None, option("--checkpoint", "JSON", "Use this checkpoint instead.")
     ] = None,
+    copy: Annotated[
+        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
+    ] = None,
+    allow_network: Annotated[
+        list[str] | None, option("--allow-network", "HOST", "The task may reach this host.")
+    ] = None,
+    allow_command: Annotated[
+        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
+    ] = None,
+    real_effects: Annotated[
+        bool, flag("--real-effects", "Let it write, connect and start programs as ever.")
+    ] = False,
     stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
     debug: Annotated[
         bool, flag("--pdb", "Run it in this process, and debug what it raises.")
@@ -58,17 +70,24 @@ def replay(
 
     The task gets the arguments and the checkpoint of the record, and its limits (timeout, memory)
     hold. Jobs go to a new store in a temporary directory, which is deleted afterwards, so no other
-    job is touched; all other effects of the task are real. Kept steps run again, since a record
-    does not hold their values. It is one attempt: nothing is retried.
+    job is touched. Kept steps run again, since a record does not hold their values. It is one
+    attempt: nothing is retried.
+
+    Nothing leaves the sandbox of `outlast crash-test`: a temporary folder with what --copy names,
+    and copies of the SQLite files that the task opens. Databases on servers, and what --allow-*
+    does not name, are refused. A recorded command of `outlast run` is no Python: it just runs.
 
     Give the values that the record hides by --arg NAME=JSON and --checkpoint JSON. The exit code is
     0 if the attempt completes, else 1, with its crash report.
 
     Examples:
-        outlast replay job-17.json --app shop.jobs:app
+        outlast replay job-17.json --app shop.jobs:app --copy orders.csv
         outlast replay job-17.json --app shop.jobs:app --arg 'token="test"'
-        outlast replay job-17.json --app shop.jobs:app --pdb
+        outlast replay job-17.json --app shop.jobs:app --pdb --real-effects
     """
+    from outlast.testing.crashes.kept import SPEC, VARIABLE, Keep
+    from outlast.testing.crashes.kept import keep as put_into_sandbox
+
     record = read_record(file)
     row = record.details.row
     given = _arguments(arg or [])
@@ -86,9 +105,18 @@ def replay(
     _tell_release(record)
     with tempfile.TemporaryDirectory(prefix="outlast-replay-") as folder:
         url = f"sqlite:///{Path(folder) / 'replay.db'}"
+        keep = Keep(
+            app=app or "",
+            folder=str(Path(folder, "sandbox")),
+            copy=copy or [],
+            allow_network=allow_network or [],
+            allow_command=allow_command or [],
+        )
         if debug:
             if application is None:
                 raise UsageError("--pdb is for Python: a command runs in a process of its own")
+            if not real_effects:
+                put_into_sandbox(application, keep)
             application.url = url
             task = application.find(row.task)
             args, kwargs = task.signature.decode(job.args)
@@ -96,7 +124,11 @@ def replay(
                 saved = application.stores.payloads.decode("checkpoint", saved)
             run_call(application, task.call(*args, **kwargs), saved, debug=True)
             return
-        found = _run(app, application, url, job, saved, record)
+        spec = app
+        if application is not None and not real_effects:
+            os.environ[VARIABLE] = msgspec.json.encode(keep).decode()  # for its runner
+            spec = SPEC
+        found = _run(spec, application, url, job, saved, record)
     _show(record, found, stacks=stacks)
     raise typer.Exit(DONE if found.row.state is State.COMPLETED else NOT_SO)
 

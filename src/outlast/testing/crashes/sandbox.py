@@ -69,7 +69,7 @@ class Sandbox:
         file = file_of(app.url)
         self._store = self._origin / "outlast.db" if file is None else file
         for each in (self.template, self.temporary):
-            each.mkdir()
+            each.mkdir(parents=True, exist_ok=True)
 
     @property
     def store(self) -> Path:

@@ -78,13 +78,15 @@ _REAL: dict[str, Callable[..., Any]] = {}  # their own ``connect``, while a run 
 
 class Servers:
     """The databases of all runs. ``sources``: those of the first run, by their names; ``run``: the
-    name of this process's runs; ``is_recorded``: whether the first run is over."""
+    name of this process's runs; ``is_recorded``: whether the first run is over; ``copies``: whether
+    the task may connect to any."""
 
-    def __init__(self, prefix: str) -> None:
+    def __init__(self, prefix: str, *, copies: bool = True) -> None:
         self.sources: dict[str, Source] = {}
         self.run = "run"
         self.is_recorded = False
         self._prefix = prefix
+        self._copies = copies
         self._names: dict[str, str] = {}  # what was given to connect -> the database
         self._refused: dict[str, BaseException] = {}  # databases that could not be copied
         self._placing = threading.Lock()
@@ -141,6 +143,8 @@ class Servers:
         Outlast itself connects."""
         if is_ours():
             return None
+        if not self._copies:
+            recorder.refuse("the task connects to a database on a server: --real-effects lets it")
         try:
             with self._placing:
                 name = self._find(source)
