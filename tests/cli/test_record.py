@@ -78,6 +78,7 @@ async def twice() -> int:
 """
 DEATHS = ("error", "signalled", "out_of_memory", "timeout", "stalled", "lost_worker")
 CARD = "4111-1111"
+WORK_SECONDS = 150  # for the jobs of one worker to end, on a busy machine
 
 
 @pytest.fixture
@@ -94,7 +95,7 @@ def test_each_death_is_recorded_shown_and_tried_again_elsewhere(
         outlast("enqueue", "shop:app", task, *([f'"{CARD}"', "9"] if task == "raises" else []))
     memory = ("--max-rss", "100M", "--until-empty")
     with worker(folder, "shop:app", "--runners", "1", *memory, OUTLAST_RELEASE="7.1") as running:
-        assert running.process.wait(60) == 0, running.log.read_text()
+        assert running.process.wait(WORK_SECONDS) == 0, running.log.read_text()
     outlast("enqueue", "shop:app", "lost_worker")
     with worker(folder, "shop:app", "--runners", "1") as running:
         running.until("attempt_started")
@@ -132,7 +133,7 @@ def test_what_is_hidden_is_in_no_part_of_the_file_and_is_asked_for(
 ) -> None:
     outlast("enqueue", "shop:app", "raises", f'"{CARD}"', "9")
     with worker(folder, "shop:app", "--runners", "1", "--until-empty") as running:
-        assert running.process.wait(60) == 0, running.log.read_text()
+        assert running.process.wait(WORK_SECONDS) == 0, running.log.read_text()
     hide = ("--hide", r"4111-\d+")
     said = outlast("job", 1, "--url", "sqlite:///shop.db", "--record", "one.json", *hide)
     assert said.out == "job 1 is recorded in one.json; hidden in part: card, the checkpoint\n"

@@ -126,6 +126,8 @@ def crash_test(
             run_in_background(lambda: app.stores.ask(empty))
             made = call if isinstance(call, Call) else sandbox.prepare(call)
         runs = _Runs(app, made, sandbox, seed, real, processes)
+        with sandbox.enter(Recorder()):
+            pass  # it imports the libraries that it watches, once for all copies of this process
         with sandbox.keeping_temporaries(), closing(servers):
             return runs.explore(point, points_max)
 
