@@ -40,7 +40,7 @@ class Copy(Generic[T]):
         if not told:
             raise UsageError(
                 f"a run ended its process, with status {os.waitstatus_to_exitcode(status)}: the"
-                " task must not call os._exit, or crash the interpreter"
+                " task must not crash the interpreter"
             )
         result, error = pickle.loads(told)  # noqa: S301  # of our own copy
         if error is not None:

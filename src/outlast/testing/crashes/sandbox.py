@@ -19,10 +19,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
 from contextvars import Context, copy_context
-from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 from unittest import mock
 
 from outlast.client.app import App
@@ -33,6 +32,7 @@ from outlast.testing.crashes.files import make_open
 from outlast.testing.crashes.network import Network
 from outlast.testing.crashes.recorder import Recorder, is_ours, name_jobs
 from outlast.testing.crashes.servers import Servers
+from outlast.testing.faults import Killed
 
 T = TypeVar("T")
 OUTSIDE = "outside"  # the folder for copies of files from elsewhere
@@ -160,6 +160,7 @@ class Sandbox:
                 (io, "open", files),
                 (sqlite3, "connect", databases.connect),
                 (sqlite3_dbapi2, "connect", databases.connect),
+                (os, "_exit", _staying(os._exit, recorder)),
                 (threading.Thread, "start", _start_in_context(threading.Thread.start)),
                 (ThreadPoolExecutor, "submit", _submit_in_context(ThreadPoolExecutor.submit)),
             ):
@@ -257,7 +258,13 @@ def _start_in_context(start: Callable[..., None]) -> Callable[..., None]:
     """Return a ``Thread.start`` whose threads belong to the attempt that starts them."""
 
     def start_in_context(self: threading.Thread) -> None:
-        self.run = partial(copy_context().run, self.run)  # type: ignore[method-assign]
+        context, run = copy_context(), self.run
+
+        def run_until_killed() -> None:
+            with suppress(Killed):
+                context.run(run)
+
+        self.run = run_until_killed  # type: ignore[method-assign]
         start(self)
 
     return start_in_context
@@ -268,6 +275,17 @@ def _submit_in_context(submit: Callable[..., Any]) -> Callable[..., Any]:
         return submit(self, copy_context().run, fn, *args, **kwargs)
 
     return submit_in_context
+
+
+def _staying(end: Callable[[int], NoReturn], recorder: Recorder) -> Callable[[int], NoReturn]:
+    """Return an ``os._exit`` that no attempt may call, since it would end all runs."""
+
+    def end_process(status: int) -> NoReturn:
+        if recorder.attempt() is not None:
+            recorder.refuse("the task ends its process by os._exit: let it return, or raise")
+        end(status)
+
+    return end_process
 
 
 def _refusing(recorder: Recorder) -> Callable[..., Any]:
