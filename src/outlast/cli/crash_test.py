@@ -10,7 +10,15 @@ from outlast.base.text import count_of
 from outlast.cli.application import load
 from outlast.cli.errors import NotSoError
 from outlast.cli.jobs import arguments_for
-from outlast.cli.options import Application, Json, flag, option
+from outlast.cli.options import (
+    AllowedCommands,
+    AllowedHosts,
+    Application,
+    CopiedFiles,
+    Json,
+    flag,
+    option,
+)
 from outlast.cli.show import print_json
 
 
@@ -20,15 +28,9 @@ def crash_test(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
     ] = None,
-    copy: Annotated[
-        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
-    ] = None,
-    allow_network: Annotated[
-        list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
-    ] = None,
-    allow_command: Annotated[
-        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
-    ] = None,
+    copy: CopiedFiles = None,
+    allow_network: AllowedHosts = None,
+    allow_command: AllowedCommands = None,
     point: Annotated[
         int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
     ] = None,

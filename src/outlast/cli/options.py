@@ -68,6 +68,15 @@ Url = Annotated[
 ]
 AppUrl = Annotated[str | None, option("--url", "URL", "The store. Default: the application's own.")]
 Json = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
+CopiedFiles = Annotated[
+    list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
+]
+AllowedHosts = Annotated[
+    list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
+]
+AllowedCommands = Annotated[
+    list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
+]
 JobId = Annotated[int, typer.Argument(metavar="ID", callback=_check, help="The job's number.")]
 JobIds = Annotated[
     list[int], typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")

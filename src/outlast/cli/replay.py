@@ -17,7 +17,7 @@ from outlast.cli.application import load
 from outlast.cli.errors import DONE, NOT_SO, say
 from outlast.cli.jobs import arguments_of
 from outlast.cli.loop import run_loop
-from outlast.cli.options import flag, option
+from outlast.cli.options import AllowedCommands, AllowedHosts, CopiedFiles, flag, option
 from outlast.cli.record import RecordFile, read_record
 from outlast.cli.run_task import SHOWN_MAX, check_json, run_call
 from outlast.errors import UsageError
@@ -49,15 +49,9 @@ def replay(
     checkpoint: Annotated[
         str | None, option("--checkpoint", "JSON", "Use this checkpoint instead.")
     ] = None,
-    copy: Annotated[
-        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
-    ] = None,
-    allow_network: Annotated[
-        list[str] | None, option("--allow-network", "HOST", "The task may reach this host.")
-    ] = None,
-    allow_command: Annotated[
-        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
-    ] = None,
+    copy: CopiedFiles = None,
+    allow_network: AllowedHosts = None,
+    allow_command: AllowedCommands = None,
     real_effects: Annotated[
         bool, flag("--real-effects", "Let it write, connect and start programs as ever.")
     ] = False,
@@ -105,13 +99,8 @@ def replay(
     _tell_release(record)
     with tempfile.TemporaryDirectory(prefix="outlast-replay-") as folder:
         url = f"sqlite:///{Path(folder) / 'replay.db'}"
-        keep = Keep(
-            app=app or "",
-            folder=str(Path(folder, "sandbox")),
-            copy=copy or [],
-            allow_network=allow_network or [],
-            allow_command=allow_command or [],
-        )
+        place = str(Path(folder, "sandbox"))
+        keep = Keep(app or "", place, copy or [], allow_network or [], allow_command or [])
         if debug:
             if application is None:
                 raise UsageError("--pdb is for Python: a command runs in a process of its own")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -21,14 +21,14 @@ VARIABLE = "OUTLAST_REPLAY"
 SPEC = f"{__name__}:app"
 
 
-class Keep(msgspec.Struct, frozen=True):
+class Keep(NamedTuple):
     """Where attempts are kept, with what they find there, and what they may do outside."""
 
     app: str
     folder: str
-    copy: list[str] = []
-    allow_network: list[str] = []
-    allow_command: list[str] = []
+    copy: list[str]
+    hosts: list[str]
+    commands: list[str]
 
 
 class _NoPoints(Recorder):
@@ -39,9 +39,7 @@ class _NoPoints(Recorder):
 def keep(app: App, given: Keep) -> App:
     """Let the attempts of an application run in the sandbox from now on; return it."""
     servers = Servers("", copies=False)
-    sandbox = Sandbox(
-        Path(given.folder), app, given.allow_command, Network(given.allow_network), servers
-    )
+    sandbox = Sandbox(Path(given.folder), app, given.commands, Network(given.hosts), servers)
     sandbox.fill(given.copy)
 
     def stay(attempt: Any) -> Iterator[None]:

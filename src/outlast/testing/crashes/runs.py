@@ -8,7 +8,7 @@ import random  # noqa: TID251  # the task's own numbers are the same in each run
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import chdir, closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -124,7 +124,8 @@ def crash_test(
         sandbox.fill(copy)
         with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
             run_in_background(lambda: app.stores.ask(empty))
-            made = call if isinstance(call, Call) else sandbox.prepare(call)
+            with chdir(sandbox.template):
+                made = call if isinstance(call, Call) else call()
         runs = _Runs(app, made, sandbox, seed, real, processes)
         with sandbox.enter(Recorder()):
             pass  # it imports the libraries that it watches, once for all copies of this process

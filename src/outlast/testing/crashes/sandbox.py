@@ -17,11 +17,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, chdir, closing, contextmanager, suppress
 from contextvars import Context, copy_context
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn
 from unittest import mock
 
 from outlast.client.app import App
@@ -34,7 +35,6 @@ from outlast.testing.crashes.recorder import Recorder, is_ours, name_jobs
 from outlast.testing.crashes.servers import Servers
 from outlast.testing.faults import Killed
 
-T = TypeVar("T")
 OUTSIDE = "outside"  # the folder for copies of files from elsewhere
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {  # event -> how many of its first arguments are paths
@@ -79,11 +79,6 @@ class Sandbox:
     def store_in(self, folder: Path) -> Path:
         """Return the file of the store within a folder."""
         return folder / self._part_of(self._store)
-
-    def prepare(self, make: Callable[[], T]) -> T:
-        """Return what a function returns that makes files in the template."""
-        with _working_in(self.template):
-            return make()
 
     def fill(self, copies: Sequence[str]) -> None:
         """Put the files that each run finds into the template: the store's, and the named ones."""
@@ -175,7 +170,7 @@ class Sandbox:
                 new = _reaching(getattr(self._app.stores, verb), recorder)
                 stack.enter_context(mock.patch.object(self._app.stores, verb, new))
             stack.enter_context(self.network.answering(recorder))
-            stack.enter_context(_working_in(self.folder))
+            stack.enter_context(chdir(self.folder))
             stack.enter_context(_watching(self._see))
             yield
 
@@ -218,17 +213,11 @@ class Sandbox:
 
 See = Callable[[str, tuple[Any, ...]], None]
 _seen_by: list[See] = []  # at most one; an audit hook cannot be removed
-_hooked = threading.Lock()
-_is_hooked = False
 
 
 @contextmanager
 def _watching(see: See) -> Iterator[None]:
-    global _is_hooked
-    with _hooked:
-        if not _is_hooked:
-            sys.addaudithook(_tell)
-            _is_hooked = True
+    _hook()
     _seen_by.append(see)
     try:
         yield
@@ -239,19 +228,14 @@ def _watching(see: See) -> Iterator[None]:
 _TOLD = {"open", *_CHANGES, *_STARTS}
 
 
+@cache
+def _hook() -> None:
+    sys.addaudithook(_tell)
+
+
 def _tell(event: str, args: tuple[Any, ...]) -> None:
     if _seen_by and (event in _TOLD or event.startswith("socket.")):
         _seen_by[-1](event, args)
-
-
-@contextmanager
-def _working_in(folder: Path) -> Iterator[None]:
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
-        yield
-    finally:
-        os.chdir(before)
 
 
 def _start_in_context(start: Callable[..., None]) -> Callable[..., None]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from outlast.base.clock import Clock
-from outlast.base.sync import loop_is_running
+from outlast.base.sync import drive, loop_is_running
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, StopReason
 from outlast.errors import StoreUnavailable
@@ -142,18 +142,14 @@ class CrashWatch(FaultWatch):
     def _ask_to_stop(self, attempt: CrashAttempt, fate: Fate) -> None:
         if fate is Fate.CANCELLED and not self.recorder.busy():
             self._outside(lambda store: store.cancel([attempt.job_id]))
-        control, reason = self._worker.pool.control, _ASKED[fate]
+
+        async def ask() -> None:
+            self._worker.pool.control.stop(attempt.token, _ASKED[fate])
+
         if loop_is_running():
-            control.stop(attempt.token, reason)
-            return
-        asked = threading.Event()
-
-        def ask() -> None:
-            control.stop(attempt.token, reason)
-            asked.set()
-
-        self._loop.call_soon_threadsafe(ask)
-        asked.wait()
+            drive(ask())
+        else:
+            asyncio.run_coroutine_threadsafe(ask(), self._loop).result()
 
     async def _rob(self, store: Store) -> None:
         """Take the lease away and give the job back, as a worker does that finds this one gone."""
