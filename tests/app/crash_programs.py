@@ -11,6 +11,7 @@ import json
 import os
 import smtplib
 import sqlite3
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -188,8 +189,16 @@ def trusts_what_is_there() -> None:
 def writes_whole_files() -> None:
     target = Path("report.txt")
     if not target.exists():
-        Path("report.tmp").write_text(json.dumps(orders()))
+        writer = threading.Thread(target=write_orders)
+        writer.start()
+        writer.join()
         os.replace("report.tmp", target)
+
+
+def write_orders() -> None:
+    with open("report.tmp", "w") as file:
+        os.truncate(file.fileno(), 0)
+        json.dump(orders(), file)
 
 
 # -- a mailer

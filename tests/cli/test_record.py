@@ -15,6 +15,7 @@ from tests.cli.test_worker import worker
 
 APPLICATION = """
 import asyncio, os, signal, socket, time
+import psycopg
 import outlast
 
 app = outlast.App("sqlite:///shop.db")
@@ -67,6 +68,8 @@ def reaches_out(how: str) -> str:
             file.write("outside")
     elif how == "start":
         os.system("touch there.txt")
+    elif how == "database":
+        psycopg.connect("postgresql://127.0.0.1:1/shop")
     else:
         socket.create_connection(("127.0.0.1", int(how)))
     return "out"
@@ -175,7 +178,8 @@ def test_a_replay_stays_in_the_sandbox_unless_its_effects_may_be_real(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
-        ways = {"write": "writes to", "start": "starts touch", port: "connects to"}
+        ways = {"write": "writes to", "start": "starts touch", port: "connects to 127.0.0.1"}
+        ways["database"] = "connects to a database on a server: --real-effects"
         for number, (how, refused) in enumerate(ways.items(), 1):
             outlast("enqueue", "shop:app", "reaches_out", json.dumps(how))
             outlast("job", number, "--url", "sqlite:///shop.db", "--record", f"{number}.json")
