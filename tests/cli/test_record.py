@@ -230,3 +230,5 @@ def test_files_that_cannot_serve_are_refused(outlast: Outlast, folder: Path) -> 
     outlast("record", "show", "later.json").refused(2, "later release")
     outlast("record", "show", "shop.db").refused(2, "shop.db")
     outlast("replay", "one.json").refused(2, "--app MODULE:APP")
+    away = ("--copy", "no.csv")
+    outlast("replay", "one.json", "--app", "shop:app", *away).refused(2, "--copy no.csv: there is")

@@ -79,8 +79,7 @@ def replay(
         outlast replay job-17.json --app shop.jobs:app --arg 'token="test"'
         outlast replay job-17.json --app shop.jobs:app --pdb --real-effects
     """
-    from outlast.testing.crashes.kept import SPEC, VARIABLE, Keep
-    from outlast.testing.crashes.kept import keep as put_into_sandbox
+    from outlast.testing.crashes.kept import SPEC, VARIABLE, Keep, keep
 
     record = read_record(file)
     row = record.details.row
@@ -99,13 +98,16 @@ def replay(
     _tell_release(record)
     with tempfile.TemporaryDirectory(prefix="outlast-replay-") as folder:
         url = f"sqlite:///{Path(folder) / 'replay.db'}"
-        place = str(Path(folder, "sandbox"))
-        keep = Keep(app or "", place, copy or [], allow_network or [], allow_command or [])
+        spec = app
+        if app is not None and application is not None and not real_effects:
+            place = str(Path(folder, "sandbox"))
+            kept = Keep(app, place, copy or [], allow_network or [], allow_command or [])
+            keep(application, kept)
+            os.environ[VARIABLE] = msgspec.json.encode(kept).decode()  # for its runner
+            spec = SPEC
         if debug:
             if application is None:
                 raise UsageError("--pdb is for Python: a command runs in a process of its own")
-            if not real_effects:
-                put_into_sandbox(application, keep)
             application.url = url
             task = application.find(row.task)
             args, kwargs = task.signature.decode(job.args)
@@ -113,10 +115,6 @@ def replay(
                 saved = application.stores.payloads.decode("checkpoint", saved)
             run_call(application, task.call(*args, **kwargs), saved, debug=True)
             return
-        spec = app
-        if application is not None and not real_effects:
-            os.environ[VARIABLE] = msgspec.json.encode(keep).decode()  # for its runner
-            spec = SPEC
         found = _run(spec, application, url, job, saved, record)
     _show(record, found, stacks=stacks)
     raise typer.Exit(DONE if found.row.state is State.COMPLETED else NOT_SO)
