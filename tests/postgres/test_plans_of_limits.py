@@ -1,4 +1,4 @@
-"""What people read of limits is bounded, however many keys a limit has."""
+"""What claims, and people, read of limits is bounded, however many keys a limit has."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from outlast.model.limits import permit_id
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, WAITING_SHOWN
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
+from outlast.store.values import ClaimRequest
 from outlast.web.jobs import BOUNDS
-from tests.conformance.kit import new_worker
-from tests.conformance.limits_kit import declare
+from tests.conformance.kit import ended, new_worker
+from tests.conformance.limits_kit import declare, limited, need
 from tests.postgres.plans_kit import Session, session
 from tests.postgres.test_plans_of_pages import MOST, largest
 
 SHOWN = 30
+KEYS = 1000
 ROWS = 2 * STATISTICS_MAX + 3 * PERMITS_SHOWN
 API = permit_id("api", "")
 JOBS = """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position, stream, needs)
@@ -64,6 +66,30 @@ async def crowded(s: Session) -> None:
     await s.store.register(new_worker())
     await s.run(*CROWD)
     s.plans.clear()
+
+
+async def test_an_exchange_reads_each_key_by_its_id(pg_url: str) -> None:
+    """Also by plans from the time when there was no key: then each other way looks cheap."""
+    async with session(pg_url) as s:
+        await s.store.open()
+        await declare(s.store, running=1, per="limit_key")
+        me = await s.store.register(new_worker(tasks=["t"]))
+        await s.run("VACUUM ANALYZE")
+        requests, held = [ClaimRequest(["t"], 100)], []
+        for batch in range(3):
+            s.plans.clear()
+            keys = range(batch * KEYS, (batch + 1) * KEYS)
+            await s.store.enqueue([limited(need("a", str(each)), task="t") for each in keys])
+            held = (await s.store.exchange(me, [*map(ended, held)], requests)).claimed
+            assert len(held) == 100
+            assert [one for one in await s.settled() if walked(one) > 10 * KEYS] == []
+
+
+def walked(node: dict[str, Any]) -> float:
+    """Return how many rows a part of a plan has looked at."""
+    removed = ("Rows Removed by Filter", "Rows Removed by Join Filter")
+    rows: float = node["Actual Rows"] + sum(node.get(each, 0) for each in removed)
+    return rows * node["Actual Loops"]
 
 
 async def test_a_list_of_limits_stops_counting(pg_url: str) -> None:

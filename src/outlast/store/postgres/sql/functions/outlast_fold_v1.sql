@@ -60,7 +60,7 @@ BEGIN
             FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank, n.fair
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
-                    AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
+                    AND (SELECT s.id FROM outlast_streams s WHERE s.id = n.stream) IS NULL
                   ORDER BY n.stream, n.id) n;
             IF v_new.ids IS NOT NULL THEN
                 v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, v_new.fairs, p_now);
@@ -129,7 +129,7 @@ BEGIN
                   FROM (SELECT p.id, l.spacing, l.burst, greatest(0, p.tat - greatest(p_now, p.touched_at)) AS ahead,
                                least(p_most, coalesce(p.own_running, l.running) - p.used) AS room
                         FROM unnest(v_look) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-                        JOIN outlast_limits l ON l.name = p.name
+                        JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits by id alone
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
                       SELECT c.id, c.own FROM (

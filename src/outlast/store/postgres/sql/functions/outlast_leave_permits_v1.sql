@@ -21,7 +21,7 @@ BEGIN
                      nullif(greatest(p.held_until, l.held_until, v_now), v_now) AS held,
                      least(1000000000, coalesce(p.own_running, l.running) - p.used) AS free
               FROM unnest(p_ids) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-              JOIN outlast_limits l ON l.name = p.name) t
+              JOIN outlast_limits l ON l.name = coalesce(p.name, '')) t  -- coalesce: permits by id alone
         LEFT JOIN LATERAL (
             SELECT CASE WHEN t.spacing IS NULL THEN 0
                         ELSE greatest(0, t.ahead + c.cost * t.spacing - t.burst * t.spacing) END AS wait

@@ -18,7 +18,7 @@ BEGIN
           CROSS JOIN LATERAL outlast_needs_v1(d.needs) w
           CROSS JOIN LATERAL unnest(w.permits, w.names, w.keys) AS u (permit, name, key)
           ORDER BY u.permit) p
-    WHERE NOT EXISTS (SELECT FROM outlast_permits o WHERE o.id = p.permit);
+    WHERE (SELECT o.id FROM outlast_permits o WHERE o.id = p.permit) IS NULL;  -- no join: by id alone
     IF v_ids IS NULL THEN RETURN '{}'; END IF;
     v_mine := ARRAY(
         SELECT u.permit FROM unnest(v_ids, v_names) AS u (permit, name)
