@@ -267,7 +267,7 @@ BEGIN
                     FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
                           FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked,
                                       s.ordered, v_begun, v_holders)
-                               AS u (id, task, queue, rank, served, weight, quota, taken, blocked, ordered, begun, held)) u) u) u
+                               AS u (id, task, queue, rank, served, weight, quota, taken, blocked, ordered, begun, held)) u) u OFFSET 0) u  -- OFFSET: idle is computed once
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;

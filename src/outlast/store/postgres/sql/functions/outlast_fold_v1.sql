@@ -66,7 +66,7 @@ BEGIN
                 v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, v_new.fairs, p_now);
                 v_free := v_free || v_more;
             END IF;
-            v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u WHERE u <> ALL (v_free));
+            v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u EXCEPT SELECT u FROM unnest(v_free) AS u);
         END IF;
     END IF;
 
@@ -98,7 +98,7 @@ BEGIN
         UPDATE outlast_permits p
         SET used = p.used - c.ended,
             tat = p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
-                                      + coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0)),
+                                      + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END),
             held_until = CASE WHEN c.held IS NOT NULL THEN nullif(greatest(c.held, p_now), p_now)
                               WHEN p.held_until > greatest(p_now, p.touched_at)
                               THEN p_now + p.held_until - greatest(p_now, p.touched_at) END,

@@ -10,7 +10,7 @@ CREATE FUNCTION outlast_make_permits_v1(p_needs text[], p_now double precision) 
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_ids bigint[]; v_names text[]; v_keys text[]; v_mine bigint[];
+    v_ids bigint[]; v_names text[]; v_keys text[];
 BEGIN
     SELECT array_agg(p.permit), array_agg(p.name), array_agg(p.key) INTO v_ids, v_names, v_keys
     FROM (SELECT DISTINCT ON (u.permit) u.permit, u.name, u.key
@@ -20,13 +20,14 @@ BEGIN
           ORDER BY u.permit) p
     WHERE (SELECT o.id FROM outlast_permits o WHERE o.id = p.permit) IS NULL;  -- no join: by id alone
     IF v_ids IS NULL THEN RETURN '{}'; END IF;
-    v_mine := ARRAY(
-        SELECT u.permit FROM unnest(v_ids, v_names) AS u (permit, name)
-        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(u.permit));
-    INSERT INTO outlast_permits (id, name, key, touched_at)
-    SELECT u.permit, u.name, u.key, p_now FROM unnest(v_ids, v_names, v_keys) AS u (permit, name, key)
-    WHERE u.permit = ANY (v_mine)
-    ON CONFLICT (id) DO NOTHING;
-    RETURN ARRAY(SELECT u FROM unnest(v_ids) AS u WHERE u <> ALL (v_mine));
+    WITH mine AS MATERIALIZED (
+        SELECT u.permit, u.name, u.key FROM unnest(v_ids, v_names, v_keys) AS u (permit, name, key)
+        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(u.permit)
+    ), made AS (
+        INSERT INTO outlast_permits (id, name, key, touched_at) SELECT m.permit, m.name, m.key, p_now FROM mine m
+        ON CONFLICT (id) DO NOTHING)
+    SELECT array_agg(o.id) INTO v_ids
+    FROM (SELECT u AS id FROM unnest(v_ids) AS u EXCEPT SELECT m.permit FROM mine m) o;
+    RETURN coalesce(v_ids, '{}');
 END
 $$;

@@ -23,7 +23,7 @@ BEGIN
               WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id
                 AND j.position IS NOT NULL
               ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j) f;
-    v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u WHERE u <> ALL (coalesce(v_new.ids, '{}')));
+    v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u EXCEPT SELECT u FROM unnest(v_new.ids) AS u);
     IF v_new.ids IS NULL THEN RETURN v_settled; END IF;
 
     v_others := outlast_make_permits_v1(v_new.needs, p_now);
