@@ -39,7 +39,7 @@ AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
     v_from text := coalesce(current_setting('outlast.streams_from', true), '');
-    s record; n record; p record; v_names text[]; v_of integer[];
+    s record; p record; v_names text[]; v_of integer[];
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
@@ -73,8 +73,8 @@ BEGIN
         UNION ALL
         SELECT t.task, q.queue
         FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE u > v_from COLLATE "C") AS q (queue)
-        WHERE EXISTS (SELECT FROM outlast_streams o
-                      WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle)
+        WHERE (SELECT o.id FROM outlast_streams o
+               WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle LIMIT 1) IS NOT NULL
     ), candidate AS MATERIALIZED (
         SELECT h.id, h.rank = min(h.rank) OVER (PARTITION BY h.queue) AS first,
                row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
@@ -84,21 +84,27 @@ BEGIN
             WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
               AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
-        ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit)
-    SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
-           array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
-           array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
-           sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, coalesce(max(l.seen), (SELECT count(*) FROM candidate)) AS seen,
+        ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
+    ), locked AS MATERIALIZED (
+        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.served, o.ordered, o.holder, k.seen, k.first,
+               CASE WHEN o.tenant IS NULL THEN 1
+                    ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
+        FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
+        JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
+            AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
+        LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED)
+    SELECT l.*, f.*, coalesce(l.locked, (SELECT count(*) FROM candidate)) AS seen,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT o.id, o.task, o.queue, o.rank, o.needs, o.served, o.ordered, o.holder, k.seen, k.first,
-                 CASE WHEN o.tenant IS NULL THEN 1
-                      ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
-          FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
-          JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
-              AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
-          LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED) l;
+    FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
+                 array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
+                 array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
+                 sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, max(l.seen) AS locked
+          FROM locked l) l,
+         (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
+          FROM (SELECT u.permit, u.cost, l.n FROM (SELECT l.permits, l.costs, row_number() OVER () AS n FROM locked l) l
+                CROSS JOIN LATERAL unnest(l.permits, l.costs) AS u (permit, cost) ORDER BY l.n, u.permit) u) f;
     IF coalesce(s.reached, '') <> v_from THEN
         PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
     END IF;
@@ -118,16 +124,10 @@ BEGIN
             WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.ended_at IS NULL) j ON true;
     END IF;
 
-    -- what they need, flat, in the order of the streams; and the permits, with what these allow
-    SELECT array_agg(f.permit ORDER BY f.n, f.permit) AS permits, array_agg(f.cost ORDER BY f.n, f.permit) AS costs,
-           array_agg(f.n::integer ORDER BY f.n, f.permit) AS streams
-    INTO n
-    FROM (SELECT u.n, f.permit, f.cost FROM unnest(s.ids) WITH ORDINALITY AS u (id, n)
-          JOIN outlast_streams o ON o.id = ANY (ARRAY[u.id])
-          CROSS JOIN LATERAL unnest(o.permits, o.costs) AS f (permit, cost)) f;
-    IF n.permits IS NOT NULL THEN
+    -- the permits that they need (flat, in the order of the streams), with what these allow
+    IF s.permits IS NOT NULL THEN
         SELECT array_agg(l.id) AS ids, array_agg(l.name) AS names INTO p
-        FROM (SELECT o.id, o.name FROM (SELECT DISTINCT u.id FROM unnest(n.permits) AS u (id)) u
+        FROM (SELECT o.id, o.name FROM (SELECT DISTINCT u.id FROM unnest(s.permits) AS u (id)) u
               JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
               FOR NO KEY UPDATE OF o SKIP LOCKED) l;
         permits := coalesce(p.ids, '{}');
@@ -153,15 +153,15 @@ BEGIN
         IF s.ordered[i] THEN v_room := least(v_room, (NOT v_waits[i])::integer); END IF;
         v_known[i] := true;
         v_step := v_need;
-        WHILE n.streams[v_step] = i LOOP
-            v_one := array_position(p.ids, n.permits[v_step]);
+        WHILE s.streams[v_step] = i LOOP
+            v_one := array_position(p.ids, s.permits[v_step]);
             v_at[v_step] := v_one;
             IF v_one IS NULL THEN
                 v_known[i] := false;
             ELSE
-                v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], n.costs[v_step]);
+                v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
                 -- only time is missing: no later stream passes this one
-                IF v_starts <= 0 AND n.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
+                IF v_starts <= 0 AND s.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
                 v_room := least(v_room, v_starts);
             END IF;
             v_step := v_step + 1;
@@ -171,7 +171,7 @@ BEGIN
             IF v_quota[i] > 0 THEN
                 v_free[v_at[v_need]] := v_free[v_at[v_need]] - v_quota[i];
                 v_ahead[v_at[v_need]] := v_ahead[v_at[v_need]]
-                    + v_quota[i] * n.costs[v_need] * coalesce(p.spacing[v_at[v_need]], 0);
+                    + v_quota[i] * s.costs[v_need] * coalesce(p.spacing[v_at[v_need]], 0);
             END IF;
             v_need := v_need + 1;
         END LOOP;
@@ -229,12 +229,12 @@ BEGIN
         v_free := p.free;
         v_ahead := p.ahead;
         v_count := array_fill(0, ARRAY[cardinality(p.ids)]);
-        FOR i IN 1..cardinality(n.streams) LOOP
+        FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
-            v_room := v_taken[n.streams[i]];
+            v_room := v_taken[s.streams[i]];
             CONTINUE WHEN v_step IS NULL OR v_room = 0;
             v_free[v_step] := v_free[v_step] - v_room;
-            v_ahead[v_step] := v_ahead[v_step] + v_room * n.costs[i] * coalesce(p.spacing[v_step], 0);
+            v_ahead[v_step] := v_ahead[v_step] + v_room * s.costs[i] * coalesce(p.spacing[v_step], 0);
             v_count[v_step] := v_count[v_step] + v_room;
         END LOOP;
         UPDATE outlast_permits o
@@ -243,11 +243,11 @@ BEGIN
                               THEN v_now + o.held_until - greatest(v_now, o.touched_at) END
         FROM unnest(p.ids, v_count, v_ahead) AS u (id, count, ahead)
         WHERE o.id = ANY (ARRAY[u.id]) AND u.count > 0;
-        FOR i IN 1..cardinality(n.streams) LOOP
+        FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
-            CONTINUE WHEN v_step IS NULL OR v_blocked[n.streams[i]] IS NOT NULL OR NOT v_known[n.streams[i]];
-            IF outlast_room_v1(v_free[v_step], p.spacing[v_step], p.burst[v_step], v_ahead[v_step], n.costs[i]) <= 0 THEN
-                v_blocked[n.streams[i]] := n.permits[i];
+            CONTINUE WHEN v_step IS NULL OR v_blocked[s.streams[i]] IS NOT NULL OR NOT v_known[s.streams[i]];
+            IF outlast_room_v1(v_free[v_step], p.spacing[v_step], p.burst[v_step], v_ahead[v_step], s.costs[i]) <= 0 THEN
+                v_blocked[s.streams[i]] := s.permits[i];
             END IF;
         END LOOP;
     END IF;

@@ -1,6 +1,6 @@
 -- Fold notices: apply them to the streams and permits that can be locked, and delete them. Returns the permits that
--- are locked now, which the caller looks at before its commit (outlast_leave_permits_v1), the streams that they
--- blocked and that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
+-- are locked now and blocked streams, at which the caller looks before its commit (outlast_leave_permits_v1), the
+-- streams that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
 -- than p_most notices. (Arrivals are announced where they are put into their streams.) p_tasks, p_queues (empty: all),
 -- p_not_queues: the jobs that the caller may claim. Runs inside outlast_claim_v1, under the planner settings of
 -- outlast_exchange_v1.
@@ -94,7 +94,6 @@ BEGIN
                     JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) WHERE s.permits && v_held);
             END IF;
         END IF;
-        v_look := permits;
         UPDATE outlast_permits p
         SET used = p.used - c.ended,
             tat = p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
@@ -122,6 +121,9 @@ BEGIN
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
+        permits := ARRAY(SELECT u FROM unnest(permits) AS u
+                         WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL);
+        v_look := permits;
         -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
         FOR v_own IN 0..1 LOOP
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open

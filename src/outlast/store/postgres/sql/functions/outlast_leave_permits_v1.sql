@@ -20,7 +20,9 @@ BEGIN
         FROM (SELECT p.id, p.opens_at, l.spacing, l.burst, greatest(0, p.tat - greatest(v_now, p.touched_at)) AS ahead,
                      nullif(greatest(p.held_until, l.held_until, v_now), v_now) AS held,
                      least(1000000000, coalesce(p.own_running, l.running) - p.used) AS free
-              FROM unnest(p_ids) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+              FROM (SELECT u AS id FROM unnest(p_ids) AS u  -- most block nothing
+                    WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL OFFSET 0) u
+              JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
               JOIN outlast_limits l ON l.name = coalesce(p.name, '')) t  -- coalesce: permits by id alone
         LEFT JOIN LATERAL (
             SELECT CASE WHEN t.spacing IS NULL THEN 0
