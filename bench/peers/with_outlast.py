@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(__file__))  # runners import this as a module
 
@@ -29,9 +31,11 @@ KEYS = int(os.environ.get("BENCH_LIMIT_KEYS", "0"))  # 0: under no limit
 CAP = int(os.environ.get("BENCH_LIMIT_RUNNING", "1"))  # of each key
 FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow: many_flows
 PARKED = int(os.environ.get("BENCH_PARKED", "0"))  # jobs of one key, whose holders never end
+FAIR = os.environ.get("BENCH_FAIR") == "1"  # one tenant enqueues many, 100 others the timed ones
 
 app = outlast.App(URL or None)
 limited = {}
+fair = {"fair": "tenant"} if FAIR else {}
 if KEYS:
     limited["limits"] = [app.limit("bench", running=CAP, per="limit_key")]
 
@@ -43,12 +47,12 @@ if PLAIN:
 
 else:
 
-    @app.task(**limited)
+    @app.task(**limited, **fair)
     async def noop(value: int) -> None:
         mark()
 
 
-@app.task
+@app.task(**fair)
 async def timed(sent_at: float) -> None:
     mark(sent_at)
 
@@ -121,7 +125,7 @@ async def many(jobs: int) -> None:
     if KEYS or FLOW:
         await (many_limited if KEYS else many_flows)(jobs)
         return
-    one = noop.call(1)
+    one = noop.using(tenant="flood").call(1) if FAIR else noop.call(1)
     lanes = [
         noop.using(queue=f"lane{queue}", priority=priority).call(1)
         for queue in range(LANES)
@@ -136,6 +140,8 @@ async def many(jobs: int) -> None:
 async def send_timed(now: float, jobs: int) -> None:
     if jobs == 1:
         await timed.enqueue(now)
+    elif FAIR:
+        await app.enqueue_many([timed.using(tenant=str(n % 100)).call(now) for n in range(jobs)])
     else:
         await app.enqueue_many([timed.call(now)] * jobs)
 
@@ -158,6 +164,9 @@ async def main() -> None:
         await connect()
     elif operation() == "worker":
         await work()
+    elif operation() == "cap":
+        await app.limits.set("bench", running=int(numbers()[0]))
+        print(json.dumps({"at": time.monotonic()}), flush=True)
     elif operation() == "sleepers":
         jobs, seconds = numbers()
         await app.enqueue_many([sleeper.call(seconds)] * int(jobs))
