@@ -17,7 +17,6 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
 from outlast.store.values import ClaimRequest, NewJob, Report, Save
 from tests.conformance.kit import crashed, ended, lost_worker, new_worker
-from tests.conformance.limits_kit import declare, limited, need
 from tests.postgres.plans_kit import WIDE, by_index, session
 
 pytestmark = pytest.mark.xdist_group("plans")  # all share one pair of filled databases
@@ -150,19 +149,6 @@ async def test_a_thousand_suspects_slow_no_ordinary_claim_and_are_found_by_index
         assert {"outlast_jobs_suspect", "outlast_jobs_incident"} <= used
         await s.store.reconcile(me, [])
         await s.run("DELETE FROM outlast_jobs WHERE queue LIKE 'suspects%'")
-
-
-async def test_the_notices_of_ended_jobs_are_left_by_index(full_url: str) -> None:
-    async with session(full_url) as s:
-        await declare(s.store, running=20)
-        me = await s.store.register(new_worker("notes"))
-        await s.store.enqueue([limited(need("a"), task="t")] * 20)
-        held = await s.claim(me, 20)
-        assert len(held) == 20
-        s.plans.clear()
-        await s.store.exchange(me, [*map(ended, held)], [])
-        by_index(await s.settled(), most=100)
-        await s.claim(me, 1)  # folds them
 
 
 async def test_reconciling_and_beating_find_own_jobs_by_index(full_url: str) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast.insight.queries import list_jobs
 from outlast.model.job import State
@@ -68,20 +70,21 @@ async def crowded(s: Session) -> None:
     s.plans.clear()
 
 
-async def test_an_exchange_reads_each_key_by_its_id(pg_url: str) -> None:
-    """Also by plans from the time when there was no key: then each other way looks cheap."""
+async def test_an_exchange_reads_jobs_and_keys_by_their_ids(pg_url: str) -> None:
+    """Also by plans from the time when there was one: then each other way looks cheap."""
     async with session(pg_url) as s:
         await s.store.open()
         await declare(s.store, running=1, per="limit_key")
         me = await s.store.register(new_worker(tasks=["t"]))
         await s.run("VACUUM ANALYZE")
-        requests, held = [ClaimRequest(["t"], 100)], []
-        for batch in range(3):
+        requests, held = [ClaimRequest(["t"], 100, ["default"])], []
+        for first, last in pairwise((0, 1, KEYS, 2 * KEYS, 3 * KEYS)):
             s.plans.clear()
-            keys = range(batch * KEYS, (batch + 1) * KEYS)
-            await s.store.enqueue([limited(need("a", str(each)), task="t") for each in keys])
-            held = (await s.store.exchange(me, [*map(ended, held)], requests)).claimed
-            assert len(held) == 100
+            jobs = [limited(need("a", str(key)), task="t") for key in range(first, last)]
+            await s.store.enqueue(jobs)
+            lost = [ended(replace(each, token=1)) for each in held[:1]]
+            held = (await s.store.exchange(me, [*lost, *map(ended, held)], requests)).claimed
+            assert len(held) == min(last - first, 100)
             assert [one for one in await s.settled() if walked(one) > 2 * KEYS] == []
 
 

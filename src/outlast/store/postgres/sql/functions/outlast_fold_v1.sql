@@ -60,7 +60,7 @@ BEGIN
             FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank, n.fair
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
-                    AND (SELECT s.id FROM outlast_streams s WHERE s.id = n.stream) IS NULL
+                    AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
                   ORDER BY n.stream, n.id) n;
             IF v_new.ids IS NOT NULL THEN
                 v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, v_new.fairs, p_now);

@@ -19,7 +19,7 @@ BEGIN
                j.awaited AND (j.ended_at IS NULL) = p_had_ended AS awaited,
                (j.position IS NOT NULL OR (p_ran OR j.ended_at IS NOT NULL AND j.attempt_count > 0)
                                           AND strpos(j.needs, ',true]') > 0) IS TRUE AS arrived
-        FROM unnest(p_ids) AS u (id) LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])  -- LEFT: from the ids on
+        FROM unnest(p_ids) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
     ), upstream AS (
         INSERT INTO outlast_upstream_notices (job_id) SELECT c.id FROM changed c WHERE c.awaited
     )
