@@ -1,16 +1,18 @@
 """``python -m tests.sim.limiting FIRST LAST [TWIN]``: seeds in which most jobs are under limits.
 
 The laws: a permit counts exactly the attempts that run under it (L1), never more than its limit
-allows (L2), no job that may start waits where no worker looks (L3), and a job of an ordered limit
-begins only once those before it have ended for good (L6). They are judged by the
-tables' own rows after each verb, and once more at the end by ``outlast verify``; and all jobs end,
-as in every world. With the name of a twin, which lacks one guard, the first violation is printed.
+allows (L2), no job that may start waits where no worker looks (L3), no more start in any span than
+burst and rate allow (L4), and a job of an ordered limit begins only once those before it have ended
+for good (L6). They are judged by the tables' own rows after each verb (L4 at the end, of jobs that
+have completed), and once more at the end by ``outlast verify``; and all jobs end, as in every
+world. With the name of a twin, which lacks one guard, the first violation is printed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from itertools import combinations
 from typing import Any
 from unittest import mock
 
@@ -23,6 +25,7 @@ from outlast.store.limits import NewLimit
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals
 from outlast.store.sqlite import streams as sqlite_streams
+from outlast.store.sqlite.permits import Permits
 from outlast.store.statements import statements
 from outlast.store.values import NewJob
 from tests.sim.chunks import Patches, Twins, play_kind
@@ -31,10 +34,11 @@ from tests.sim.witness import Witness
 from tests.sim.world import World
 
 SHARE = 0.8  # of the jobs that are under limits
+SPACING, BURST = 2.0, 1.0
 LIMITS = [
     NewLimit("few", LimitSpec(running=2)),
     NewLimit("each", LimitSpec(running=1, per=Per.LIMIT_KEY)),
-    NewLimit("paced", LimitSpec(spacing=0.3, burst=2.0)),
+    NewLimit("paced", LimitSpec(spacing=SPACING, burst=BURST)),
     NewLimit("turn", LimitSpec(running=1, per=Per.LIMIT_KEY, ordered=True)),
 ]
 KINDS = [
@@ -58,6 +62,8 @@ _PASSED = """SELECT b.id, a.id, a.state, a.attempt_count
              AND a.state IN ('queued', 'running')
              AND (a.attempt_count > 0 OR a.id < b.id
                   AND a.run_at <= a.enqueued_at AND b.run_at <= b.enqueued_at)"""
+_PACED = """SELECT started_at FROM outlast_jobs
+            WHERE state = 'completed' AND instr(needs, '"paced"') > 0 ORDER BY started_at"""
 
 
 class LimitingWorld(World):
@@ -92,6 +98,8 @@ class LimitingWorld(World):
         self.plan.stop()
         await self._declare()
         await super()._quiet()
+        if self.store_host.wall_step_max == 0 == self.store_host.wall_step:
+            self._judge_rate()
 
     async def _declare(self) -> None:
         while True:
@@ -120,6 +128,16 @@ class LimitingWorld(World):
             witness.wrong("limits hold: ordered jobs take their turns", f"{wrong}")
         if wrong := witness._rows.execute(_SQL["forgotten"], values).fetchall():
             witness.wrong("limits hold: no stream is forgotten", f"{wrong}")
+
+    def _judge_rate(self) -> None:
+        if self.witness.went_back_at > 0:  # starts are lost with what they have spent
+            return
+        starts = [row[0] for row in self.witness._rows.execute(_PACED)]
+        for first, last in combinations(range(len(starts)), 2):
+            seconds = starts[last] - starts[first]
+            if last - first + 1 > BURST + seconds / SPACING + 1e-6:
+                said = f"{last - first + 1} in {seconds:.3f} s"
+                self.witness.wrong("limits hold: no faster than the rate", said)
 
 
 _OF_A_JOB = """UPDATE outlast_permits SET used = max(0, used + ?) WHERE id IN (
@@ -167,11 +185,29 @@ def _next_after_a_failure() -> Patches:
     yield mock.patch.object(sqlite_streams.Streams, "_note", note)
 
 
+def _rate_of_each_worker() -> Patches:
+    real_note, real_row = Permits._note, Permits._row
+    times: dict[tuple[int, int], float] = {}
+
+    def note(self: Any, need: Need, *values: Any) -> None:
+        own = times.get((id(self._cursor.connection), need.permit), 0.0)
+        real_note(self, need, *values[:5], own, *values[6:])
+
+    def row(self: Any, known: Any) -> tuple[Any, ...]:
+        made = real_row(self, known)
+        times[id(self._cursor.connection), made[0]] = made[4]
+        return made
+
+    yield mock.patch.object(Permits, "_note", note)
+    yield mock.patch.object(Permits, "_row", row)
+
+
 TWINS: Twins = {
     "a refused end gives a permit back": (_settled_twice, 1),
     "a permit is taken in the queue": (_taken_in_the_queue, 1),
     "a stream is idle although jobs wait": (_idle_in_any_case, 1),
     "the next job of a key starts while the first waits for a retry": (_next_after_a_failure, 5),
+    "a rate is kept by each worker": (_rate_of_each_worker, 4),
 }
 
 
