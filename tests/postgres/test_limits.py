@@ -130,6 +130,19 @@ async def test_a_limit_whose_lock_is_held_is_left_to_a_later_declaration(
     assert await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
 
 
+async def test_an_exchange_that_meets_many_new_keys_takes_few_locks(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """The server has some thousand locks for all sessions: beyond them statements fail."""
+    await declare(store, running=1, per="limit_key")
+    await enqueued(store, *(limited(need("a", str(n))) for n in range(1_000)))
+    locks = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
+    async with session.transaction():
+        await exchange_on(session, hands, limit=10)
+        assert await session.fetchval(locks) <= 1 + 256  # the limit's, and those of rows
+        assert await session.fetchval("SELECT count(*) FROM outlast_streams") == 1_000
+
+
 async def test_an_exchange_waits_for_no_row_that_limits_need(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:

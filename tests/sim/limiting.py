@@ -203,7 +203,7 @@ def _rate_of_each_worker() -> Patches:
 
 
 TWINS: Twins = {
-    "a refused end gives a permit back": (_settled_twice, 1),
+    "a refused end gives a permit back": (_settled_twice, 3),
     "a permit is taken in the queue": (_taken_in_the_queue, 1),
     "a stream is idle although jobs wait": (_idle_in_any_case, 1),
     "the next job of a key starts while the first waits for a retry": (_next_after_a_failure, 5),

@@ -23,7 +23,7 @@ BEGIN
         WHERE p.name = p_name AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id);
     ELSE
         IF NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = p_id) THEN
-            PERFORM outlast_lock_v1(p_id);
+            PERFORM outlast_lock_v1(outlast_row_lock_v1(p_id));
             INSERT INTO outlast_permits (id, name, key, touched_at) VALUES (p_id, p_name, p_key, v_now)
             ON CONFLICT (id) DO NOTHING;
         END IF;

@@ -2,8 +2,8 @@
 -- session, which is making them.
 --
 -- Two exchanges may meet the same new permit. An insert of a row that another transaction has inserted and not
--- committed would wait for it. So each row is made under an advisory lock on its id, which is tried and not waited
--- for. A row that the other has committed since the look is left as it is (ON CONFLICT, which then waits for nothing).
+-- committed would wait for it. So each row is made under an advisory lock (outlast_row_lock_v1), which is tried and not
+-- waited for. A row that the other has committed since the look is left as it is (ON CONFLICT, which then waits for nothing).
 -- The lock of the limit (outlast_limit_lock_v1) is taken shared as well: a change of the limit waits for this
 -- transaction, and then sees the new permits.
 CREATE FUNCTION outlast_make_permits_v1(p_needs text[], p_now double precision) RETURNS bigint[]
@@ -22,7 +22,7 @@ BEGIN
     IF v_ids IS NULL THEN RETURN '{}'; END IF;
     WITH mine AS MATERIALIZED (
         SELECT u.permit, u.name, u.key FROM unnest(v_ids, v_names, v_keys) AS u (permit, name, key)
-        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(u.permit)
+        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(outlast_row_lock_v1(u.permit))
     ), made AS (
         INSERT INTO outlast_permits (id, name, key, touched_at) SELECT m.permit, m.name, m.key, p_now FROM mine m
         ON CONFLICT (id) DO NOTHING)

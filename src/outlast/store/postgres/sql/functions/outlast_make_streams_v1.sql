@@ -3,7 +3,7 @@
 -- left to the exchange that is making them. A stream that another exchange has made meanwhile is not settled: it may
 -- be idle already.
 --
--- As for permits, an insert waits for no other session: it is tried under an advisory lock on the id. A job whose
+-- As for permits, an insert waits for no other session: it is tried under an advisory lock. A job whose
 -- needs cannot be read gets a stream that is blocked by a permit that does not exist (-1).
 CREATE FUNCTION outlast_make_streams_v1(
     p_ids bigint[], p_tasks text[], p_queues text[], p_ranks smallint[], p_fairs text[], p_now double precision)
@@ -36,7 +36,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT n.permits, CASE WHEN n.permits IS NULL THEN '{}' ELSE n.costs END AS costs
             FROM outlast_needs_v1(u.needs) n) w
-        WHERE NOT coalesce(w.permits, '{}') && v_others AND outlast_try_lock_v1(u.id)
+        WHERE NOT coalesce(w.permits, '{}') && v_others AND outlast_try_lock_v1(outlast_row_lock_v1(u.id))
         ON CONFLICT (id) DO NOTHING
         RETURNING id)
     SELECT v_settled || coalesce(array_agg(m.id), '{}') INTO v_settled FROM made m;
