@@ -15,7 +15,7 @@ from outlast.model.limits import permit_id
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, WAITING_SHOWN
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
-from outlast.store.values import ClaimRequest
+from outlast.store.values import Claimed, ClaimRequest
 from outlast.web.jobs import BOUNDS
 from tests.conformance.kit import ended, new_worker
 from tests.conformance.limits_kit import declare, limited, need
@@ -77,7 +77,8 @@ async def test_an_exchange_reads_jobs_and_keys_by_their_ids(pg_url: str) -> None
         await declare(s.store, running=1, per="limit_key")
         me = await s.store.register(new_worker(tasks=["t"]))
         await s.run("VACUUM ANALYZE")
-        requests, held = [ClaimRequest(["t"], 100, ["default"])], []
+        requests = [ClaimRequest(["t"], 100, ["default"])]
+        held: list[Claimed] = []
         for first, last in pairwise((0, 1, KEYS, 2 * KEYS, 3 * KEYS)):
             s.plans.clear()
             jobs = [limited(need("a", str(key)), task="t") for key in range(first, last)]

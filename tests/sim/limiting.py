@@ -186,7 +186,8 @@ def _next_after_a_failure() -> Patches:
 
 
 def _rate_of_each_worker() -> Patches:
-    real_note, real_row = Permits._note, Permits._row
+    real_note: Any = Permits._note
+    real_row = Permits._row
     times: dict[tuple[int, int], float] = {}
 
     def note(self: Any, need: Need, *values: Any) -> None:
