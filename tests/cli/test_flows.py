@@ -47,6 +47,23 @@ def test_a_flow_is_listed_shown_retried_and_cancelled(flow: Outlast) -> None:
     assert "1 job: 1 completed" in flow("flow", "show", "5").out
 
 
+def test_a_flow_goes_on_without_a_job_that_is_skipped(flow: Outlast) -> None:
+    worker = ["worker", "shop:app", "--shell", "--until-empty"]
+    assert flow(*worker).code == 0
+    flow("flow", "skip", "2").refused(1, "job 2 is cancelled: only dead and blocked jobs")
+    flow("flow", "skip", "99").refused(1, "there is no job 99 in ")
+    assert flow("flow", "skip", "1").out == "job 1 skipped\n"
+    assert flow(*worker).code == 0
+    assert "flow 1: 4 jobs: 4 completed" in flow("flow", "show", "3").out
+    (act,) = flow("actions", "--json").json()["actions"]
+    assert (act["verb"], act["target"], act["counts"]) == ("skip", "job 1", {"skipped": 1})
+    assert flow("verify").code == 0
+    assert [one["worker"] is None for one in flow("job", "1", "--json").json()["attempts"]] == [
+        False,
+        True,
+    ]
+
+
 def test_what_a_job_waits_for_is_checked(flow: Outlast) -> None:
     flow("enqueue", "shop:app", "nap", "0", "--after", "99").refused(1, "no job 99 to wait for")
     flow("run", "--after", "1,x", "--", "true").refused(2, "--after 17,18, not 'x'")

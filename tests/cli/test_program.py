@@ -40,7 +40,7 @@ def test_all_commands_are_there() -> None:
         "weight", "weight show", "weight set", "weight reset", "event",
         "run-task", "crash-test", "completion", "logs", "dev", "actions resume",
         "exporter", "stack", "rehearse", "record", "record show", "replay",
-        "flows", "flow", "flow show", "flow cancel", "flow retry",
+        "flows", "flow", "flow show", "flow cancel", "flow retry", "flow skip",
     }  # fmt: skip
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from outlast.errors import JobNotFound, UsageError
-from outlast.model.job import Policy
+from outlast.insight.verify import verify
+from outlast.model.job import Policy, State
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NewJob, Requeued, Upstream, Wants
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 from tests.conformance.limits_kit import limited, need
 
 DIES = Policy(retries=0)
@@ -260,3 +261,61 @@ async def test_ends_at_once_in_two_sessions_open_the_job_once(
         claimed += await hands.claim(1)
         assert [each.job_id for each in claimed] == [then]
         await hands.hand_in(ended(claimed[0]))
+
+
+@pytest.mark.parametrize("is_dead", [True, False])
+async def test_what_waits_for_a_skipped_job_runs_without_its_result(
+    store: Store, hands: Hands, is_dead: bool
+) -> None:
+    """On both sides of the look at its death: what was cancelled because of it waits again."""
+    first, then, last, alarm, kept, other = ids = await enqueued(
+        store,
+        job(policy=DIES),
+        after(-1, policy=Policy(inputs=(("x", False),))),
+        after(-2),
+        after(-1, wants=Wants.DEAD),
+        after(-1, key="another's"),
+        job(),
+    )
+    mine = await claim_one(hands, first)
+    await hands.hand_in(crashed(mine))
+    if is_dead:
+        await claim_one(hands, other)
+        assert await states(store, ids[1:4]) == ["cancelled", "cancelled", "queued"]
+    assert await store.skip([first, other], tokens={first: mine.token}) == {first}
+    row = await row_of(store, first)
+    assert (row.state, row.result, row.attempt_count) == (State.COMPLETED, None, 2)
+    assert await hands.hand_in(ended(mine)) == [Answer.REFUSED]
+    found = await hands.claim(10)
+    assert {each.job_id for each in found} >= {then, *([alarm] if is_dead else [])}
+    assert [each.results for each in found if each.job_id == then] == [(None,)]
+    await hands.hand_in(*map(ended, found))
+    assert last in await drain(hands)
+    assert await states(store, [kept]) == ["cancelled" if is_dead else "completed"]
+    assert await store.skip([first], tokens={first: mine.token}) == set()
+    assert (await verify(store.inspector)).findings == []
+
+
+async def test_a_blocked_job_that_is_skipped_waits_for_nothing_and_does_not_run(
+    store: Store, hands: Hands
+) -> None:
+    first, middle, last = await enqueued(store, job(), after(-1), after(-2))
+    gone, *_ = await enqueued(store, after(first, policy=Policy(keep=0)))
+    assert await store.skip([middle, gone]) == {middle, gone}
+    assert (await verify(store.inspector)).findings == []
+    assert await drain(hands) == [first, last]
+    assert await states(store, [middle, gone]) == ["completed", "gone"]
+    assert (await verify(store.inspector)).findings == []
+
+
+async def test_many_that_wait_in_vain_for_a_death_hold_up_no_look_at_others(
+    store: Store, hands: Hands
+) -> None:
+    """A look changes 500 dependencies at most: those that stay as they are do not count."""
+    first, *_ = await enqueued(store, job(), *[after(-1, wants=Wants.DEAD)] * 510)
+    assert await drain(hands) == [first]
+    late, other, then = await enqueued(
+        store, after(first), job(delay=3600), after(-2, wants=Wants.ENDED)
+    )
+    await store.cancel([other])
+    assert {*(await drain(hands))} == {late, then}

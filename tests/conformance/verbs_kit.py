@@ -104,6 +104,7 @@ WRITES: dict[str, Verb] = {
     "reclaim": lambda hands, held: hands.store.reclaim(lost_worker, only=[_pair(held)]),
     "cancel": lambda hands, held: hands.store.cancel([held.job_id]),
     "requeue": lambda hands, held: hands.store.requeue([held.job_id]),
+    "skip": lambda hands, held: hands.store.skip([held.job_id]),
     "discard": lambda hands, held: hands.store.discard([held.job_id]),
     "expire": lambda hands, _: hands.store.expire(),
     "prune": lambda hands, _: hands.store.prune(jobs_older_than=-1, workers_older_than=-1),

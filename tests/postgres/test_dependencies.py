@@ -7,12 +7,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.model.job import State
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import complete_on, enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, NamedStep, NewJob, Spawn, Upstream
-from tests.conformance.kit import Hands, ended, enqueued, job, row_of
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 
 
 def after(*upstream: int) -> NewJob:
@@ -169,3 +169,19 @@ async def test_ends_of_a_wide_group_leave_no_notices_and_a_walk_goes_on_where_it
     assert mine.job_id == last
     await hands.hand_in(ended(mine))
     assert (await hands.claim_one()).job_id == ids[-1]
+
+
+async def test_a_requeued_job_that_completes_while_what_it_has_cancelled_is_held_is_followed(
+    store: Store, hands: Hands, session: Any
+) -> None:
+    """The look at the requeue comes after the second end, and takes the failure back."""
+    first, then = await enqueued(store, job(policy=Policy(retries=0)), after(-1))
+    await hands.hand_in(crashed(await hands.claim_one()))
+    assert await hands.claim(1) == []
+    assert await state_of(store, then) is State.CANCELLED
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", then)
+        await store.requeue([first])
+        reply = await hands.exchange(ended(await hands.claim_one()), limit=1)
+        assert reply.claimed == []
+    assert (await hands.claim_one()).job_id == then

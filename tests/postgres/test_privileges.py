@@ -201,6 +201,7 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     step = BulkStep(action_id=await store.note(bulk), before_id=10, then=9)
     await store.cancel([third.job_id], tokens={third.job_id: third.token}, record=step)
     await store.requeue([third.job_id])
+    await store.skip([third.job_id])
     await _all_of_limits(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
     for _ in range(3):  # up to the hours, and away

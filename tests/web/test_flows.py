@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from outlast.web import flows
-from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.kit import Hands, enqueued, job, row_of
 from tests.conformance.test_dependencies import DIES, after, drain, states
 from tests.web.kit import let_in, page_on
 from tests.web.test_api import read, send
@@ -49,6 +49,23 @@ async def test_a_flow_is_drawn_retried_and_cancelled(store: Store) -> None:
         told = await read(page, f"/flows/{first}", limit=2)
         assert (told["states"], told["members_left_out"]) == ({"cancelled": 3}, 1)
     assert [row.verb for row in await store.inspector.actions()] == ["cancel", "requeue"]
+
+
+async def test_a_job_of_a_flow_is_skipped_once_that_is_confirmed(store: Store) -> None:
+    first, _, alone = await enqueued(store, job(policy=DIES), after(-1), job(policy=DIES))
+    await drain(await Hands.on(store), dead=[first, alone])
+    async with page_on(store.url) as page:
+        assert "Skip…" not in await page.see(f"/jobs/{alone}")
+        assert "Skip…" in await page.see(f"/jobs/{first}")
+        assert "with None in its place" in await page.see(f"/jobs/{first}/skip")
+        token = (await row_of(store, first)).token
+        done = await page.submit(f"/jobs/{first}/skip", token=str(token))
+        assert done.headers["location"].endswith(f"/jobs/{first}?done=skipped")
+        assert "what waits for it goes on" in await page.see(f"/jobs/{first}", done="skipped")
+        again = await send(page, f"/jobs/{first}/skip")
+        assert again.status_code == 409
+        assert "only dead and blocked jobs can be skipped" in again.text
+    assert [(row.verb, row.job_id) for row in await store.inspector.actions()] == [("skip", first)]
 
 
 async def test_a_large_flow_is_drawn_by_layers_and_bounded(

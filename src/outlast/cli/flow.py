@@ -1,4 +1,4 @@
-"""``outlast flow``: show a flow, cancel it, retry it."""
+"""``outlast flow``: show a flow, cancel it, retry it, skip a job of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from outlast.base.text import count_of, line
 from outlast.cli.bulk import TOLD, DryRun
 from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.errors import NotSoError
 from outlast.cli.options import JobId, Json, Url, make_group, option
-from outlast.errors import JobNotFound
-from outlast.insight.acting import Verb
+from outlast.errors import JobNotFound, text_of
+from outlast.insight.acting import SKIP, Refused, Verb, act_on_job
 from outlast.insight.flows import (
     SHOWN,
     WALK_MAX,
@@ -34,7 +35,7 @@ AFTER_SHOWN = 5  # of what one job waits for, in the table
 _HOW = {Wants.COMPLETED: "", Wants.ENDED: " ended", Wants.DEAD: " dead"}
 Shown = Annotated[int, option("--limit", "N", "Show at most N of its jobs.", min=1, max=10_000)]
 
-HELP = """Look at a flow, cancel it, or retry what failed in it.
+HELP = """Look at a flow, cancel it, retry what failed in it, or go on without that.
 
 A flow is all jobs that are linked: by then, chain, group and after, and as children of others. ID
 is the number of any of them.
@@ -43,7 +44,7 @@ is the number of any of them.
 
 def group() -> typer.Typer:
     """Return the group of commands."""
-    return make_group(HELP, show, cancel, retry)
+    return make_group(HELP, show, cancel, retry, skip)
 
 
 def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = False) -> None:
@@ -164,6 +165,28 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
         _tell_cut(flow)
 
     on_store(url, work, reads=dry_run)
+
+
+def skip(job_id: JobId, url: Url = None) -> None:
+    """Let a flow go on without a dead or blocked job of it.
+
+    The job counts as completed, without a result. What was cancelled because of it waits again, and
+    what waited for it alone runs, with None where its result would be. It cannot be undone.
+
+    Example:
+        outlast flow skip 17
+    """
+
+    async def work(store: Store) -> None:
+        row = await store.inspector.job(job_id)
+        if row is None:
+            raise JobNotFound(describe_missing(job_id, store.url))
+        print(f"job {job_id} {await act_on_job(store, SKIP, row, me())}")
+
+    try:
+        on_store(url, work, reads=False)
+    except Refused as error:
+        raise NotSoError(text_of(error)) from error
 
 
 def _tell(counts: Mapping[str, int]) -> None:

@@ -43,6 +43,10 @@ class Verb(StrEnum):
     DISCARD = "discard"
 
 
+SKIP = "skip"
+"""An act on one job of a flow, never on all that match."""
+
+
 class By(msgspec.Struct, frozen=True):
     """Who acts, and why."""
 
@@ -108,15 +112,16 @@ def name_workers(rows: Sequence[WorkerRow]) -> str:
 
 async def act_on_job(
     store: Store,
-    verb: Verb,
+    verb: str,
     row: StoredJob,
     by: By,
     *,
     token: int | None = None,
     from_scratch: bool = False,
 ) -> str:
-    """Act on this job, as the caller has read it; return the effect: ``cancelled``, ``requested``
-    (a running job was asked to stop), ``requeued`` or ``discarded``.
+    """Act on this job, as the caller has read it, by a ``Verb`` or ``SKIP``; return the effect:
+    ``cancelled``, ``requested`` (a running job was asked to stop), ``requeued``, ``discarded`` or
+    ``skipped``.
 
     ``token``: the token of the attempt that the caller has seen; 0: the job had none. Raises
     NewerAttempt if another has begun since, Refused if the job's state does not allow the act,
@@ -124,10 +129,13 @@ async def act_on_job(
     """
     tokens = None if token is None else {row.id: token}
     record = note_on(verb, by, [row.id])
-    if verb is Verb.DISCARD:
+    if verb == Verb.DISCARD:
         done = await store.discard([row.id], tokens=tokens, record=record)
         answer = "discarded" if done else None
-    elif verb is Verb.REQUEUE:
+    elif verb == SKIP:
+        skipped = await store.skip([row.id], tokens=tokens, record=record)
+        answer = "skipped" if skipped else None
+    elif verb == Verb.REQUEUE:
         ids = [row.id]
         revived = await store.requeue(ids, from_scratch=from_scratch, tokens=tokens, record=record)
         answer = _word(revived.get(row.id))
@@ -139,7 +147,7 @@ async def act_on_job(
     raise await _why_not(store, verb, row.id, token, answer)
 
 
-_DONE = {"cancelled", "requested", "requeued", "discarded"}
+_DONE = {"cancelled", "requested", "requeued", "discarded", "skipped"}
 
 
 def _word(answer: Cancelled | Requeued | None) -> str | None:
@@ -147,7 +155,7 @@ def _word(answer: Cancelled | Requeued | None) -> str | None:
 
 
 async def _why_not(
-    store: Store, verb: Verb, job_id: int, token: int | None, answer: str | None
+    store: Store, verb: str, job_id: int, token: int | None, answer: str | None
 ) -> OutlastError:
     row = await store.inspector.job(job_id)
     if row is None:
@@ -169,7 +177,9 @@ UNCHANGED = {
 """Answer of the store -> why it has left the job as it was."""
 
 
-def _not_dead(verb: Verb, row: StoredJob) -> str:
+def _not_dead(verb: str, row: StoredJob) -> str:
+    if verb == SKIP:
+        return f"is {row.state}: only dead and blocked jobs can be skipped"
     other = f", not dead: only dead jobs can be {verb}ed"
     return f"is {row.state}{'' if row.state is State.DEAD else other}; look at it again"
 

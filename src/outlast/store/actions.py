@@ -81,6 +81,7 @@ CHANGES = frozenset(
         "sent",
         "requested",
         "requeued",
+        "skipped",
         "discarded",
         "asked",
         "paused",

@@ -434,6 +434,18 @@ class Store(Protocol):
         first one gets it. Tokens go on rising. Unknown ids are left out."""
         ...
 
+    async def skip(
+        self,
+        job_ids: Sequence[int],
+        *,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> set[int]:
+        """Complete dead and blocked jobs without a result, by an attempt of no worker: what was
+        cancelled because of them waits again, and what waits for them may run. Return the jobs that
+        are skipped; others stay as they are."""
+        ...
+
     async def discard(
         self,
         job_ids: Sequence[int],

@@ -16,7 +16,7 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import cut, lines, safe
-from outlast.insight.acting import By, Verb, act_on_job
+from outlast.insight.acting import By, act_on_job
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
@@ -45,6 +45,7 @@ DONE = {
     "requested": "It was asked to stop.",
     "asked": "Its worker was asked where it is.",
     "requeued": "It is queued again, with fresh budgets.",
+    "skipped": "It counts as completed, and what waits for it goes on.",
 }
 
 
@@ -316,6 +317,7 @@ UNREAD_MAX = 1  # characters of payloads that are read: none is needed
 VERBS = {
     "cancel": (Right.CANCEL, "Cancel job {}"),
     "requeue": (Right.REQUEUE, "Requeue job {} from the start"),
+    "skip": (Right.REQUEUE, "Skip job {}"),
     "discard": (Right.DISCARD, "Discard job {}"),
 }
 """Verbs that are confirmed -> the right, and what is asked."""
@@ -342,7 +344,7 @@ async def confirm(visit: Visit) -> Response:
 
 
 async def act_on_named(
-    visit: Visit, verb: Verb, by: By, *, token: int | None, from_scratch: bool
+    visit: Visit, verb: str, by: By, *, token: int | None, from_scratch: bool
 ) -> str:
     """Act on the job in the URL, and return the effect, as ``act_on_job`` does; JobNotFound also
     for another tenant's job."""

@@ -71,6 +71,15 @@ class PostgresActionVerbs(Verbs):
         )
         return {row["job_id"]: Requeued(row["answer"]) for row in rows}
 
+    async def skip(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> set[int]:
+        def count(rows: Rows) -> Counts:
+            return {"skipped": len(rows)} if rows else {}
+
+        rows = await self._on_jobs("skip", job_ids, tokens, record, lambda _: (), count)
+        return {row["job_id"] for row in rows}
+
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> int:

@@ -52,6 +52,15 @@ class SqliteActionVerbs:
             ),
         )
 
+    async def skip(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> set[int]:
+        return await self._act(
+            record,
+            lambda ids: {"skipped": len(ids)} if ids else {},
+            lambda cursor, now: jobs.skip(cursor, now, _current(cursor, job_ids, tokens)),
+        )
+
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> int:

@@ -50,6 +50,11 @@ def depend(cursor: Any, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> N
     cursor.execute(_SQL["note_ended"], upstream)
 
 
+def note_ended(cursor: Any, job_ids: Iterable[int]) -> None:
+    """Leave a notice of jobs that have ended."""
+    cursor.execute(_SQL["note_ended"], _ids(job_ids))
+
+
 def with_results(cursor: Any, claimed: list[Claimed]) -> list[Claimed]:
     """Return claimed jobs with the results of jobs upstream that they get; mostly none gets any."""
     needy = find_needy(claimed)
@@ -104,10 +109,10 @@ def _change(
     if not (pairs or revived):
         return
     states, again = [], set()
-    for place, job_id, wants, ended, is_over, waits in pairs:
+    for place, job_id, wants, ended, is_over, waits, has_failed in pairs:
         met = not waits or wants == Wants.ENDED or ended == _WANTED.get(wants)
         states.append((WATCHED if not is_over else MET if met else FAILED, job_id, place))
-        if not is_over:
+        if has_failed:
             again.add(job_id)
     cursor.executemany(_SQL["change"], states)
     left = cursor.execute(_SQL["left"], _ids({pair[1] for pair in pairs}.union(revived))).fetchall()
@@ -115,12 +120,12 @@ def _change(
     if failed:
         ended = cursor.execute(_SQL["fail"], _ids(failed) | {"now": now}).fetchall()
         forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
+    if again:
+        cursor.execute(_SQL["wait_again"], _ids(again - set(failed)) | {"now": now})
     free = [job_id for job_id, has_failed, waits in left if not (has_failed or waits)]
     if free:
         position = draw(cursor, "position", len(free))[0]
         cursor.execute(_SQL["open"], _ids(free) | {"now": now, "position": position})
-    if again:
-        cursor.execute(_SQL["wait_again"], _ids(again - set(failed)) | {"now": now})
 
 
 def _ids(ids: Iterable[int]) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from outlast.store.dependencies import has_dependencies
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
-from outlast.store.sqlite.dependencies import check, depend, resolve
+from outlast.store.sqlite.dependencies import check, depend, note_ended, resolve
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
@@ -458,6 +458,19 @@ def _requeue(
         cursor.execute(_JOBS["drop_wait"], (job_id,))
         cursor.execute(_JOBS["drop_children"], (job_id,))
     return Requeued.REQUEUED
+
+
+def skip(cursor: Cursor, now: float, job_ids: Sequence[int]) -> set[int]:
+    skipped = set()
+    for job_id in set(job_ids):
+        token = cursor.execute(_JOBS["draw_tokens"], {"now": now, "count": 1}).fetchone()[0]
+        values = {"now": now, "token": token, "id": job_id}
+        if cursor.execute(_JOBS["skip"], values).rowcount:
+            cursor.execute(_JOBS["drop_dependencies"], (job_id,))
+            note_ended(cursor, [job_id])
+            skipped.add(job_id)
+    forget_unkept(cursor, sorted(skipped))
+    return skipped
 
 
 def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:

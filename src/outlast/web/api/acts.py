@@ -14,6 +14,7 @@ from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
 from outlast.client.weights import make_weight
 from outlast.insight.acting import (
+    SKIP,
     By,
     Verb,
     ask_to_drain,
@@ -124,13 +125,14 @@ SUMMARIES = {
     Verb.CANCEL: "Cancel a queued job at once, ask a running one to stop.",
     Verb.REQUEUE: "Revive a dead or cancelled job, with fresh budgets.",
     Verb.DISCARD: "Delete a dead job, with its attempts.",
+    SKIP: "Complete a dead or blocked job without a result, so that what waits for it goes on.",
 }
 
 
-def _add_act(verb: Verb, summary: str) -> None:
-    path, right = f"/jobs/{{job_id:int}}/{verb.value}", Right(verb.value)
+def _add_act(verb: str, summary: str) -> None:
+    right = Right.REQUEUE if verb == SKIP else Right(verb)
 
-    @ROUTES.at(path, right, body=JobAct, by_tenant=True, summary=summary)
+    @ROUTES.at(f"/jobs/{{job_id:int}}/{verb}", right, body=JobAct, by_tenant=True, summary=summary)
     async def act(visit: Visit, sent: JobAct) -> Document:
         answer = await act_on_named(
             visit, verb, sent.by(visit), token=sent.token, from_scratch=sent.from_scratch
@@ -138,7 +140,7 @@ def _add_act(verb: Verb, summary: str) -> None:
         return {"id": visit.job_id, "answer": answer}
 
     def show(visit: Visit, told: Document) -> Response:
-        if verb is Verb.DISCARD:
+        if verb == Verb.DISCARD:
             return visit.go("/jobs", phase="dead")
         return visit.go(f"/jobs/{visit.job_id}", done=told["answer"])
 

@@ -31,6 +31,9 @@ SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
 -- name: requeue
 SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
 
+-- name: skip
+SELECT outlast_skip_v1($1) AS job_id
+
 -- name: discard
 -- Delete dead jobs with their attempts, labels and logs. They are locked first, in the order of their ids. A job that
 -- was requeued meanwhile is no longer dead when the lock re-checks it, and stays.

@@ -464,6 +464,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_recount_v1.sql
 \ir functions/outlast_cancel_v1.sql
 \ir functions/outlast_requeue_v1.sql
+\ir functions/outlast_skip_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_named_v1.sql

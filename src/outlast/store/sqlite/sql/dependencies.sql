@@ -20,15 +20,17 @@ SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = 
 -- name: notices
 SELECT id, job_id, CAST(event AS TEXT) FROM outlast_upstream_notices ORDER BY id LIMIT :most
 -- name: pairs
--- What changes, at most :most dependencies: those on jobs that have ended (or are no longer there), and those that a
--- requeue takes back. [place, job, wants, the upstream job's state or NULL, whether it has ended, whether the job waits].
--- A job waits if it is blocked, or was cancelled because of what it waited for.
+-- What changes, at most :most dependencies: those on jobs that have ended (or are no longer there), and failed ones that a
+-- requeue takes back, or a completion after it, or a skip. [place, job, wants, the upstream job's state or NULL, whether it
+-- has ended, whether the job waits, whether the dependency has failed]. A job waits if it is blocked, or was cancelled
+-- because of what it waited for.
 SELECT d.place, d.job_id, d.wants, j.state, j.id IS NULL OR j.ended_at IS NOT NULL,
-       g.state = 'blocked' OR (g.state = 'cancelled' AND NOT g.cancel_requested)
+       g.state = 'blocked' OR (g.state = 'cancelled' AND NOT g.cancel_requested), d.state = 3
 FROM json_each(:ids) AS e
 LEFT JOIN outlast_jobs AS j ON j.id = e.value
 CROSS JOIN outlast_dependencies AS d INDEXED BY outlast_dependencies_upstream
-    ON d.upstream_id = e.value AND d.state = iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3)
+    ON d.upstream_id = e.value AND (d.state = iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3)
+        OR d.state = 3 AND d.wants = 0 AND j.state = 'completed')
 CROSS JOIN outlast_jobs AS g ON g.id = d.job_id
 LIMIT :most
 -- name: change

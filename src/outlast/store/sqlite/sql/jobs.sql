@@ -59,6 +59,13 @@ SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, e
     checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
 WHERE id = :id AND state IN ('dead', 'cancelled')
 
+-- name: skip
+-- Complete a dead or blocked job without a result, by an attempt of no worker that begins and ends here.
+UPDATE outlast_jobs
+SET state = 'completed', token = :token, attempt_count = attempt_count + 1, fingerprint = NULL,
+    started_at = :now, ended_at = :now, prune_at = :now + keep
+WHERE id = :id AND state IN ('dead', 'blocked')
+
 -- name: drop_dependencies
 UPDATE outlast_dependencies SET state = 2 WHERE job_id = ? AND state <> 2
 -- name: drop_steps

@@ -1,6 +1,6 @@
 -- See what follows from the ends and requeues of upstream jobs: jobs that no longer wait for anything become queued, jobs
 -- that wait for what can no longer come are cancelled, and jobs that were cancelled for that reason wait again if the job
--- upstream was requeued. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their own
+-- upstream was requeued or skipped. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their own
 -- transaction (outlast_hand_in_v1), which cost no notice. Changes at most p_most dependencies. stay: jobs that must be
 -- looked at again, since there may be more, or another session holds a job that waits. more: there are new notices.
 -- Returns the ids of jobs that can run now.
@@ -50,9 +50,10 @@ BEGIN
           CROSS JOIN LATERAL (
               SELECT d.upstream_id, d.job_id, d.place FROM outlast_dependencies d
               WHERE d.upstream_id = u.id
-                AND d.state = ANY (CASE WHEN j.state = 'completed' THEN '{0,1}'::smallint[]
+                AND d.state = ANY (CASE WHEN j.state = 'completed' THEN '{0,1,3}'::smallint[]
                                         WHEN j.id IS NULL OR j.ended_at IS NOT NULL THEN '{0,1,4}'::smallint[]
                                         ELSE '{0,3}'::smallint[] END)
+                AND (d.state <> 3 OR d.wants = 0 OR j.ended_at IS NULL)
               LIMIT p_most) d
           LIMIT p_most) d;
     IF v_pairs.jobs IS NULL THEN RETURN; END IF;
@@ -65,19 +66,20 @@ BEGIN
                          WHEN p.waits AND NOT (d.wants = 1 OR p.ended = CASE d.wants WHEN 0 THEN 'completed' ELSE 'dead' END)
                          THEN 3 ELSE 2 END
         FROM (SELECT u.job_id, u.place, coalesce(j.state, '') AS ended, j.id IS NOT NULL AND j.ended_at IS NULL AS runs,
-                     g.state = 'blocked' OR g.state = 'cancelled' AND NOT g.cancel_requested AS waits
+                     g.state = 'blocked' OR g.state = 'cancelled' AND NOT g.cancel_requested AS waits, g.state = 'cancelled' AS is_cancelled
               FROM unnest(v_pairs.upstreams, v_pairs.jobs, v_pairs.places) AS u (upstream_id, job_id, place)
               JOIN outlast_jobs g ON g.id = ANY (ARRAY[u.job_id])
               LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.upstream_id])
               WHERE u.job_id = ANY (v_held)) p
         WHERE d.job_id = p.job_id AND d.place = p.place
-          AND d.state = ANY (CASE WHEN p.runs THEN '{0,3}'::smallint[] WHEN p.ended = 'completed' THEN '{0,1}'::smallint[]
+          AND d.state = ANY (CASE WHEN p.runs THEN '{0,3}'::smallint[] WHEN p.ended = 'completed' THEN '{0,1,3}'::smallint[]
                                   ELSE '{0,1,4}'::smallint[] END)
-        RETURNING d.job_id, d.place, d.state, p.waits)
-    SELECT array_agg(c.job_id) FILTER (WHERE c.failed), array_agg(c.job_id) FILTER (WHERE c.runs),
+        RETURNING d.job_id, d.place, d.state, p.waits, CASE WHEN p.is_cancelled AND d.state <> 3 THEN (
+            SELECT o.state = 3 FROM outlast_dependencies o WHERE o.job_id = d.job_id AND o.place = d.place) END AS was_failed)
+    SELECT array_agg(c.job_id) FILTER (WHERE c.failed), array_agg(c.job_id) FILTER (WHERE c.again),
            array_agg(c.job_id) FILTER (WHERE c.met IS NOT NULL), array_agg(c.met) FILTER (WHERE c.met IS NOT NULL)
     INTO v_failed, v_again, v_met, v_below
-    FROM (SELECT c.job_id, bool_or(c.state = 3) AS failed, bool_or(c.state = 1) AS runs,
+    FROM (SELECT c.job_id, bool_or(c.state = 3) AS failed, bool_or(c.was_failed) AS again,
                  max(c.place) FILTER (WHERE c.state = 2 AND c.waits) AS met
           FROM changed c GROUP BY c.job_id) c;
 
@@ -118,17 +120,6 @@ BEGIN
         PERFORM outlast_note_v1(v_failed, p_ran => false, p_had_ended => false);
         IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
     END IF;
-    IF v_open IS NOT NULL THEN
-        WITH opened AS (
-            UPDATE outlast_jobs j
-            SET state = 'queued', run_at = greatest(j.run_at, v_now),
-                position = CASE WHEN j.run_at <= v_now THEN nextval('outlast_position_seq') END
-            WHERE j.id = ANY (v_open) AND j.state = 'blocked'
-            RETURNING j.id, j.position, j.stream)
-        SELECT array_agg(o.id), array_agg(o.id) FILTER (WHERE o.stream IS NOT NULL) INTO ids, v_noted
-        FROM opened o WHERE o.position IS NOT NULL;
-        IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
-    END IF;
     IF v_again IS NOT NULL THEN
         WITH again AS (
             UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
@@ -139,6 +130,17 @@ BEGIN
         SELECT array_agg(a.id) INTO v_again FROM again a;
         PERFORM outlast_note_v1(v_again, p_ran => false, p_had_ended => true);
         more := true;
+    END IF;
+    IF v_open IS NOT NULL THEN
+        WITH opened AS (
+            UPDATE outlast_jobs j
+            SET state = 'queued', run_at = greatest(j.run_at, v_now),
+                position = CASE WHEN j.run_at <= v_now THEN nextval('outlast_position_seq') END
+            WHERE j.id = ANY (v_open) AND j.state = 'blocked'
+            RETURNING j.id, j.position, j.stream)
+        SELECT array_agg(o.id), array_agg(o.id) FILTER (WHERE o.stream IS NOT NULL) INTO ids, v_noted
+        FROM opened o WHERE o.position IS NOT NULL;
+        IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
     END IF;
 
     -- all are looked at again where there may be more, and those of which a job is held by another session
