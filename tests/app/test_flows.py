@@ -84,6 +84,20 @@ async def test_a_group_ends_with_the_results_in_order(app: outlast.App, tasks: T
         ] == ["a", "b"]
 
 
+async def test_nested_flows_run_to_their_end_and_hold_each_job_once(
+    app: outlast.App, tasks: Tasks, store: Any
+) -> None:
+    """celery#4681: what came after nested groups and chains never ran. celery#5000: each message
+    held all that came after it, and memory grew with the power of the depth."""
+    two = chain(tasks.say.call(what=1), tasks.say.call(what=RESULT))
+    run = await app.enqueue(chain(*[group([two, two])] * 12, tasks.say.call("last", what=RESULTS)))
+    assert len(run.jobs) == 12 * 4 + 1
+    links = await store.inspector.flow_links([job.id for job in run.jobs], 1_000)
+    assert len({(link.job_id, link.place) for link in links}) == 12 * 2 + 11 * 4 + 2
+    async with app.worker():
+        assert await run.result(DEADLINE) == [1, 1]
+
+
 async def test_what_follows_a_call_depends_on_its_end(app: outlast.App, tasks: Tasks) -> None:
     alarm, then = tasks.say.call("alarm"), tasks.say.call("then", what=RESULT)
     good = await tasks.size.using(then=then, on_dead=alarm).enqueue(

@@ -101,6 +101,30 @@ async def test_nothing_asks_again_and_again_whether_it_may_run(store: Store, han
     assert await states(store, [first, then]) == ["dead", "cancelled"]
 
 
+async def test_a_member_whose_process_dies_for_good_is_an_end(store: Store, hands: Hands) -> None:
+    """celery#2911: the kernel killed a process, nothing reported its task, and the chord hung."""
+    one, then, alarm = await enqueued(
+        store, job(policy=Policy(max_losses=0)), after(-1), after(-1, wants=Wants.DEAD)
+    )
+    lost = await Hands.on(store, "lost")
+    await lost.claim_one()
+    await lost.vanish()
+    await store.reclaim(lost_worker)
+    assert (await hands.claim_one()).job_id == alarm
+    assert await states(store, [one, then]) == ["dead", "cancelled"]
+
+
+async def test_what_follows_needs_no_step_after_the_end(store: Store, hands: Hands) -> None:
+    """oban#954: the callback was stored by the process of the last job, after that had ended, and
+    was lost with it."""
+    first, then = await enqueued(store, job(), after(-1))
+    lost = await Hands.on(store, "lost")
+    await lost.hand_in(ended(await lost.claim_one()))
+    await lost.vanish()
+    assert (await hands.claim_one()).job_id == then
+    assert await states(store, [first]) == ["completed"]
+
+
 # -- a parent waits for what was never stored, or is gone
 
 
@@ -129,6 +153,23 @@ async def test_a_child_that_fails_for_good_wakes_its_parent(
     await hands.hand_in(waits(parent))
     await hands.hand_in(crashed(child))
     assert (await hands.claim_one()).job_id == parent.job_id
+
+
+async def test_a_requeued_parent_does_not_run_its_children_again(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    """hatchet#4043: after a reset, children that had completed were sent again every 30 s."""
+    done, fails = await store.spawn([job(), job(policy=DIES)], spawned(parent))
+    mine = {each.job_id: each for each in await hands.claim(2)}
+    await hands.hand_in(ended(mine[done.job_id]), crashed(mine[fails.job_id]))
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    await store.requeue([parent.job_id, fails.job_id])
+    ran = {each.job_id: each for each in await hands.claim(5)}
+    assert ran.keys() == {parent.job_id, fails.job_id}
+    (found,) = await store.find_steps([spawned(ran[parent.job_id]).step])
+    assert found.value == spawned(parent).step.value
+    children = await store.inspector.children(parent.job_id, 1, 9)
+    assert [child.id for child in children] == [done.job_id, fails.job_id]
 
 
 # -- what others still need is deleted
