@@ -76,6 +76,7 @@ PAGES = {
     ("POST", f"{JOB}/requeue"): post("/jobs/{job}/requeue", "requeue", by_tenant=True),
     ("POST", f"{JOB}/discard"): post("/jobs/{job}/discard", "discard", by_tenant=True),
     ("POST", f"{JOB}/skip"): post("/jobs/{job}/skip", "requeue", by_tenant=True),
+    ("POST", "/events/send"): post("/events/send", "trigger", name="approve:17"),
     ("GET", "/flows"): get("/flows", by_tenant=True),
     ("GET", "/flows/{job_id:int}"): get("/flows/{job}", by_tenant=True),
     ("POST", "/flows/{job_id:int}/cancel"): post("/flows/{job}/cancel", "cancel", by_tenant=True),

@@ -10,6 +10,7 @@ import pytest
 from outlast.web import flows
 from tests.conformance.kit import Hands, enqueued, job, row_of
 from tests.conformance.test_dependencies import DIES, after, drain, states
+from tests.conformance.test_events import waits
 from tests.web.kit import let_in, page_on
 from tests.web.test_api import read, send
 
@@ -66,6 +67,25 @@ async def test_a_job_of_a_flow_is_skipped_once_that_is_confirmed(store: Store) -
         assert again.status_code == 409
         assert "only dead and blocked jobs can be skipped" in again.text
     assert [(row.verb, row.job_id) for row in await store.inspector.actions()] == [("skip", first)]
+
+
+async def test_the_page_of_a_job_sends_the_event_for_which_it_waits(store: Store) -> None:
+    hands = await Hands.on(store)
+    (job_id,) = await enqueued(store, job())
+    await hands.hand_in(waits(await hands.claim_one(), HOSTILE))
+    async with page_on(store.url) as page:
+        text = await page.see(f"/jobs/{job_id}")
+        assert "Send the event" in text
+        assert HOSTILE not in text
+        odd = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value="{by: ada}")
+        assert odd.status_code == 400
+        assert "value has to be JSON" in odd.text
+        for said, value in (("sent", '{"by": "ada"}'), ("kept", "2")):
+            done = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value=value)
+            assert done.headers["location"].endswith(f"/jobs/{job_id}?done={said}")
+        assert await store.find_event(HOSTILE) == '[{"by":"ada"}]'
+        assert (await hands.claim_one()).job_id == job_id
+        assert "Send the event" not in await page.see(f"/jobs/{job_id}")
 
 
 async def test_a_large_flow_is_drawn_by_layers_and_bounded(

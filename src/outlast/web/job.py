@@ -45,6 +45,8 @@ DONE = {
     "requested": "It was asked to stop.",
     "asked": "Its worker was asked where it is.",
     "requeued": "It is queued again, with fresh budgets.",
+    "sent": "The event is sent.",
+    "kept": "An event of that name was sent before: its value is kept.",
     "skipped": "It counts as completed, and what waits for it goes on.",
 }
 

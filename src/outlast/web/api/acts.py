@@ -349,6 +349,13 @@ def _show_schedule(visit: Visit, _: Document) -> Response:
     return visit.go("/schedules/schedule", name=visit.request.path_params["name"])
 
 
+def _show_waiting(visit: Visit, told: Document) -> Response:
+    job = visit.query.get("job", "")
+    page = f"/jobs/{job}" if job.isdecimal() else "/jobs"
+    return visit.go(page, done="sent" if told["sent"] else "kept")
+
+
+ROUTES.add_form(send, _show_waiting, "/events/send", json="value")
 ROUTES.add_form(ask_stack, lambda visit, _: visit.go(f"/jobs/{visit.job_id}", done="asked"))
 ROUTES.add_form(drain, lambda visit, _: visit.go(visit.path.removesuffix("/drain"), done="asked"))
 ROUTES.add_form(stop, lambda visit, told: visit.go(f"/actions/{told['id']}"))

@@ -78,23 +78,38 @@ class ApiRoutes(list[ApiRoute]):
 
         return add
 
-    def add_form(self, handler: Callable[..., Awaitable[Any]], then: Then, path: str = "") -> None:
+    def add_form(
+        self, handler: Callable[..., Awaitable[Any]], then: Then, path: str = "", json: str = ""
+    ) -> None:
         """Let pages do the act of this handler by a form, sent to ``path`` (default: as below
         /api/v1). ``then`` returns the page to show, by the visit and the act's document. Parameters
-        of the act's own path that ``path`` lacks are fields of the form."""
+        of the act's own path that ``path`` lacks are fields of the form. ``json``: the field whose
+        text is JSON."""
         (route,) = (each for each in self if each.act is handler)
         form = path or route.path.removeprefix(API)
         names = [name for name, _ in _PARAMETER.findall(route.path) if f"{{{name}:" not in form]
 
         async def submit(visit: Visit) -> Response:
-            fields = {name: text for name, text in (await visit.form()).items() if text}
+            fields: dict[str, Any] = {
+                name: text for name, text in (await visit.form()).items() if text
+            }
+            if json in fields:
+                fields[json] = _decode(json, fields[json])
             visit.request.path_params.update({name: fields.pop(name, "") for name in names})
             return then(visit, await handler(visit, _convert(fields, route.body)))
 
         self.forms.append(Endpoint(form, submit, route.right, "POST", route.by_tenant))
 
 
-def _convert(fields: dict[str, str], kind: Any) -> Any:
+def _decode(name: str, text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        said = f'{name} has to be JSON, such as true or {{"by": "ada"}}: {text_of(error)}'
+        raise WebRefusal(400, "Not valid", said) from error
+
+
+def _convert(fields: dict[str, Any], kind: Any) -> Any:
     """Return the fields of a form as the body of a request."""
     try:
         return msgspec.convert(fields, kind, strict=False)
