@@ -174,7 +174,9 @@ async def test_misuse_says_what_to_do(app: outlast.App) -> None:
         assert needle in text
 
 
-async def test_a_parent_that_is_cancelled_while_it_waits_has_ended(app: outlast.App) -> None:
+async def test_a_parent_that_waits_is_its_ticks_job_until_a_cancel_ends_it(
+    app: outlast.App,
+) -> None:
     double, _ = define(app)
     waits = asyncio.Event()
     queue = double.using(delay=3600)
@@ -186,11 +188,13 @@ async def test_a_parent_that_is_cancelled_while_it_waits_has_ended(app: outlast.
         waits.set()
         await attempt.wait_for(run)
 
-    job = await parent.enqueue()
+    await app.schedules.put("nightly", parent.call(), every=86_400)
+    job = await app.schedules.trigger("nightly")
     async with app.worker():
         await asyncio.wait_for(waits.wait(), DEADLINE)
         while await job.status() != "blocked":
             await asyncio.sleep(0)
+        assert (await app.schedules.trigger("nightly")).id == job.id
         await job.cancel()
         with pytest.raises(JobCancelled):
             await job.result(DEADLINE)

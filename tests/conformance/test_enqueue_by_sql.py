@@ -24,7 +24,7 @@ from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import DeclaredTask, NewLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
-from outlast.store.values import NewJob
+from outlast.store.values import NewJob, OnKey
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
@@ -195,6 +195,33 @@ async def test_a_job_waits_for_others_as_one_of_ours(
     assert not (await verify(store.inspector)).findings
 
 
+async def test_a_key_counts_once_in_a_window_for_sql_and_python_alike(
+    store: Store, client: Client, hands: Hands
+) -> None:
+    once = {"task": TASK, "key": "k", "once_per": 1e9}
+    ours = job(key="k", on_key=OnKey(window=1e9))
+    await client.enqueue(**once)
+    first = await newest(store)
+    await client.enqueue(**once)
+    assert await enqueued(store, ours) == [first.id]
+    await hands.hand_in(ended(await hands.claim_one()))
+    await client.enqueue(**once)
+    assert await enqueued(store, ours) == [first.id]
+    assert (await newest(store)).id == first.id
+    (other,) = await enqueued(store, job(key="other", on_key=OnKey(window=1e9)))
+    await store.cancel([other])
+    await client.enqueue(**once | {"key": "other"})
+    assert (await newest(store)).id == other
+    await client.enqueue(task=TASK, key="k")
+    assert (await newest(store)).id != other
+    short = {"task": TASK, "key": "short", "once_per": 1e-6}
+    await client.enqueue(**short)
+    before = (await newest(store)).id
+    await store.cancel([before])
+    await client.enqueue(**short)
+    assert (await newest(store)).id > before
+
+
 async def test_nothing_is_left_of_a_transaction_that_is_rolled_back(
     store: Store, client: Client, store_url: str
 ) -> None:
@@ -256,6 +283,10 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"timeout": 1e12}, "timeout must be"),
     ({"expires_at": 1_000.0}, "expires_at must be"),
     ({"run_at": 4e9, "expires_at": 4e9}, "expires_at must be"),
+    ({"key": "k", "once_per": 0.0}, "once_per must be seconds above 0"),
+    ({"key": "k", "once_per": 1e12}, "once_per must be seconds above 0"),
+    ({"once_per": 60.0}, "once_per needs a key"),
+    ({"key": "k", "once_per": 60.0, "after": [1]}, "does not go with after"),
     ({"after": [99]}, "must name jobs that are there"),
     ({"after_ended": [99]}, "must name jobs that are there"),
 ]

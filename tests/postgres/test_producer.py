@@ -223,7 +223,10 @@ async def test_its_commit_wakes_listeners(pg_url: str, psql: Psql, session: Any)
     channel = await session.fetchval("SELECT outlast_channel_v1()")
     await session.add_listener(channel, lambda *told: heard.append(told[-1]))
     assert psql("SELECT outlast_enqueue_v1('task', queue => 'mail')").stderr == ""
-    assert psql("SELECT outlast_enqueue_v1('task', delay => 60)").stderr == ""
+    chain = (
+        "SELECT outlast_enqueue_v1('task', after => ARRAY[outlast_enqueue_v1('task', delay => 60)])"
+    )
+    assert psql(chain).stderr == ""
     await session.fetch("SELECT 1")  # what was notified before has arrived with this answer
     assert [re.sub(r"\d+", "N", each, count=1) for each in heard] == ["jobs:N:1:mail"]
 

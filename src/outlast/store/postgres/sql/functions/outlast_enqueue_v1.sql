@@ -11,14 +11,14 @@
 -- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
 -- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
 -- without a lock. A job that waits for others stores what it waits for, and a notice about each, as `depend` in
--- dependencies.sql does and argues. Nothing else races with a row that no other session can see yet; the commit sends the
+-- dependencies.sql does and argues; a window is taken as `take_window` does and argues. Nothing else races with a row that no other session can see yet; the commit sends the
 -- wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
     key text DEFAULT NULL, tenant text DEFAULT NULL, retries integer DEFAULT NULL,
     timeout double precision DEFAULT NULL, limit_keys text DEFAULT NULL, cost text DEFAULT NULL,
-    after bigint[] DEFAULT NULL, after_ended bigint[] DEFAULT NULL)
+    after bigint[] DEFAULT NULL, after_ended bigint[] DEFAULT NULL, once_per double precision DEFAULT NULL)
 RETURNS bigint
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -40,6 +40,7 @@ DECLARE
     v_place record;
     v_upstream bigint[] := coalesce(outlast_enqueue_v1.after, '{}') || coalesce(outlast_enqueue_v1.after_ended, '{}');
     v_waits boolean := v_upstream <> '{}';
+    v_stores boolean;
 BEGIN
     v_wrong := CASE
         WHEN (length(outlast_enqueue_v1.task) BETWEEN 1 AND 200
@@ -66,6 +67,10 @@ BEGIN
             THEN 'run_at must be in the years 1 to 9999'
         WHEN NOT (outlast_enqueue_v1.expires_at > v_due AND outlast_enqueue_v1.expires_at < '9999-12-30 00:00+00')
             THEN 'expires_at must be after the job is due'
+        WHEN NOT (outlast_enqueue_v1.once_per > 0 AND outlast_enqueue_v1.once_per <= 3153600000)
+            THEN 'once_per must be seconds above 0, at most 3153600000'
+        WHEN outlast_enqueue_v1.once_per IS NOT NULL AND (outlast_enqueue_v1.key IS NULL OR v_waits)
+            THEN 'once_per needs a key, and does not go with after and after_ended'
         WHEN outlast_enqueue_v1.task = 'outlast.shell' THEN 'commands cannot be enqueued by SQL'
         WHEN cardinality(v_upstream) > 10000 THEN 'after and after_ended name more than 10000 jobs'
         WHEN EXISTS (
@@ -85,18 +90,31 @@ BEGIN
         PERFORM outlast_free_keys_v1(ARRAY[outlast_enqueue_v1.key]);
     END IF;
     FOR v_try IN 1..10 LOOP
+        v_stores := outlast_enqueue_v1.once_per IS NULL;
+        IF NOT v_stores AND NOT EXISTS (
+            SELECT FROM outlast_jobs j WHERE j.key = outlast_enqueue_v1.key AND j.ended_at IS NULL) THEN
+            INSERT INTO outlast_windows AS w (key, task, job_id, until)
+            SELECT outlast_enqueue_v1.key, outlast_enqueue_v1.task, 0, to_timestamp(
+                (floor(extract(epoch FROM clock_timestamp())::float8 / once_per) + 1) * once_per)
+            ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
+            WHERE w.until <= clock_timestamp() OR w.job_id = 0;
+            v_stores := FOUND;
+        END IF;
         INSERT INTO outlast_jobs AS j (
             task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key,
             stream, needs, aged, state)
-        VALUES (outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.args,
-                outlast_enqueue_v1.priority, v_due, v_now,
-                CASE WHEN v_due <= v_now AND NOT v_waits THEN nextval('outlast_position_seq') END,
-                outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
-                outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged,
-                CASE WHEN v_waits THEN 'blocked' ELSE 'queued' END)
+        SELECT outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.args,
+               outlast_enqueue_v1.priority, v_due, v_now,
+               CASE WHEN v_due <= v_now AND NOT v_waits THEN nextval('outlast_position_seq') END,
+               outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
+               outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged,
+               CASE WHEN v_waits THEN 'blocked' ELSE 'queued' END
+        WHERE v_stores
         ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
         RETURNING j.id, j.position INTO v_id, v_position;
         IF FOUND THEN
+            UPDATE outlast_windows w SET job_id = v_id
+            WHERE w.key = outlast_enqueue_v1.key AND w.task = outlast_enqueue_v1.task AND once_per IS NOT NULL;
             IF v_waits THEN
                 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
                 SELECT v_id, u.id, (min(u.place) > coalesce(cardinality(outlast_enqueue_v1.after), 0))::integer, 0, min(u.place) - 1
@@ -119,6 +137,11 @@ BEGIN
             RAISE EXCEPTION 'the key belongs to an unfinished job of another task'
                 USING ERRCODE = '23505';
         END IF;
+        IF FOUND THEN
+            RETURN v_id;
+        END IF;
+        SELECT w.job_id INTO v_id FROM outlast_windows w
+        WHERE w.key = outlast_enqueue_v1.key AND w.task = outlast_enqueue_v1.task AND w.job_id <> 0 AND NOT v_stores;
         IF FOUND THEN
             RETURN v_id;
         END IF;

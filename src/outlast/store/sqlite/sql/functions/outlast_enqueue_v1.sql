@@ -6,7 +6,7 @@
 CREATE VIEW outlast_enqueue_v1 AS
 SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
        0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout,
-       '[]' AS after, '[]' AS after_ended
+       '[]' AS after, '[]' AS after_ended, 0.0 AS once_per
 WHERE 0;
 CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
 BEGIN
@@ -47,6 +47,12 @@ BEGIN
         WHEN typeof(coalesce(NEW.timeout, 0)) NOT IN ('integer', 'real') OR NEW.timeout <= 0
             OR NEW.timeout > 3153600000
         THEN RAISE(ABORT, 'timeout must be seconds above 0, at most 3153600000')
+        WHEN typeof(coalesce(NEW.once_per, 0)) NOT IN ('integer', 'real') OR NEW.once_per <= 0
+            OR NEW.once_per > 3153600000
+        THEN RAISE(ABORT, 'once_per must be seconds above 0, at most 3153600000')
+        WHEN NEW.once_per IS NOT NULL
+            AND (NEW.key IS NULL OR coalesce(NEW.after, '[]') <> '[]' OR coalesce(NEW.after_ended, '[]') <> '[]')
+        THEN RAISE(ABORT, 'once_per needs a key, and does not go with after and after_ended')
         WHEN NEW.key LIKE 'outlast:schedule:%' OR NEW.key LIKE 'outlast:backfill:%'
         THEN RAISE(ABORT, 'key is one of a schedule: give it another beginning')
         WHEN NEW.task = 'outlast.shell' THEN RAISE(ABORT, 'commands cannot be enqueued by SQL')
@@ -80,8 +86,15 @@ BEGIN
            NEW.expires_at, NEW.key
     FROM (SELECT now, coalesce(NEW.run_at, now + coalesce(NEW.delay, 0)) AS due
           FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now))
-    WHERE NEW.key IS NULL
-        OR NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL);
+    WHERE (NEW.key IS NULL
+           OR NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL))
+        AND (NEW.once_per IS NULL
+             OR NOT EXISTS (SELECT 1 FROM outlast_windows AS w WHERE w.key = NEW.key AND w.task = NEW.task AND w.until > now));
+    INSERT INTO outlast_windows (key, task, job_id, until)
+    SELECT NEW.key, NEW.task, j.id, (CAST(j.enqueued_at / NEW.once_per AS INTEGER) + 1) * NEW.once_per
+    FROM outlast_sequences AS s JOIN outlast_jobs AS j ON j.id = s.value
+    WHERE s.name = 'job' AND NEW.once_per IS NOT NULL
+    ON CONFLICT (key, task) DO UPDATE SET job_id = excluded.job_id, until = excluded.until;
     -- What it waits for, unless an unfinished job has its key; as dependencies.sql does it.
     INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
     SELECT j.id, e.value, min(e.wants), 1, min(e.place)
