@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -23,23 +22,23 @@ from outlast.client.attempt_store import AttemptStore
 from outlast.errors import StoreError
 from outlast.store.events import NewEvent
 from outlast.store.sqlite import events as sqlite_events
-from outlast.store.statements import statements
 from outlast.store.values import NewJob
 from tests.sim import tasks
 from tests.sim.chunks import Patches, Twins, play_kind
+from tests.sim.flowing import UNRESOLVED
 from tests.sim.twins import without
-from tests.sim.witness import Witness
-from tests.sim.world import World
+from tests.sim.world import Laws, World
 
 SHARE = 0.7  # of the jobs that wait for events
 DAYS = 1e6  # seconds: only the event ends such a wait
-UNRESOLVED = statements("sqlite", "inspect")["unresolved"]
 _FORGETFUL = {"failovers", "copies"}  # the store loses commits: another outcome may follow
 _STEPPED = "schedules"  # and such clocks end no wait within a seed
 
 
 class AwaitingWorld(World):
     """A world whose jobs wait for events."""
+
+    laws: Laws = {"waits hold: no event is missed": UNRESOLVED}
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -92,17 +91,6 @@ class AwaitingWorld(World):
         if len(self.outcomes[job_id]) > 1:
             told = f"job {job_id} has seen {self.outcomes[job_id]}"
             self.witness.wrong("waits hold: one outcome of each", told)
-
-    def _stand_ins(self) -> Iterator[Any]:
-        yield from super()._stand_ins()
-        real = Witness.judge
-
-        def judge(witness: Any, *args: Any) -> None:
-            real(witness, *args)
-            if wrong := witness._rows.execute(UNRESOLVED, {"most": 5}).fetchall():
-                witness.wrong("waits hold: no event is missed", f"{wrong}")
-
-        yield mock.patch.object(Witness, "judge", judge)
 
 
 async def asks(name: str, timeout: float, fails: bool) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
@@ -22,11 +21,11 @@ from outlast.store.sqlite import children as sqlite_children
 from outlast.store.sqlite import dependencies
 from outlast.store.values import Answer, NewJob
 from tests.sim import tasks
-from tests.sim.awaiting import UNRESOLVED, AwaitingWorld
+from tests.sim.awaiting import AwaitingWorld
 from tests.sim.chunks import Patches, Twins, play_kind
+from tests.sim.flowing import UNRESOLVED
 from tests.sim.twins import without
-from tests.sim.witness import Witness
-from tests.sim.world import World
+from tests.sim.world import Laws, World
 
 SHARE = 0.4  # of the jobs that make children
 _LEFT_ALONE = """SELECT d.job_id, d.upstream_id FROM outlast_dependencies AS d
@@ -39,6 +38,11 @@ _LEFT_ALONE = """SELECT d.job_id, d.upstream_id FROM outlast_dependencies AS d
 
 class SpawningWorld(AwaitingWorld):
     """A world whose jobs make children."""
+
+    laws: Laws = {
+        "children hold: no end is missed": UNRESOLVED,
+        "children hold: none is left alone": _LEFT_ALONE,
+    }
 
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
@@ -66,19 +70,6 @@ class SpawningWorld(AwaitingWorld):
         if len(self.children[job_id]) > 1:
             told = f"job {job_id} has {self.children[job_id]}"
             self.witness.wrong("children hold: one child for each ordinal", told)
-
-    def _stand_ins(self) -> Iterator[Any]:
-        yield from World._stand_ins(self)
-        real = Witness.judge
-
-        def judge(witness: Any, *args: Any) -> None:
-            real(witness, *args)
-            if wrong := witness._rows.execute(UNRESOLVED, {"most": 5}).fetchall():
-                witness.wrong("children hold: no end is missed", f"{wrong}")
-            if wrong := witness._rows.execute(_LEFT_ALONE).fetchall():
-                witness.wrong("children hold: none is left alone", f"{wrong}")
-
-        yield mock.patch.object(Witness, "judge", judge)
 
 
 async def child(place: int) -> int:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.sim.acting import TWINS as ACTING
 from tests.sim.awaiting import TWINS as AWAITING
+from tests.sim.batching import TWINS as BATCHING
 from tests.sim.expiring import TWINS as EXPIRING
 from tests.sim.flowing import TWINS as FLOWING
 from tests.sim.limiting import TWINS as LIMITING
@@ -34,6 +35,7 @@ WORLDS = {
     "acting": (ACTING, "an act is exactly what was ordered: ", ", 0 jobs changed"),
     "limiting": (LIMITING, "limits hold: ", ", 0 jobs under limits"),
     "awaiting": (AWAITING, "waits hold: ", ", 0 jobs with an outcome"),
+    "batching": (BATCHING, "batches hold: ", ", 0 attempts in calls"),
     "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
     "spawning": (SPAWNING, "children hold: ", ", 0 jobs with children"),
 }
@@ -97,6 +99,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("limiting", 1, 1),
         ("flowing", 1, 2),
         ("awaiting", 1, 2),
+        ("batching", 1, 2),
         ("spawning", 1, 2),
         ("acting", 36, 36),  # the store's clock is set back
         pytest.param("pausing", 9, 9, marks=pytest.mark.slow),

@@ -128,6 +128,13 @@ class Witness:
             self._fenced(name, args[0], reply, before)
             if name == "checkpoint":
                 self._kept(args[0], reply)
+        for law, breaks in self._world.laws.items():
+            if wrong := breaks() if callable(breaks) else self.read(breaks):
+                self.wrong(law, f"{wrong}")
+
+    def read(self, sql: str) -> list[Any]:
+        """Return rows of the tables."""
+        return self._rows.execute(sql).fetchall()
 
     def current(self) -> dict[int, int]:
         sql = "SELECT id, token FROM outlast_jobs WHERE worker_id IS NOT NULL"

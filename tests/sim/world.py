@@ -17,7 +17,7 @@ import shutil
 import sqlite3
 import tempfile
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,16 @@ WITHOUT_FAULTS = 10  # each tenth seed: then nothing may be reclaimed
 ON_A_FILE = 10  # each tenth seed, another one
 SEALED_OF = 3  # seeds in a row are encrypted or not: themes go round by another number
 
+Laws = Mapping[str, str | Callable[[], Sequence[Any]]]
+
 
 class World:
     """Everything of one seed. ``run`` raises nothing: look at ``witness.violations``.
-    ``loops_block``: event loops of runners may stand while the threads that read go on."""
+    ``loops_block``: event loops of runners may stand while the threads that read go on. ``laws`` of
+    this kind of world, each with the SQL or the function that finds what breaks it."""
 
     loops_block = False
+    laws: Laws = {}
 
     def __init__(self, seed: int, *, memory: int | None = LAST) -> None:
         self.seed = seed
