@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.verify import verify
@@ -14,7 +15,7 @@ from outlast.model.job import Policy, State
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NewJob, Requeued, Upstream, Wants
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
-from tests.conformance.limits_kit import limited, need
+from tests.conformance.limits_kit import declare, limited, need
 
 DIES = Policy(retries=0)
 
@@ -45,10 +46,13 @@ async def claim_one(hands: Hands, job_id: int) -> Claimed:
     return one
 
 
+@pytest.mark.parametrize("is_limited", [False, True])
 async def test_a_chain_runs_link_by_link_in_the_exchange_of_each_end(
-    store: Store, hands: Hands
+    store: Store, hands: Hands, is_limited: bool
 ) -> None:
-    ids = await enqueued(store, job(), after(-1), after(-2))
+    await declare(store, running=3)
+    one = limited(need("a")) if is_limited else job()
+    ids = await enqueued(store, one, *(replace(one, after=after(-n).after) for n in (1, 2)))
     assert await states(store, ids) == ["queued", "blocked", "blocked"]
     mine = await claim_one(hands, ids[0])
     for job_id in ids[1:]:

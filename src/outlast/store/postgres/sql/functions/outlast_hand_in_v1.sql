@@ -13,7 +13,8 @@
 -- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were
 -- handed in, these are deleted instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this.
 -- Completions of jobs for which others wait are followed at once (outlast_follow_v1), in their own commit; a notice is left
--- about those of which another session holds a job that waits.
+-- about those of which another session holds a job that waits. One in a stream leaves its notices anyway, and is followed
+-- by the claim of this exchange (outlast_resolve_v1).
 --
 -- Ends that were not accepted are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
@@ -62,7 +63,7 @@ BEGIN
                 FROM locked l WHERE j.ctid = l.row
                 RETURNING j.id, j.token, j.stream IS NOT NULL AS noted, j.awaited)
             SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted),
-                   v_awaited || array_agg(d.id) FILTER (WHERE d.awaited)
+                   v_awaited || array_agg(d.id) FILTER (WHERE d.awaited AND NOT d.noted)
             INTO v_tokens, v_noted, v_awaited FROM done d;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
