@@ -24,6 +24,7 @@ from outlast.insight.verify import verify
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest
 from outlast.wakeup import open_messenger
+from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.notice import Notice
 from outlast.worker.worker import Worker
 
@@ -127,9 +128,16 @@ class Shop:
         return [fields for told, fields in self.told if told == name]
 
 
+def inbox_of(worker: Worker) -> Inbox:
+    """Return the inbox that a worker with a messenger has."""
+    inbox = worker._exchange._inbox
+    assert inbox is not None
+    return inbox
+
+
 def is_at_ease(worker: Worker) -> bool:
     """Return whether it waits for messages, and has no other reason to look."""
-    inbox = worker._exchange._inbox
+    inbox = inbox_of(worker)
     return inbox.healthy and worker._exchange._pacing.is_at_ease() and inbox.has_free_slots()
 
 

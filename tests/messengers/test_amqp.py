@@ -17,7 +17,7 @@ from outlast.store.values import NewJob
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.kinds import parse
 from tests.conformance.kit import Hands
-from tests.messengers.kit import Shop, row_says, sweep
+from tests.messengers.kit import Shop, inbox_of, row_says, sweep
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -139,14 +139,14 @@ async def test_a_queue_that_is_deleted_and_a_server_that_comes_back_empty(
         async with channel(rabbit) as own:
             await own.queue_delete(name)
         await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a queue that is back")
+        await shop.until(lambda: inbox_of(worker).healthy, "a queue that is back")
         assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
         rabbit.kill(wipe=True)
         jobs = [await shop.work.enqueue(number) for number in range(3)]
         assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
         await row_says(shop, "amqp: ")
         await asyncio.to_thread(rabbit.start)
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a server that is back")
+        await shop.until(lambda: inbox_of(worker).healthy, "a server that is back")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
         async with channel(rabbit) as own:
             await own.declare_queue(name, passive=True)  # recreated

@@ -13,7 +13,7 @@ import pytest
 
 from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
-from tests.messengers.kit import DEADLINE, Shop, all_end, row_says
+from tests.messengers.kit import DEADLINE, Shop, all_end, inbox_of, row_says
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -68,7 +68,7 @@ async def test_a_blocked_server_delays_no_enqueue_and_no_worker(
                 assert await (await shop.work.enqueue(4)).result(timeout=30) == 4
         finally:
             await asyncio.to_thread(rabbit.ctl, setting, enough)
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a server that takes messages")
+        await shop.until(lambda: inbox_of(worker).healthy, "a server that takes messages")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
 
 

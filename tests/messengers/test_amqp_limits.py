@@ -15,7 +15,7 @@ from harness.rabbit_server import RabbitServer
 from outlast.wakeup import messenger, open_messenger
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.notice import Notice
-from tests.messengers.kit import DEADLINE, Shop
+from tests.messengers.kit import DEADLINE, Shop, inbox_of
 from tests.messengers.rabbit_kit import POLL, all_settled, channel
 
 pytestmark = [
@@ -108,7 +108,7 @@ async def test_a_queue_of_others_that_is_full_and_rejects_delays_jobs_by_a_poll(
         assert [await job.result(timeout=DEADLINE) for job in jobs] == list(range(20))
         await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
         await full.delete(if_empty=False)
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a server that takes messages")
+        await shop.until(lambda: inbox_of(worker).healthy, "a server that takes messages")
         assert await (await shop.work.enqueue(7)).result(timeout=DEADLINE) == 7
 
 

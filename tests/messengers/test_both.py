@@ -18,6 +18,7 @@ from tests.messengers.kit import (
     asked_to_close_at_random,
     growth_per_connection,
     growth_per_message,
+    inbox_of,
 )
 
 POLL = 0.2
@@ -57,7 +58,7 @@ async def test_a_storm_of_cut_connections_loses_no_job_and_ends(
                 await shop.work.enqueue(number)
                 await proxy.cut()
             await shop.completed(30)
-            await shop.until(lambda: worker._exchange._inbox.healthy, "the storm to be over")
+            await shop.until(lambda: inbox_of(worker).healthy, "the storm to be over")
             assert await (await shop.work.enqueue(7)).result(timeout=DEADLINE) == 7
         assert set(shop.ran.values()) == {1}
 

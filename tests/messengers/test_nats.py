@@ -20,7 +20,7 @@ from outlast.worker.claims import pacing
 from outlast.worker.claims.pacing import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
-from tests.messengers.kit import NEVER, Shop, jetstream, published, sweep
+from tests.messengers.kit import NEVER, Shop, inbox_of, jetstream, published, sweep
 
 ODD = "päper.>*|~"  # a queue's name that NATS could not have in a subject
 
@@ -100,7 +100,7 @@ async def test_messages_that_a_draining_worker_has_taken_go_to_another_one_at_on
         exchange = worker.services["exchange"]
         await exchange.stop()  # as where its trip is under way
         await shop.app.enqueue_many([shop.work.call(number) for number in range(3)])
-        inbox = worker._exchange._inbox
+        inbox = inbox_of(worker)
         await shop.until(lambda: len(inbox._waiting) > 0, "messages in its hands")
         worker.settings = msgspec.structs.replace(worker.settings, drain_timeout=NEVER)
         worker.request_drain()

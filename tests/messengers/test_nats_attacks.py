@@ -10,7 +10,7 @@ from nats.js.errors import NotFoundError
 
 from harness.nats_server import NatsServer
 from outlast.model.job import State
-from tests.messengers.kit import Shop, jetstream, row_says
+from tests.messengers.kit import Shop, inbox_of, jetstream, row_says
 
 POLL = 0.2
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
@@ -46,7 +46,7 @@ async def test_a_forged_message_outside_the_stream_ends_no_connection(
             await client.flush()
             jobs.append(await shop.work.enqueue(3))
             assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2, 3]
-            assert worker._exchange._inbox.healthy
+            assert inbox_of(worker).healthy
             assert not shop.events("wakeup_lost")
     finally:
         await client.close()

@@ -19,7 +19,7 @@ from harness.proxy import proxied
 from outlast.wakeup import open_messenger
 from outlast.wakeup.notice import Notice
 from tests.chaos.disk import Disk, own_mounts
-from tests.messengers.kit import DEADLINE, Shop, jetstream
+from tests.messengers.kit import DEADLINE, Shop, inbox_of, jetstream
 
 POLL = 0.2
 QUEUES = 1_000
@@ -81,7 +81,7 @@ async def test_a_full_stream_that_rejects_delays_jobs_by_a_poll(
             assert (await js.stream_info(name)).state.messages == 3
             assert shop.events("wakeup_lost")
             await js.purge_stream(name)
-            await shop.until(lambda: worker._exchange._inbox.healthy, "a stream that takes more")
+            await shop.until(lambda: inbox_of(worker).healthy, "a stream that takes more")
             await jobs_run(shop, 2)
 
 
@@ -106,7 +106,7 @@ async def test_a_server_whose_storage_is_full_delays_jobs_by_a_poll(
         async with shop.worker(poll=POLL):  # comes and leaves meanwhile
             await jobs_run(shop, 2)
         await js.delete_stream("FULL")
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a server with room")
+        await shop.until(lambda: inbox_of(worker).healthy, "a server with room")
         await jobs_run(shop, 2)
 
 
@@ -129,7 +129,7 @@ async def test_a_server_whose_disk_is_full_delays_jobs_by_a_poll(
         disk.free()
         server.kill()  # once its disk was full it takes no message until it is started again
         server.start()
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a server with room")
+        await shop.until(lambda: inbox_of(worker).healthy, "a server with room")
         await jobs_run(shop, 2)
 
 
@@ -180,7 +180,7 @@ async def test_a_connection_that_the_server_ends_as_too_slow_is_made_again(
         await jobs_run(shop, 5)
         proxy.release()
         await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
-        await shop.until(lambda: worker._exchange._inbox.healthy, "another connection")
+        await shop.until(lambda: inbox_of(worker).healthy, "another connection")
         await jobs_run(shop, 1)
 
 

@@ -16,7 +16,7 @@ from outlast.wakeup import check_messenger
 from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
 from tests.cases import each_case
-from tests.messengers.kit import Shop, jetstream, sweep
+from tests.messengers.kit import Shop, inbox_of, jetstream, sweep
 
 NOWHERE = "nats://127.0.0.1:1"
 POLL = 0.2
@@ -61,12 +61,12 @@ async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
         assert {each["kind"] for each in shop.events("wakeup_lost")} == {"nats"}
         assert not worker._exchange._pacing.is_at_ease()
         own_server.start()
-        await shop.until(lambda: worker._exchange._inbox.healthy, "a messenger that is back")
+        await shop.until(lambda: inbox_of(worker).healthy, "a messenger that is back")
         await until_row_says(shop, "nats$")
         async with jetstream(own_server.url) as js:  # recreated
             await js.consumer_info(await shop.stream(), "all")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
-        assert worker._exchange._inbox.healthy
+        assert inbox_of(worker).healthy
         await shop.completed(5)
 
 
@@ -94,7 +94,7 @@ async def test_a_deleted_stream_is_recreated(pg_url: str, own_server: NatsServer
         async with jetstream(own_server.url) as js:
             await js.delete_stream(name)
             await shop.until(lambda: bool(shop.events("wakeup_lost")), "the loss to be noticed")
-            await shop.until(lambda: worker._exchange._inbox.healthy, "a stream that is back")
+            await shop.until(lambda: inbox_of(worker).healthy, "a stream that is back")
             assert (await js.stream_info(name)).config.name == name
         await (await shop.work.enqueue(1)).result(timeout=30)
 
@@ -125,7 +125,7 @@ async def test_the_leader_of_a_cluster_is_killed_under_load(pg_url: str) -> None
             leader.kill()
             await loading
             await shop.completed(jobs)
-            inboxes = [worker._exchange._inbox for worker in (one, two)]
+            inboxes = [inbox_of(worker) for worker in (one, two)]
             await shop.until(lambda: all(each.healthy for each in inboxes), "another leader")
             await load(20)
             await shop.completed(jobs)
