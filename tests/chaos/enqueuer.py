@@ -76,6 +76,7 @@ class Enqueuer:
             self.look_at_limits: 5,
             self.change_limit: 3,
         }
+        await self.one()  # also with the brake on: a rehearsal waits for its first job
         while True:
             await asyncio.sleep(self._rng.uniform(0, PAUSE))
             if not (self._folder / BRAKE).exists():

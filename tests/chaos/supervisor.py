@@ -69,6 +69,11 @@ class Member:
         """Return whether a worker has this place now."""
         return self.process is not None and self.process.process.poll() is None
 
+    @property
+    def may_be_harmed(self) -> bool:
+        """Return whether a deed may be done to it now."""
+        return self.alive and not self.busy
+
     def below(self) -> tuple[list[psutil.Process], psutil.Process | None]:
         """Return its runners, and the process at the end of its tether, as they are now."""
         runners, tether = [], None
@@ -127,8 +132,8 @@ class Supervisor:
         return all(each.process and each.process.told("worker_ready") for each in self.members)
 
     def alive(self) -> list[Member]:
-        """Return the members whose worker lives and that are under no deed."""
-        return [each for each in self.members if each.alive and not each.busy]
+        """Return the members to which a deed may be done."""
+        return [each for each in self.members if each.may_be_harmed]
 
     async def end(self, deadline: float) -> None:
         """Drain all; note each that does not end well."""

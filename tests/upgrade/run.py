@@ -33,6 +33,7 @@ DEEDS = ("worker killed", "tree killed", "runner killed", "worker drained")
 STAGES = 5
 CALM_SECONDS, MORE_SECONDS = 8.0, 2.5  # without faults and with more, while a stage is not over
 APP = "tests.chaos.tasks:app"
+SPARED_SECONDS = 45.0  # for a worker's start, on a machine that is busy
 ENDLESS = ("100000", "0.05")  # steps, and seconds between them
 ANSWER_SECONDS = 90.0  # for what other programs have to hear, with kills going on
 ADDRESSES = ("jobs?limit=100", "schedules", "limits")  # what does not change while all is quiet
@@ -59,6 +60,9 @@ class Seat(Member):
     """A place whose worker is of the release that the place has at its start."""
 
     runs: Release | None = None
+    _began_at = 0.0
+    _log_size = 0
+    _is_ready = False
 
     def __init__(self, scene: Scene, number: int, url: str, release: Release) -> None:
         super().__init__(scene, number, url)
@@ -68,7 +72,26 @@ class Seat(Member):
     def start(self) -> None:
         """Start a worker of this release."""
         self.runs = self.release
+        self._began_at, self._is_ready = boot(), False
+        log = self._scene.folder / f"{self.name}.log"
+        self._log_size = log.stat().st_size if log.exists() else 0
         super().start()
+
+    @property
+    def is_ready(self) -> bool:
+        """Return whether its present worker has been ready. The log is that of all before it."""
+        if not self._is_ready and self.process is not None:
+            with self.process.log.open("rb") as log:
+                log.seek(self._log_size)
+                self._is_ready = b'"worker_ready"' in log.read()
+        return self._is_ready
+
+    @property
+    def may_be_harmed(self) -> bool:
+        """Return whether a deed may be done to it: a worker that is killed whenever it starts is
+        never of its new release. What takes too long to start is harmed all the same."""
+        is_spared = not self.is_ready and boot() - self._began_at < SPARED_SECONDS
+        return super().may_be_harmed and not is_spared
 
     def _place(self) -> dict[str, str]:
         release = {"OUTLAST_RELEASE": self.release.name}
@@ -181,13 +204,12 @@ class Upgrade(Chaos):
     async def _replace(self, ground: Ground, seats: list[Seat], release: Release) -> None:
         """Replace workers one by one, by a drain, as a deploy does."""
         for seat in seats:
-            before = self._starts(seat)
             seat.release = release
             if seat.alive:
                 seat.drain()
 
-            def is_there(seat: Seat = seat, before: int = before) -> bool:
-                return seat.runs is release and self._starts(seat) > before
+            def is_there(seat: Seat = seat) -> bool:
+                return seat.runs is release and seat.is_ready
 
             await ground.scene.until(is_there, f"{seat.name} of {release.name}", READY_SECONDS)
 
@@ -214,10 +236,6 @@ class Upgrade(Chaos):
         await scene.until(does, what, ANSWER_SECONDS)
         await self._did(release, "cancel", str(job_id), url=scene.url)
 
-    @staticmethod
-    def _starts(seat: Seat) -> int:
-        return len(seat.process.told("worker_ready")) if seat.process else 0
-
     async def _swap(
         self,
         ground: Ground,
@@ -230,7 +248,9 @@ class Upgrade(Chaos):
         enqueuers[number].terminate()
         if code := await asyncio.to_thread(enqueuers[number].wait, DRAIN_SECONDS):
             ground.supervisor.odd.append(f"an enqueuer ended with code {code}")
-        await self._resume(ground.scene.url)  # else the backlog of a task that it paused only grows
+        # Else the backlog only grows: of a task that it paused, of jobs that wait for its events.
+        await self._resume(ground.scene.url)
+        await self._answer(ground.scene)
         self._clients_release = release
         enqueuers[number] = self._enqueuer(number)
         accepted = self._plan.folder / f"ledger-e{self._number}"
