@@ -148,9 +148,9 @@ async def test_the_keys_of_schedules_are_for_their_ticks_alone(
     store: Store, client: Client, key: str
 ) -> None:
     """A job with one would stop the schedule; one that looks as they did is any job's."""
-    with pytest.raises(Refused, match="one of a schedule"):
+    with pytest.raises(Refused, match="begins as the keys of schedules do"):
         await client.enqueue(task=TASK, key=key)
-    with pytest.raises(ConfigError, match="one of a schedule"):
+    with pytest.raises(ConfigError, match="begins as the keys of schedules do"):
         check_job_key(key)
     await put_one(store)
     await client.enqueue(task=TASK, key="schedule:nightly", delay=60)

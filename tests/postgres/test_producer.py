@@ -86,7 +86,7 @@ async def test_a_producer_holds_up_ticks_by_the_key_of_a_call_and_by_no_other(
     await put_one(store, call=job(key="report"), overlap=Overlap.ALLOW)
     assert psql(f"SELECT outlast_enqueue_v1('{TASK}', '{{}}', key => 'report')").returncode == 0
     refused = psql(f"SELECT outlast_enqueue_v1('{TASK}', key => 'outlast:schedule:nightly')")
-    assert "key is one of a schedule" in refused.stderr
+    assert "key begins as the keys of schedules do" in refused.stderr
     (forged,) = await store.inspector.jobs(JobFilter())
     due = await due_one(store)
     answer = await fire_one(store, firing_of(due, due.since + 60.0))

@@ -75,7 +75,10 @@ def check_job_key(key: object) -> str:
     """Return the key of a job, or raise ConfigError; keys of schedules are reserved."""
     checked = check_key("key", key)
     if checked.startswith((TICKS_KEY, BACKFILL_KEY)):
-        raise ConfigError(f"key {_shown(key)} is one of a schedule: give it another beginning")
+        raise ConfigError(
+            f"key {_shown(key)} begins as the keys of schedules do: choose one that does not begin"
+            f" with {TICKS_KEY} or {BACKFILL_KEY}"
+        )
     return checked
 
 

@@ -52,7 +52,7 @@ BEGIN
         WHEN length(outlast_enqueue_v1.key) NOT BETWEEN 1 AND 500
             THEN 'key must be a text of 1 to 500 characters'
         WHEN outlast_enqueue_v1.key ~ '^outlast:(schedule|backfill):'
-            THEN 'key is one of a schedule: give it another beginning'
+            THEN 'key begins as the keys of schedules do: choose one that does not begin with outlast:schedule: or outlast:backfill:'
         WHEN length(outlast_enqueue_v1.tenant) NOT BETWEEN 1 AND 500
             THEN 'tenant must be a text of 1 to 500 characters'
         WHEN (outlast_enqueue_v1.priority BETWEEN -100 AND 100) IS NOT TRUE

@@ -54,7 +54,7 @@ BEGIN
             AND (NEW.key IS NULL OR coalesce(NEW.after, '[]') <> '[]' OR coalesce(NEW.after_ended, '[]') <> '[]')
         THEN RAISE(ABORT, 'once_per needs a key, and does not go with after and after_ended')
         WHEN NEW.key LIKE 'outlast:schedule:%' OR NEW.key LIKE 'outlast:backfill:%'
-        THEN RAISE(ABORT, 'key is one of a schedule: give it another beginning')
+        THEN RAISE(ABORT, 'key begins as the keys of schedules do: choose one that does not begin with outlast:schedule: or outlast:backfill:')
         WHEN NEW.task = 'outlast.shell' THEN RAISE(ABORT, 'commands cannot be enqueued by SQL')
         WHEN typeof(coalesce(NEW.args, '{}')) <> 'text' OR instr(CAST(NEW.args AS BLOB), x'00')
             OR NOT json_valid(coalesce(NEW.args, '{}')) OR json_type(coalesce(NEW.args, '{}')) <> 'object'
