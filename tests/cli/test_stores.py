@@ -192,8 +192,11 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     assert found.code == 1
     (amiss,) = (f for f in json.loads(found.out)["findings"] if f["name"] == "privileges")
     assert "--grant" in amiss["mend"]
-    said = outlast("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
+    enqueuing = ("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
+    said = outlast(*enqueuing, "--verbose")
     assert f"granted to {role}: INSERT (task, queue, args, priority, " in said.out
+    summary = f"{role} may enqueue jobs and read them (no new privileges)\n"
+    assert summary in outlast(*enqueuing).out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0
     assert "No worker is alive" in outlast("why", 1, "--url", own).out
     assert outlast("job", 1, "--url", own).code == 0
@@ -204,10 +207,8 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege")
     worker = outlast("worker", "shop:app", "--url", own)
     worker.refused(3, "lacks privileges that a worker needs", "UPDATE ON TABLE outlast_jobs")
-    assert (
-        f"{role} may do what a worker does"
-        in outlast("migrate", "--grant", role, "--url", bare_pg_url).out
-    )
+    _, last = outlast("migrate", "--grant", role, "--url", bare_pg_url).out.splitlines()
+    assert re.fullmatch(rf"{role} may do what a worker does \(\d+ new privileges\)", last)
     assert outlast("cancel", 1, "--url", own).code == 0
 
 
@@ -236,4 +237,5 @@ def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, bare_pg_url: s
     )
     outlast("migrate", "--grant", "a", "--url", "sqlite:///x.db").refused(2, "knows no roles")
     outlast("migrate", "--only", "enqueue").refused(2, "--grant")
+    outlast("migrate", "--verbose").refused(2, "--grant")
     outlast("migrate", "--check", "--grant", "a").refused(2, "--grant")

@@ -32,6 +32,7 @@ def migrate(
     only: Annotated[
         Purpose, option("--only", "worker|enqueue|produce|view", "What the role of --grant is for.")
     ] = Purpose.WORKER,
+    verbose: Annotated[bool, flag("--verbose", "List each privilege that --grant grants.")] = False,
     url: Url = None,
 ) -> None:
     """Bring the store's schema up to date.
@@ -63,8 +64,8 @@ def migrate(
     if check and (after_restore or polling_only or grant is not None):
         other = "--after-restore" if after_restore else "--grant" if grant else "--polling-only"
         raise UsageError(f"--check changes nothing, {other} does: choose one")
-    if only is not Purpose.WORKER and grant is None:
-        raise UsageError("--only says what the role of --grant is for: name that, too")
+    if (only is not Purpose.WORKER or verbose) and grant is None:
+        raise UsageError("--only and --verbose are about the role of --grant: name that, too")
     address = resolve_url(url)
     if polling_only and file_of(address) is not None:
         raise UsageError("--polling-only is for PostgreSQL")
@@ -72,7 +73,7 @@ def migrate(
         lambda: (
             _check(address)
             if check
-            else _migrate(address, grant, only, after_restore, polling_only)
+            else _migrate(address, grant, only, after_restore, polling_only, verbose)
         )
     )
 
@@ -92,7 +93,12 @@ async def _check(url: str) -> None:
 
 
 async def _migrate(
-    url: str, role: str | None, purpose: Purpose, after_restore: bool, polling_only: bool
+    url: str,
+    role: str | None,
+    purpose: Purpose,
+    after_restore: bool,
+    polling_only: bool,
+    verbose: bool,
 ) -> None:
     made = not exists(url)
     if made and after_restore:
@@ -112,9 +118,11 @@ async def _migrate(
                 f" {raised.issued}"
             )
         if role is not None:
-            for each in await store.grant(role, purpose):
+            granted = await store.grant(role, purpose)
+            for each in granted if verbose else []:
                 print(f"granted to {safe(role)}: {each}")
-            print(f"{safe(role)} may {MAY[purpose]}")
+            new = f"{len(granted)} new" if granted else "no new"
+            print(f"{safe(role)} may {MAY[purpose]} ({new} privileges)")
     finally:
         await store.close()
 
