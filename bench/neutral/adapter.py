@@ -92,8 +92,8 @@ async def produce() -> None:
 
 
 async def count_queued() -> None:
-    """Keep the number of waiting jobs."""
-    while True:
+    """Keep the number of waiting jobs: the first instance reports it, a target depth needs it."""
+    while INSTANCE == 0 or not IS_FIXED:
         with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             connection = await asyncpg.connect(URL)
             try:

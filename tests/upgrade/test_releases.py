@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from outlast.store.migrations import load, read
-from tests.upgrade import releases
-from tests.upgrade.run import unlike
+from tests.chaos.supervisor import Member
+from tests.upgrade import releases, run
+from tests.upgrade.run import SPARED_SECONDS, Seat, unlike
 from tools import release
 from tools.release import Refused
 
@@ -59,3 +62,25 @@ def test_two_releases_may_differ_in_names_that_one_has_alone_and_in_nothing_else
     (told,) = unlike(new, {"jobs": [{"id": 1, "state": "queued"}]}, "list")
     assert told == "UPGRADE list.jobs[0].state: the new release reads 'dead', the old one 'queued'"
     assert len(list(unlike(new, {"jobs": []}, "list"))) == 1
+
+
+def test_a_worker_is_spared_until_it_is_ready_and_not_for_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, log = [0.0], tmp_path / "worker-0.log"
+    log.write_text('{"event": "worker_ready"}\n')  # of the worker before it
+    living = SimpleNamespace(log=log, process=SimpleNamespace(poll=lambda: None))
+    monkeypatch.setattr(run, "boot", lambda: clock[0])
+    monkeypatch.setattr(Member, "start", lambda seat: setattr(seat, "process", living))
+    scene: Any = SimpleNamespace(folder=tmp_path)
+    release: Any = None
+    seat = Seat(scene, 0, "", release)
+    seat.start()
+    assert not seat.may_be_harmed
+    clock[0] = SPARED_SECONDS
+    assert seat.may_be_harmed, "a start that takes too long is harmed"
+    seat.start()
+    assert not seat.may_be_harmed
+    with log.open("a") as file:
+        file.write('{"event": "worker_ready"}\n')
+    assert seat.may_be_harmed
