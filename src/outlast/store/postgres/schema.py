@@ -102,8 +102,9 @@ class PostgresSchema(Verbs):
         try:
             await self.migrate()
         except (SchemaMismatch, NotPermitted) as error:
+            why = text_of(error.__cause__ or error)  # the server's own words: the advice is here
             raise SchemaMismatch(
-                f"there is no schema of Outlast here: {_ADVICE} ({text_of(error)})"
+                f"there is no schema of Outlast here: {_ADVICE} ({why})"
             ) from error
 
     async def _apply_next(self) -> Migration | None:
