@@ -38,7 +38,7 @@ EVERY = float(os.environ.get("SAMPLE_EVERY_S", "5"))
 INSTANCE = int(os.environ.get("BENCH_INSTANCE_ID", "0"))
 WINDOW_SECONDS = 30.0
 LATENCIES_MAX = 32_768  # in the window: memory is bounded
-LOOK_SECONDS = 0.2  # between two counts of what waits
+LOOK_SECONDS = EVERY if IS_FIXED else 0.2  # between two counts of what waits
 QUEUED = "SELECT count(*) FROM outlast_jobs WHERE state = 'queued'"
 MANIFEST = json.loads(Path(__file__).with_name("adapter.json").read_text())
 
