@@ -86,6 +86,16 @@ async def steps(upto: int, pause: float) -> dict[str, Any]:
 
 @app.task(limits=[BUSY], **SOON)
 def plain_steps(upto: int, pause: float) -> dict[str, Any]:
+    return go_on(upto, pause)
+
+
+@app.task(retries=10_000, max_losses=10_000, **SOON)
+def endless(pause: float) -> dict[str, Any]:
+    """Goes on until it is cancelled, also through an hour of kills. Rehearsals use it."""
+    return go_on(1_000_000, pause)
+
+
+def go_on(upto: int, pause: float) -> dict[str, Any]:
     attempt, step = begin()
     for number in range(step + 1, upto + 1):
         attempt.check()

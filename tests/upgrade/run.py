@@ -34,8 +34,8 @@ STAGES = 5
 CALM_SECONDS, MORE_SECONDS = 8.0, 2.5  # without faults and with more, while a stage is not over
 APP = "tests.chaos.tasks:app"
 SPARED_SECONDS = 45.0  # for a worker's start, on a machine that is busy
-ENDLESS = ("100000", "0.05")  # steps, and seconds between them
-ANSWER_SECONDS = 90.0  # for what other programs have to hear, with kills going on
+ENDLESS = ("endless", "0.05")  # the task, and seconds between its steps
+ANSWER_SECONDS = 240.0  # for what other programs have to hear, with kills going on
 ADDRESSES = ("jobs?limit=100", "schedules", "limits")  # what does not change while all is quiet
 MORE = ("stats", "workers", "pauses", "deaths", "doctor")
 COMPARED = 12  # jobs, each with all of its attempts
@@ -216,7 +216,7 @@ class Upgrade(Chaos):
     async def _begin_long(self, ground: Ground) -> int:
         """Enqueue a job that goes on until it is cancelled; return it once it has a checkpoint."""
         scene = ground.scene
-        job_id = await self._enqueue(self._clients_release, scene.url, "plain_steps", *ENDLESS)
+        job_id = await self._enqueue(self._clients_release, scene.url, *ENDLESS)
         await scene.until(lambda: scene.checkpoint(job_id), f"a checkpoint of job {job_id}")
         return job_id
 
@@ -265,7 +265,7 @@ class Upgrade(Chaos):
     async def _across(self, ground: Ground, *, by: Release) -> None:
         """Cancel and pause by the command line of one release what workers of the other run."""
         scene = ground.scene
-        running = await self._enqueue(by, scene.url, "plain_steps", *ENDLESS)
+        running = await self._enqueue(by, scene.url, *ENDLESS)
         await self._reaches(by, scene, running, State.RUNNING)
         await self._did(by, "cancel", str(running), url=scene.url)
         await self._reaches(by, scene, running, State.CANCELLED)
