@@ -20,7 +20,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import mean, median
 
@@ -93,7 +93,7 @@ class Replicas:
 @contextmanager
 def held(url: str, _: Replicas, __: PostgresServer) -> Iterator[None]:
     """A transaction with a snapshot and an id stays open."""
-    with psycopg.connect(url) as session:
+    with closing(psycopg.connect(url)) as session:  # its end tells no more, so may not fail
         session.execute("SELECT txid_current()")
         yield
 

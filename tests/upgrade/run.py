@@ -33,7 +33,7 @@ DEEDS = ("worker killed", "tree killed", "runner killed", "worker drained")
 STAGES = 5
 CALM_SECONDS, MORE_SECONDS = 8.0, 2.5  # without faults and with more, while a stage is not over
 APP = "tests.chaos.tasks:app"
-SPARED_SECONDS = 45.0  # for a worker's start, on a machine that is busy
+SPARED_SECONDS = 45.0  # for a worker's start and first attempt, on a machine that is busy
 ENDLESS = ("endless", "0.05")  # the task, and seconds between its steps
 ANSWER_SECONDS = 240.0  # for what other programs have to hear, with kills going on
 ADDRESSES = ("jobs?limit=100", "schedules", "limits")  # what does not change while all is quiet
@@ -62,36 +62,42 @@ class Seat(Member):
     runs: Release | None = None
     _began_at = 0.0
     _log_size = 0
-    _is_ready = False
 
     def __init__(self, scene: Scene, number: int, url: str, release: Release) -> None:
         super().__init__(scene, number, url)
         self.release = release
+        self._told: set[str] = set()
         self._options += ("--drain-timeout", "2")  # long jobs are handed over
 
     def start(self) -> None:
         """Start a worker of this release."""
         self.runs = self.release
-        self._began_at, self._is_ready = boot(), False
+        self._began_at = boot()
+        self._told.clear()
         log = self._scene.folder / f"{self.name}.log"
         self._log_size = log.stat().st_size if log.exists() else 0
         super().start()
 
     @property
     def is_ready(self) -> bool:
-        """Return whether its present worker has been ready. The log is that of all before it."""
-        if not self._is_ready and self.process is not None:
-            with self.process.log.open("rb") as log:
-                log.seek(self._log_size)
-                self._is_ready = b'"worker_ready"' in log.read()
-        return self._is_ready
+        """Return whether its present worker has been ready."""
+        return self._has_told("worker_ready")
 
     @property
     def may_be_harmed(self) -> bool:
         """Return whether a deed may be done to it: a worker that is killed whenever it starts is
-        never of its new release. What takes too long to start is harmed all the same."""
-        is_spared = not self.is_ready and boot() - self._began_at < SPARED_SECONDS
+        never of its new release, and no job ends. After a time it is harmed all the same."""
+        is_spared = boot() - self._began_at < SPARED_SECONDS and not self._has_told("attempt_ended")
         return super().may_be_harmed and not is_spared
+
+    def _has_told(self, event: str) -> bool:
+        """Whether its present worker has logged this. The log is also that of all before it."""
+        if event not in self._told and self.process is not None:
+            with self.process.log.open("rb") as log:
+                log.seek(self._log_size)
+                if f'"{event}"'.encode() in log.read():
+                    self._told.add(event)
+        return event in self._told
 
     def _place(self) -> dict[str, str]:
         release = {"OUTLAST_RELEASE": self.release.name}
@@ -217,7 +223,8 @@ class Upgrade(Chaos):
         """Enqueue a job that goes on until it is cancelled; return it once it has a checkpoint."""
         scene = ground.scene
         job_id = await self._enqueue(self._clients_release, scene.url, *ENDLESS)
-        await scene.until(lambda: scene.checkpoint(job_id), f"a checkpoint of job {job_id}")
+        what = f"a checkpoint of job {job_id}"
+        await scene.until(lambda: scene.checkpoint(job_id), what, ANSWER_SECONDS)
         return job_id
 
     async def _goes_on(self, ground: Ground, job_id: int, release: Release) -> None:
@@ -258,7 +265,7 @@ class Upgrade(Chaos):
         async def has() -> bool:
             return accepted.exists() or bool(await unread(ground.scene.url))
 
-        await ground.scene.until(has, f"jobs enqueued by {release.name}")
+        await ground.scene.until(has, f"jobs enqueued by {release.name}", ANSWER_SECONDS)
 
     # --- what one release does for the other -----------------------------------------------------
 

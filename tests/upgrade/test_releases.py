@@ -64,11 +64,11 @@ def test_two_releases_may_differ_in_names_that_one_has_alone_and_in_nothing_else
     assert len(list(unlike(new, {"jobs": []}, "list"))) == 1
 
 
-def test_a_worker_is_spared_until_it_is_ready_and_not_for_long(
+def test_a_worker_is_spared_until_it_has_ended_an_attempt_and_not_for_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock, log = [0.0], tmp_path / "worker-0.log"
-    log.write_text('{"event": "worker_ready"}\n')  # of the worker before it
+    log.write_text('{"event": "attempt_ended"}\n')  # of the worker before it
     living = SimpleNamespace(log=log, process=SimpleNamespace(poll=lambda: None))
     monkeypatch.setattr(run, "boot", lambda: clock[0])
     monkeypatch.setattr(Member, "start", lambda seat: setattr(seat, "process", living))
@@ -82,5 +82,5 @@ def test_a_worker_is_spared_until_it_is_ready_and_not_for_long(
     seat.start()
     assert not seat.may_be_harmed
     with log.open("a") as file:
-        file.write('{"event": "worker_ready"}\n')
+        file.write('{"event": "attempt_ended"}\n')
     assert seat.may_be_harmed
