@@ -51,7 +51,7 @@ WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
     *(f"limits {verb}" for verb in ("set", "hold", "reset")),
-    *("weight set", "weight reset", "event"),
+    *("weight set", "weight reset", "event", "flow skip"),
     "actions stop",
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""

@@ -29,6 +29,7 @@ PATIENCE = 600.0  # seconds: more than any test waits
 SAYS_NO = {
     "cancel",
     "requeue",
+    "flow skip",
     "pause",
     "stack",
     *OF_A_LIMIT,
