@@ -61,8 +61,15 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     alike = _alike(jobs)
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
-    more = () if len(jobs) == 1 else (len(jobs),)
-    rows = await connection.fetch(_SQL["alike"] if more else _SQL["one"], *alike, notify, *more)
+    first, more = jobs[0], tuple[Any, ...]()
+    if first.stream is not None:
+        stream = (first.stream, first.needs, first.fair, first.aged_by)
+        statement, more = _SQL["alike_in_stream"], (len(jobs), *stream)
+    elif len(jobs) > 1:
+        statement, more = _SQL["alike"], (len(jobs),)
+    else:
+        statement = _SQL["one"]
+    rows = await connection.fetch(statement, *alike, notify, *more)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -104,14 +111,14 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """Return the values of the statements ``one`` and ``alike``, or None if they cannot store these
-    jobs."""
+    """Return the values of the statements ``one``, ``alike`` and ``alike_in_stream``, or None if
+    they cannot store these jobs."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
     if first.expires is not None or first.expires_at is not None:
         return None
-    if first.policy.keep is not None or first.policy.labels or first.stream is not None:
+    if first.policy.keep is not None or first.policy.labels:
         return None
     if len(jobs) > 1 and not _share_the_rest(jobs):
         return None

@@ -59,6 +59,25 @@ FROM string_to_table(
          chr(31)) AS h (args)
 RETURNING id
 
+-- name: alike_in_stream
+-- As `alike`, for one job or many of one stream ($10: its id, $11: what its jobs need, $12: whose turn it is, $13: the
+-- seconds that their priority is worth, if they age). One notice is appended, as by `many`.
+WITH arrived AS (
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
+    VALUES ($10::bigint, true, $1::text, $2::text, CASE WHEN $13::float8 IS NULL THEN -$4::smallint ELSE 0 END, $12::text)
+)
+INSERT INTO outlast_jobs (
+    task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, stream, needs, aged)
+SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
+       nextval('outlast_position_seq'), $5::text, $6::text, $7::float8, $10::bigint, $11::text,
+       ((extract(epoch FROM statement_timestamp()) - $13::float8) * 1000)::bigint
+FROM string_to_table(
+         CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
+                  'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
+              ELSE $3::text END,
+         chr(31)) AS h (args)
+RETURNING id
+
 -- name: one
 -- Store one job that has no key and is due at once, as most are: `alike` for one row, without the cost of a set of
 -- rows. A row that no other session can see yet races with nothing, and nothing here depends on what the tables hold,
