@@ -76,7 +76,10 @@ class WorkerProcess:
         return [entry for entry in map(json.loads, lines) if entry["event"] == event]
 
     def tree(self) -> list[psutil.Process]:
-        """Return the worker and everything below it."""
+        """Return the worker and everything below it; nothing once it has ended: another process may
+        have its number then."""
+        if self.process.poll() is not None:
+            return []
         try:
             worker = psutil.Process(self.pid)
             return [worker, *worker.children(recursive=True)]
@@ -100,7 +103,7 @@ class WorkerProcess:
 
     def signal(self, number: int) -> None:
         """Send a signal to the worker process alone."""
-        os.kill(self.pid, number)
+        self.process.send_signal(number)
 
     async def left(self, number: int | None = None) -> None:
         """Send a signal, if any; wait until the worker has left in good order."""

@@ -188,4 +188,7 @@ class Supervisor:
 def send(process: psutil.Process | int, number: int) -> None:
     """Send a signal to a process that may be gone."""
     with contextlib.suppress(psutil.Error, ProcessLookupError):
-        os.kill(process if isinstance(process, int) else process.pid, number)
+        if isinstance(process, int):
+            os.kill(process, number)
+        else:
+            process.send_signal(number)  # not to another one that has its number by now

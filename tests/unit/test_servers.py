@@ -1,4 +1,4 @@
-"""The tests' own PostgreSQL server: every store test stands on it."""
+"""The tests' own servers and workers leave nothing behind, and harm nothing else."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 import psutil
+
+from harness.scene import WorkerProcess
 
 
 def test_nothing_is_left_when_the_test_process_is_killed() -> None:
@@ -22,3 +24,15 @@ def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     _gone, alive = psutil.wait_procs(left, timeout=60)
     assert [process.pid for process in alive if process.status() != "zombie"] == []
     assert not Path(folder).exists()
+
+
+def test_a_process_with_the_number_of_an_ended_worker_is_spared(tmp_path: Path) -> None:
+    """The clean-up of a long run killed workers of other programs, which had such numbers."""
+    app = {"OUTLAST_TEST_APP": "none:app"}
+    worker = WorkerProcess("", tmp_path / "journal", "--help", env=app, log=tmp_path / "log")
+    worker.process.wait()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        worker.pid = other.pid
+        worker.end()
+        other.communicate(b"\n")
+    assert other.returncode == 0
