@@ -65,7 +65,7 @@ compiled: $(DEV)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.rewritten
 
 .PHONY: test
-test: compiled ## run all but the slow tests; needs Python, git and make (some seven minutes)
+test: compiled ## run all but the slow tests; needs Python, git and make (some four minutes)
 	$(PYTEST) -m "not slow and not pgbouncer and not rabbitmq and not browser and not prometheus" $(ARGS)
 
 .PHONY: test-all
