@@ -196,8 +196,9 @@ async def test_a_job_that_waits_for_its_children_holds_its_key(store: Store, han
     assert [each.job_id for each in reply.claimed] == ids[1:]
 
 
-async def test_a_cancelled_job_that_waits_for_its_children_frees_its_key(
-    store: Store, hands: Hands
+@pytest.mark.parametrize("act", ["cancel", "skip"])
+async def test_a_cancelled_or_skipped_job_that_waits_for_its_children_frees_its_key(
+    store: Store, hands: Hands, act: str
 ) -> None:
     ids = await enqueued(store, *[ordered()] * 2)
     one = await hands.claim_one()
@@ -206,6 +207,6 @@ async def test_a_cancelled_job_that_waits_for_its_children_frees_its_key(
     assert await store.watch_children(one.job_id, one.token, [child.id])
     await hands.hand_in(waits(one))
     assert await names(hands) == []
-    await store.cancel(ids[:1])
+    await getattr(store, act)(ids[:1])
     assert await names(hands) == ids[1:]
     assert await holds(store)
