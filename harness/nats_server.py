@@ -76,17 +76,17 @@ class NatsServer(Disposable):
             )
 
     def wait(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
-        while not self.healthy():
-            if time.monotonic() > deadline or self._process is None or self._process.poll():
-                raise RuntimeError(f"nats-server did not start:\n{self.log.read_text()[-3000:]}")
-            time.sleep(0.02)
+        wait_for([self])
 
     def reload(self) -> None:
         """Let the running server reload ``extra``."""
         assert self._process is not None
         (self.folder / "server.conf").write_text(self._config())
         self._process.send_signal(signal.SIGHUP)
+
+    @property
+    def ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
 
     def healthy(self) -> bool:
         with contextlib.suppress(OSError):
@@ -129,6 +129,17 @@ class NatsServer(Disposable):
         return "\n".join([*lines, self.extra, ""])
 
 
+def wait_for(servers: list[NatsServer]) -> None:
+    """Wait until the servers answer. A server that ends is told at once, with its log."""
+    deadline = time.monotonic() + START_SECONDS
+    while not all(server.healthy() for server in servers):
+        late = time.monotonic() > deadline
+        if failed := [server for server in servers if late or server.ended]:
+            logs = "\n".join(server.log.read_text()[-3000:] for server in failed)
+            raise RuntimeError(f"nats-server did not start:\n{logs}")
+        time.sleep(0.02)
+
+
 class NatsCluster:
     """Three servers that replicate."""
 
@@ -157,8 +168,7 @@ class NatsCluster:
         try:
             for server in self.servers:
                 server.start()
-            for server in self.servers:
-                server.wait()
+            wait_for(self.servers)
         except BaseException:
             self.__exit__()
             raise

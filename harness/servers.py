@@ -13,6 +13,7 @@ import ctypes
 import importlib.util
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -389,6 +390,12 @@ def _can_run(binaries: Path, as_user: dict[str, Any]) -> bool:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Return a port that is free and that no outgoing connection takes before it is listened on.
+
+    Systems give outgoing connections ports from 32,768 on, and so does binding to port 0.
+    """
+    while True:
+        port = random.randrange(15_000, 32_768)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
