@@ -232,8 +232,9 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "transaction_left_open": Event(
-        "An attempt has ended, but its runner still holds the transaction of its `complete_in`"
-        " open, and so the row locked: the runner is killed.",
+        "An attempt has ended, but its runner still holds a transaction open, and so the row of the"
+        " job locked (after `complete_in`), or the whole SQLite file: the runner is killed, on"
+        " SQLite only if no other attempt runs there.",
         ("job_id", "token", "pid", "seconds"),
         "warning",
     ),

@@ -85,7 +85,7 @@ async def test_a_busy_file_can_be_read_and_refuses_writes(path: Path) -> None:
             await read(hands, held)
         told = {name: await answer_of(verb, hands, held) for name, verb in WRITES.items()}
         other.execute("ROLLBACK")
-    locked = "stayed locked by another program"
+    locked = "stayed locked by another connection of this process"
     assert {name: said for name, said in told.items() if locked not in said} == {}
     assert await all_of(store) == before
     for verb in ALL.values():

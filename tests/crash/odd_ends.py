@@ -16,6 +16,7 @@ from harness.journal import note
 from tests.crash.tasks import app
 
 tasks = app.tasks
+KEPT: list[sqlite3.Connection] = []
 FORK = multiprocessing.get_context("fork")
 
 
@@ -94,6 +95,13 @@ def leaves_a_transaction_open_in_a_batch(items: list[int]) -> list[int]:
 def completes_with_a_transaction_open() -> None:
     with contextlib.suppress(RuntimeError):
         _leave_a_transaction_open()
+
+
+@app.task
+def keeps_a_transaction_open() -> None:
+    KEPT.append(sqlite3.connect(app.url.removeprefix("sqlite:///")))
+    KEPT[0].execute("CREATE TABLE effects (n INTEGER)")
+    KEPT[0].execute("INSERT INTO effects VALUES (1)")
 
 
 def _leave_a_transaction_open() -> None:

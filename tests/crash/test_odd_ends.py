@@ -73,3 +73,16 @@ async def test_no_ended_task_leaves_a_transaction_open_on_the_queues_file(
     (job,) = await stage.store.enqueue([getattr(odd_ends, name).call(*items).job])
     ends = State.COMPLETED if name.startswith("completes") else State.DEAD
     assert (await stage.ended(job.job_id)).state is ends
+
+
+async def test_a_runner_that_keeps_a_transaction_open_on_the_queues_file_is_replaced(
+    sqlite_stage: Scene,
+) -> None:
+    """A connection of the task's module is never garbage: no end was written, no job claimed."""
+    stage = sqlite_stage
+    worker = await stage.worker("--heartbeat", "1", "--lease", "9", env=ODD)  # patience: 3 s
+    job_id = await stage.enqueue("keeps_a_transaction_open")
+    row = await stage.ended(job_id)
+    assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+    told = await stage.told(worker, "transaction_left_open")
+    assert told["job_id"] == job_id

@@ -8,8 +8,11 @@ import asyncio
 import contextlib
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -39,6 +42,23 @@ async def test_a_foreign_lock_is_reported_with_the_remedy(
     with pytest.raises(StoreUnavailable, match=r"stayed locked.*transaction"):
         await enqueued(store)
     foreign.execute("ROLLBACK")
+    assert len(await enqueued(store)) == 1
+
+
+async def test_the_process_that_holds_the_lock_is_named(store: SqliteStore, path: Path) -> None:
+    assert store.find_writer() is None
+    program = (
+        "import sqlite3, sys; file = sqlite3.connect(sys.argv[1], isolation_level=None);"
+        "file.execute('BEGIN IMMEDIATE'); print('locked', flush=True); sys.stdin.read()"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    with subprocess.Popen(command, stdin=PIPE, stdout=PIPE) as holder:  # noqa: ASYNC220
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        assert store.find_writer() == holder.pid
+        with pytest.raises(StoreUnavailable, match=rf"locked by process {holder.pid} \(python"):
+            await enqueued(store)
+        holder.communicate()
     assert len(await enqueued(store)) == 1
 
 

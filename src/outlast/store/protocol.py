@@ -107,6 +107,11 @@ class Store(Protocol):
         """Throw away connections in an unknown state; the next call makes new ones."""
         ...
 
+    def find_writer(self) -> int | None:
+        """Return the process that holds the one lock for which all writes wait, if there is such a
+        lock and the system tells."""
+        ...
+
     async def store_id(self) -> str:
         """Return the id of this Outlast schema, drawn once when it was made."""
         ...

@@ -177,8 +177,8 @@ class RunnerControl(Protocol):
         """Kill the runner of an attempt that did not stop."""
         ...
 
-    def kill_process(self, pid: int, reason: str) -> None:
-        """Kill the runner with this pid; unknown ones are fine."""
+    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
+        """Kill the runner with this pid; unknown ones are fine. ``busy``: even with attempts."""
         ...
 
     def give_up(self, tokens: Collection[int]) -> None:

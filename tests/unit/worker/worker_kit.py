@@ -266,8 +266,8 @@ class FakePool:
     def kill(self, token: int) -> None:
         self.killed.append(token)
 
-    def kill_process(self, pid: int, reason: str) -> None:
-        self.killed_processes.append((pid, reason))
+    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
+        self.killed_processes.append((pid, reason if busy else f"{reason} if empty"))
 
     def look_at_loops(self) -> None:
         """Do nothing: there are no runners."""
@@ -308,6 +308,10 @@ class FakeStore:
         self.asked_about: list[list[int]] = []  # which of them are superseded
         self.lost: set[int] = set()  # tokens that another worker has closed
         self.reports: list[Report] = []
+        self.writer: int | None = None  # holds the lock of the file
+
+    def find_writer(self) -> int | None:
+        return self.writer
 
     def verbs(self) -> list[str]:
         return [verb for verb, _ in self.calls]

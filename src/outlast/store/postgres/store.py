@@ -127,6 +127,9 @@ class PostgresStore(
     async def drop_connections(self) -> None:
         self._connections.drop()
 
+    def find_writer(self) -> None:
+        """Return None: each row has its own lock."""
+
     async def grant(self, role: str, purpose: Purpose) -> list[str]:
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             return await grant(connection, role, purpose)

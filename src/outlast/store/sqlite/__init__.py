@@ -24,6 +24,7 @@ workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    runs the inspector's statements, and the reads that differ here
 checks.py       facts for the doctor, and checks of them: file, disk, library
 environment.py  reads those facts: the file, the disk under it and the library
+writer.py       the process that holds the write lock of the file
 wakeup.py       wake-ups: a look shows whether another process has committed; inotify
 connection.py   one connection on a separate thread, so that no disk blocks a loop; that thread
 schema.py       makes, checks and migrates the schema

@@ -13,6 +13,7 @@ from outlast.errors import (
     StoreUnavailable,
     text_of,
 )
+from outlast.store.sqlite.writer import describe_writer
 
 _PRIMARY = 0xFF  # an extended result code's low byte is its primary code
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -65,8 +66,8 @@ def translate(error: Exception, path: Path) -> Exception:
         )
     if code in _BUSY:
         return StoreUnavailable(
-            f"{path} stayed locked by another program: look for a transaction that is held open"
-            " (a shell, a backup, a task that did not commit) and end it"
+            f"{path} stayed locked by {describe_writer(path)}: look for a transaction that is held"
+            " open (a shell, a backup, a task that did not commit) and end it"
         )
     if code in _CORRUPT:
         return StoreCorrupt(

@@ -46,6 +46,7 @@ from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
 from outlast.store.sqlite.steps import find_on, keep_on
+from outlast.store.sqlite.writer import find_writer
 from outlast.store.turns import Turns
 from outlast.store.values import (
     Beat,
@@ -114,6 +115,9 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
 
     async def drop_connections(self) -> None:
         await self._connection.run(self._connection.disconnect)
+
+    def find_writer(self) -> int | None:
+        return find_writer(self._connection.path)
 
     async def store_id(self) -> str:
         found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))

@@ -312,7 +312,7 @@ class Exchange:
                 message = f"{size:,} bytes did not reach the store in {self._patience:g} s"
                 ended = [self._in_flight.reject(ended[0], message)]
             self._note_break(ended)
-            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+            raise self._say_late() from None
         except BaseException:
             self._note_break(ended)
             raise
@@ -337,9 +337,15 @@ class Exchange:
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
         return [first, *requests[1:]]
 
+    def _say_late(self) -> StoreUnavailable:
+        writer = self._store.find_writer()
+        why = "" if writer is None else f": process {writer} holds the write lock of the file"
+        return StoreUnavailable(f"no answer within {self._patience:g} s{why}")
+
     def _note_break(self, ended: list[Transition]) -> None:
         self._broken = True
         self._bytes.note_break()
+        self._free_the_file()
         if self._inbox is not None:
             self._inbox.settle(answered=False)
         self._in_flight.give_back(ended)
@@ -379,15 +385,25 @@ class Exchange:
         """End a runner whose ended attempt has left its own transaction open, which keeps the row
         locked: the database closes the transactions of an ended process."""
         for transition, seconds in self._in_flight.find_left_open(LEFT_OPEN_SECONDS):
-            emit(
-                "transaction_left_open",
-                job_id=transition.job_id,
-                token=transition.token,
-                pid=transition.pid,
-                seconds=round(seconds, 3),
-            )
-            if transition.pid is not None and self._runner_control is not None:
-                self._runner_control.kill_process(transition.pid, "transaction_left_open")
+            self._end_transaction(transition.pid, transition.job_id, transition.token, seconds)
+
+    def _free_the_file(self) -> None:
+        """End an empty runner that keeps all writers of a SQLite file waiting, as after a task that
+        has forgotten to commit on a connection of its module. With other attempts in the runner,
+        the transaction may be theirs."""
+        writer = self._store.find_writer()
+        last = None if writer is None else self._in_flight.find_last_ended(writer)
+        if last is not None:
+            seconds = self._clock.boot() - last.ended_at
+            self._end_transaction(writer, last.claimed.job_id, last.token, seconds, busy=False)
+
+    def _end_transaction(
+        self, pid: int | None, job_id: int, token: int, seconds: float, *, busy: bool = True
+    ) -> None:
+        seconds = round(seconds, 3)
+        emit("transaction_left_open", job_id=job_id, token=token, pid=pid, seconds=seconds)
+        if pid is not None and self._runner_control is not None:
+            self._runner_control.kill_process(pid, "transaction_left_open", busy=busy)
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start the claimed attempts; give back those that may not begin any more."""
@@ -466,7 +482,7 @@ class Exchange:
                 return await call
         except TimeoutError:
             self._broken = True
-            raise StoreUnavailable(f"no answer within {self._patience:g} s") from None
+            raise self._say_late() from None
         except StoreError:
             self._broken = True
             raise

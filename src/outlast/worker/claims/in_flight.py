@@ -325,6 +325,11 @@ class InFlight:
                 emit("attempt_refused", job_id=transition.job_id, token=token)
         self.counters.note_ends(accepted)
 
+    def find_last_ended(self, pid: int) -> Running | None:
+        """Return the last attempt that has ended in this process, of those without an answer."""
+        ended = reversed(self._unanswered.values())
+        return next((running for running in ended if running.pid == pid), None)
+
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each
         with its seconds so far. An end is returned again only after ``seconds`` more."""

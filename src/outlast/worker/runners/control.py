@@ -155,9 +155,9 @@ class RunnersControl:
             # its neighbours stay leased, unless the worker trusts no lease (see exits.outcome_of)
             self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
-    def kill_process(self, pid: int, reason: str) -> None:
+    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
         for runner in self._runners:
-            if runner.pid == pid:
+            if runner.pid == pid and (busy or not runner.tokens):
                 runner.kill(reason)
 
     def give_up(self, tokens: Collection[int]) -> None:

@@ -187,6 +187,19 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     assert bench.in_flight.find_left_open(0.0) == []
 
 
+async def test_an_empty_runner_that_keeps_the_file_locked_is_ended(bench):
+    left_open(bench, 1, completed_in=False)
+    left_open(bench, 2, completed_in=False)
+    for writer, killed in [(999, []), (102, [(102, "transaction_left_open if empty")])]:
+        bench.store.writer = writer
+        bench.store.script = [StoreUnavailable("locked")]
+        with pytest.raises(StoreUnavailable):
+            await bench.exchange.run_once()
+        assert bench.pool.killed_processes == killed
+    await bench.exchange.run_once()
+    assert bench.in_flight.find_last_ended(102) is None, "its end has been answered"
+
+
 async def test_an_empty_worker_claims_an_exclusive_job_at_once():
     bench = Bench()
     bench.store.script = [accepted(0, solo_waiting=2)]

@@ -265,6 +265,8 @@ async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     bench.place(own(1), own(2))
     runner = bench.runner(1)
     bench.pool.control.kill_process(99_999, "transaction_left_open")
+    bench.pool.control.kill_process(runner.pid, "transaction_left_open", busy=False)
+    assert runner.kills == [], "it is not empty"
     bench.pool.control.kill_process(runner.pid, "transaction_left_open")
     assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
     runner.dies(signal="SIGKILL")
