@@ -21,6 +21,7 @@ from outlast.model.job import State
 from outlast.store import open_store
 from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
+from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.sqlite.store import SqliteStore, complete_on, enqueue_on, store_id_on
 from outlast.store.values import NewJob
 from tests.cases import each_case
@@ -58,6 +59,9 @@ async def test_the_process_that_holds_the_lock_is_named(store: SqliteStore, path
         assert store.find_writer() == holder.pid
         with pytest.raises(StoreUnavailable, match=rf"locked by process {holder.pid} \(python"):
             await enqueued(store)
+        facts = await store.inspector.environment()
+        assert isinstance(facts, SqliteFacts)
+        assert facts.writer == f"process {holder.pid} (python)"
         holder.communicate()
     assert len(await enqueued(store)) == 1
 

@@ -188,6 +188,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (file(free_bytes=500 * 1024**2), "warning", "disk", "500 MiB"),
     (file(free_bytes=5 * 1024**2), "problem", "disk", "5.0 MiB"),
     (file(wal_bytes=1024**3), "warning", "wal", "1.0 GiB"),
+    (file(writer="process 7 (python)"), "warning", "long_transaction", "by process 7 (python)"),
     (facts(workers=[]), "problem", "workers", "jobs wait"),
     (facts(workers=[], statistics=None), "warning", "workers", "No worker is alive."),
     (facts(workers=[worker(), worker(2, heartbeat_at=0)]), "warning", "silent_workers", "W-2"),

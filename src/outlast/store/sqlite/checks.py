@@ -14,6 +14,7 @@ FREE_LEAST = 100 * 1024**2  # bytes
 FREE_GOOD = 1024**3
 WAL_LARGE = 256 * 1024**2
 SYNCHRONOUS_FULL = 2
+LASTING_SECONDS = 1.0  # a worker's own transactions take milliseconds
 
 
 class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +22,8 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     may not write; ``network`` is the kind of its file system, if SQLite's locks cannot be
     trusted there. ``open_to``: its files and directories that users other than their owner can use
     -> their modes; ``owners``: those of them that belong to another user -> that user.
-    ``directory_mode``: of the directory that holds the file."""
+    ``directory_mode``: of the directory that holds the file. ``writer``: who has held the write
+    lock for ``LASTING_SECONDS`` and longer."""
 
     version: str
     faults: list[str]
@@ -35,6 +37,7 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     open_to: dict[str, int] = {}
     owners: dict[str, str] = {}
     directory_mode: int = 0o700
+    writer: str | None = None
 
     @property
     def limited_to(self) -> str | None:
@@ -46,6 +49,13 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
         yield from self._check_durability()
         yield from self._check_access()
         yield from self._check_space()
+        if self.writer is not None:
+            yield warning(
+                "long_transaction",
+                f"The file has been locked by {self.writer} for {LASTING_SECONDS:g} s and longer:"
+                " until that transaction ends, no end is written and no job claimed.",
+                "Let it commit, or end it.",
+            )
 
     def _check_durability(self) -> Iterator[Finding]:
         """Whether a commit is on the disk when it returns, whether the SQLite library is known to

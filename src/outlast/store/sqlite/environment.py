@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -12,10 +13,12 @@ from outlast.store.backend import StoreOptions
 from outlast.store.environment import owner_unless_own
 from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library
-from outlast.store.sqlite.checks import SqliteFacts
+from outlast.store.sqlite.checks import LASTING_SECONDS, SqliteFacts
 from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.writer import describe_writer, find_writer
 from outlast.store.statements import statements
 
+LOOKS = 10
 _SQL = statements("sqlite", "environment")
 
 
@@ -40,7 +43,19 @@ async def environment(connection: SqliteConnection) -> SqliteFacts:
         open_to=open_to,
         owners={name: owner for name in open_to if (owner := owner_unless_own(name))},
         directory_mode=stat.S_IMODE(path.parent.stat().st_mode),
+        writer=await _find_lasting_writer(path),
     )
+
+
+async def _find_lasting_writer(path: Path) -> str | None:
+    """Return who holds the write lock at each of some looks."""
+    first = find_writer(path)
+    for _ in range(LOOKS):
+        if first is None:
+            return None
+        await asyncio.sleep(LASTING_SECONDS / LOOKS)
+        first = first if find_writer(path) == first else None
+    return describe_writer(path)
 
 
 async def _as_worker(path: Path) -> str:
