@@ -25,10 +25,30 @@ def mail(to: str) -> None: ...
 """
 
 
+GREENLETS = """
+from gevent import joinall, monkey, spawn
+monkey.patch_all()
+import asyncio, outlast
+app = outlast.App()
+@app.task
+def mail(to: str) -> None: ...
+async def work():
+    async with app.worker():
+        pass
+try:
+    asyncio.run(work())
+except outlast.errors.ApplicationError as error:
+    print(error)
+calls = [spawn(mail.enqueue_sync, str(n)) for n in range(20)]
+joinall(calls)
+print(len({call.get().id for call in calls}))
+"""
+
+
 def run(program: str, url: str, folder: Path, *, but: str = "") -> str:
     """Run a program to its end; return what it has printed. It complains about nothing ``but``."""
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM + program],
+        [sys.executable, "-c", program if program is GREENLETS else PROGRAM + program],
         cwd=folder,
         env={**os.environ, "OUTLAST_URL": url},
         capture_output=True,
@@ -38,6 +58,14 @@ def run(program: str, url: str, folder: Path, *, but: str = "") -> str:
     )
     assert (done.stderr.replace(but, ""), done.returncode) == ("", 0)
     return done.stdout
+
+
+def test_greenlets_of_a_web_server_enqueue_and_run_no_worker(
+    store_url: str, tmp_path: Path
+) -> None:
+    refused, stored = run(GREENLETS, store_url, tmp_path).splitlines()
+    assert stored == "20"
+    assert "gevent's monkey.patch_all()" in refused
 
 
 SESSIONS = """

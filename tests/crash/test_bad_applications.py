@@ -50,6 +50,10 @@ BROKEN = {
         f"{ASYNC_LIFE}    asyncio.current_task().cancel()\n    yield",
         "CancelledError",
     ),
+    "threads_are_greenlets": (
+        "from gevent import monkey; monkey.patch_all()\nimport outlast\napp = outlast.App()",
+        "gevent's monkey.patch_all() has made greenlets of Python's threads",
+    ),
     "leaves_a_thread": (f"{LIFE_WITH_A_THREAD} 1 / 0", "ZeroDivisionError"),
 }
 

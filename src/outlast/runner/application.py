@@ -43,6 +43,26 @@ def load_function(spec: str) -> Callable[[], object]:
     return found
 
 
+def refuse_greenlets() -> None:
+    """Raise ApplicationError if gevent or eventlet has replaced Python's threads or queues.
+
+    Heartbeats and plain functions run in threads: as greenlets they would wait for the event loop
+    and it for them, without a word. A process that only enqueues may be patched.
+    """
+    gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
+    if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
+        call = "gevent's monkey.patch_all()"
+    elif eventlet is not None and eventlet.is_monkey_patched("thread"):
+        call = "eventlet's monkey_patch()"
+    else:
+        return
+    raise ApplicationError(
+        f"{call} has made greenlets of Python's threads, and workers need real ones: call it where"
+        " your web server starts, not in a module that a worker imports; for many calls at once"
+        " write async tasks, and run them with --concurrency 100"
+    )
+
+
 def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, object]:
     module_name, colon, attribute = spec.partition(":")
     if not module_name or not colon or not attribute:

@@ -27,7 +27,7 @@ from outlast.client.log_fields import mark_records
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
-from outlast.runner.application import load_app
+from outlast.runner.application import load_app, refuse_greenlets
 from outlast.runner.channel import Channel
 from outlast.runner.execute import RECALLED, Executor, enter_lifespan
 from outlast.runner.garbage import Collector, keep_what_is_loaded
@@ -322,6 +322,7 @@ def main(descriptor: int) -> int:
     _prepare(settings)
     try:
         app = load_app(settings.app)
+        refuse_greenlets()
         if settings.shell:
             shell.add_to(app)
         if app.url != settings.url:

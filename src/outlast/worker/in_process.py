@@ -26,6 +26,7 @@ from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.runner.application import refuse_greenlets
 from outlast.runner.channel import IN_CHILD
 from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement, answer_of
@@ -403,6 +404,7 @@ async def embedded(app: App, **settings: Any) -> AsyncIterator[Worker]:
     chosen = worker_settings(**settings)
     if not loop_is_running():  # for example trio's
         raise UsageError("app.worker() runs on an event loop of asyncio, which this is not")
+    refuse_greenlets()
     async with (
         open_probes(chosen, app.stores.clock) as vitals,
         open_worker(app, chosen) as worker,
