@@ -356,8 +356,8 @@ def test_a_line_without_a_test_is_found() -> None:
 
 # -------------------------------------------------------------------- pairs of mechanisms
 
-PROOF = (ROOT / "docs" / "proof.md").read_text()
-PAIRS = PROOF.partition("\n## Pairs of mechanisms\n")[2].partition("\n## ")[0]
+CROSSED = (ROOT / "tests" / "pairs.md").read_text()
+PAIRS = CROSSED.partition("\n## Pairs of mechanisms\n")[2].partition("\n## ")[0]
 
 
 def pairs_in(page: str) -> tuple[list[frozenset[str]], list[frozenset[str]], list[frozenset[str]]]:
