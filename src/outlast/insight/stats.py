@@ -163,7 +163,7 @@ def _queue(
 
 
 def _scanned(statistics: Statistics) -> set[str]:
-    """Return the counts that cover only a part of all queues together, since that part was full."""
+    """Return the counts that stopped at the bound that all queues share."""
 
     def is_full(numbers: Iterable[QueueCount | EndedJobs]) -> bool:
         return sum(one.number for one in numbers) >= statistics.most

@@ -51,8 +51,8 @@ Choose = Callable[[Rows, JobFilter, dict[str, Any]], Awaitable[str]]
 
 
 async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
-    """Return what one look finds, in one snapshot: by an index if one knows the state, otherwise by
-    a bounded walk. ``choose``: how a store finds queued jobs."""
+    """Return the ids that one look finds, in one snapshot: by the index of the state if there is
+    one, otherwise by a bounded walk. ``choose``: how a store finds queued jobs."""
     values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)

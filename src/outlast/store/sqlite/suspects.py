@@ -53,8 +53,9 @@ def find_cohort(
 def find_next_due(
     cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int
 ) -> float | None:
-    """Return when the next suspect for these requests' tasks and queues falls due. A suspect that
-    is requested only once it waits (``find_waiting``) counts, too: no commit would announce it."""
+    """Return when the next suspect for these requests' tasks and queues falls due. Suspects
+    that a worker asks for only once they are due (``find_waiting``) count as well: no commit
+    announces these."""
     looks = (
         cursor.execute(_SQL["next_suspect_due"], (solo, *lane, now)).fetchone()[0]
         for solo in range(1, most + 1)

@@ -41,13 +41,13 @@ from outlast.testing.crashes.servers import Servers
 from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
-POINTS_MAX = 100  # that meet each fate; of more points, this many are chosen
-RUNS_MIN = 8  # that are worth a process
+POINTS_MAX = 100  # of more points, this many are tried
+RUNS_MIN = 8  # for each process; fewer are not worth its start
 PROCESSES_MAX = 64
-RUN_SECONDS = 60.0  # that the attempts of one run may take
+RUN_SECONDS = 60.0  # the longest time for the attempts of one run
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 UNANSWERED_MAX = 5
-TIMES_MAX = 3  # numbers of times that an effect happened, in one row
+TIMES_MAX = 3  # of the counts of an effect, those that one row of the table shows
 SEED_MAX = 2**32 - 1
 _NO_STORE_ON_SERVER = (
     "here the store is a SQLite file: connect to app.url, which SQLAlchemy can; or let a test with"
@@ -99,8 +99,8 @@ def crash_test(
         seed: the seed of ``random`` in each run, and of the choice of points.
         real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
             it goes on, and the next attempt is in another one. On Linux.
-        processes: copies of this process, made by forks, in which the runs are; 1: all are in this
-            one. Default, on Linux and without ``allow_command``: as many as there are processors,
+        processes: how many copies of this process, made by forks, share the runs; 1: all are in
+            this one. Default, on Linux and without ``allow_command``: as many as there are processors,
             if there are many runs.
 
     Raises:

@@ -1,14 +1,13 @@
-"""Writes checkpoints, steps and progress to the store, many in one trip.
+"""Writes checkpoints, steps, progress and kept output to the store, many in one trip.
 
 A checkpoint or a step is answered only when the store has it. Only the latest progress counts: it
 is written at most a few times a second, and a last time just before the end of its attempt is
 handed in, since the store refuses it afterwards. No end waits long for that: lost progress costs
 nothing.
 
-``logs=True`` of a task asks for it, or ``--logs`` for all attempts of a worker. The last lines of
-each attempt replace the earlier ones now and then, and a last time before the end of the attempt is
-handed in, since the store refuses them afterwards. For other attempts no output is kept and no
-statement is sent.
+Output is kept for tasks with ``logs=True``, or with ``--logs`` for all attempts of a worker. The
+last lines of each attempt replace the earlier ones now and then, and a last time before the end of
+the attempt is handed in. For other attempts no statement is sent.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from outlast.worker.service import Nudge
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
-LAST_SECONDS = 1.0  # for which an end waits for the write of its attempt's last progress
+LAST_SECONDS = 1.0  # the longest wait of an end for the write of its attempt's last progress
 BUSY_PAUSE_SECONDS = 0.05
 REJECTED = "rejected"  # the answer if the store cannot take a checkpoint
 
@@ -45,7 +44,7 @@ Answered = tuple[str, str | None]  # the answer, and the value that a look has f
 Reply = Callable[[str, str | None], None]
 WRITE_SECONDS = 0.5  # between two writes
 LINES_MAX = 200  # the last lines of an attempt
-CHARACTERS_MAX = 65_536  # of an attempt
+CHARACTERS_MAX = 65_536  # of the output of an attempt
 LINE_MAX = 8_000  # bytes of a line; a longer line is split
 _CUT_STEP = 5  # bytes between two places where a line may be split
 BAR_SECONDS = 30.0  # between two kept states of one progress bar
@@ -77,8 +76,8 @@ class CheckpointWriter:
             self._nudge.give()
 
     def add(self, one: Save | NamedStep, reply: Reply) -> None:
-        """Save a checkpoint, keep a step or look for it; ``reply`` is called with what is
-        ``Answered``."""
+        """Save a checkpoint, keep a step or look for it; ``reply`` gets the answer, and the value
+        of a step that was found."""
         if self._closed:
             reply(str(Answer.REFUSED), None)
             return
@@ -187,7 +186,7 @@ class CheckpointWriter:
 
 
 def _mark_of(one: Save | NamedStep) -> int | str:
-    """Return what names a request among those of its attempt."""
+    """Return the number of a checkpoint, or the name of a step."""
     return one.number if isinstance(one, Save) else one.name
 
 

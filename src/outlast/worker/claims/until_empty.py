@@ -17,17 +17,18 @@ import msgspec
 from outlast.base.clock import SYSTEM, Clock
 from outlast.store.values import ClaimRequest, Exchanged
 
-SOON_SECONDS = 0.5  # a job that is due so soon is waited for
+SOON_SECONDS = 0.5  # the worker waits for a job that is due within this time
 
 
 class UntilEmpty:
-    """Narrows the requests of an exchange, and asks for the stop.
+    """Narrows the requests of an exchange, and asks the worker to stop.
 
     Args:
         stop: called, perhaps several times, once there is nothing left; None: the owner
             asks ``is_over``.
         most: how many attempts may be claimed; None: any number.
-        seconds: for how long there has to be nothing; at_once: no time before the first claim.
+        seconds: how long the store has to offer nothing before the stop.
+        at_once: the first stop, before any claim, does not wait for these seconds.
         clock: measures them.
 
     ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None:
@@ -51,13 +52,13 @@ class UntilEmpty:
         self.due_at: float | None = None
 
     def stop(self) -> None:
-        """Note that there is nothing, and ask for the stop if that has been so for long enough."""
+        """Note that there is nothing to claim, and ask for the stop after long enough."""
         self._empty_since = min(self._empty_since, self._clock.boot())
         if self._stop is not None and self.is_over():
             self._stop()
 
     def is_over(self) -> bool:
-        """Whether there has been nothing for long enough, as of the last reply."""
+        """Whether there has been nothing to claim for long enough, as of the last reply."""
         return self._clock.boot() - self._empty_since >= self._seconds
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:

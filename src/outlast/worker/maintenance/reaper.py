@@ -1,7 +1,8 @@
 """Finds workers that are gone and puts their jobs back. Any worker does this for all.
 
-A few workers at a time scan all workers each second (``worker/maintenance/reaper.py``); the others
-scan at their start, and when they find the lock file of a neighbour free.
+A few workers at a time scan all workers each second; the others scan at their start, and when they
+find the lock file of a neighbour free. ``reclaim_and_tell`` (``worker/claims/dead_jobs.py``) then
+puts the jobs back.
 
 Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
 when the last process that held it died), as seen here or, on another host, by the worker's own
@@ -15,8 +16,7 @@ The consequences of a scan are tried one by one. One that fails does not stop th
 tried again: a row that stays locked does not delay the rescue of other workers' jobs.
 
 One statement for each scan reads all this at once, and whether there are any orphans, or attempts
-past their hard deadline (``worker/maintenance/reaper.py``): further statements follow only if
-there are.
+past their hard deadline: further statements follow only if there are.
 
 A peek, which each worker makes all the time, shows the marks of the watchers (``model.watch``) and
 the next few workers whose lock files this one may read. It probes those files itself, each second:
