@@ -100,8 +100,8 @@ def crash_test(
         real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
             it goes on, and the next attempt is in another one. On Linux.
         processes: how many copies of this process, made by forks, share the runs; 1: all are in
-            this one. Default, on Linux and without ``allow_command``: as many as there are processors,
-            if there are many runs.
+            this one. Default, on Linux and without ``allow_command``: as many as there are
+            processors, if there are many runs.
 
     Raises:
         UsageError: the task cannot be tested: it fails without a crash, or leaves the sandbox.
