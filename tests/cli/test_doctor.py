@@ -222,6 +222,7 @@ def test_a_server_without_fsync_is_a_problem(outlast: Outlast, pg_url: str) -> N
 def test_a_server_that_is_away_is_a_problem(outlast: Outlast) -> None:
     findings = found(outlast, "postgresql://user@127.0.0.1:1/none", code=1)
     assert "cannot connect" in findings["store"]["sentence"]
+    assert findings["store"]["sentence"].endswith("are host and port right?")
 
 
 @pytest.mark.pgbouncer

@@ -156,13 +156,19 @@ def test_what_cannot_work_is_refused(
     assert not list(folder.glob("*.db"))
 
 
-@pytest.mark.parametrize("named", ["shop.py", "./shop", "deep/shop.py"])
+@pytest.mark.parametrize(
+    ("named", "advice"),
+    [
+        ("shop.py", "from the folder that you start in, name its module: shop:app"),
+        ("./shop", "from the folder that you start in, name its module: shop:app"),
+        ("deep/shop.py", "from the folder that you start in, name its module: deep.shop:app"),
+        ("../beyond/shop.py", "start in its folder, and name its module: shop:app"),
+    ],
+)
 def test_a_file_path_as_application_is_refused_with_the_module_name(
-    outlast: Outlast, folder: Path, named: str
+    outlast: Outlast, named: str, advice: str
 ) -> None:
-    module = named.removesuffix(".py").removeprefix("./").replace("/", ".")
-    words = [f"{named!r} is a file", f"from the folder that you start in: {module}:app"]
-    outlast("enqueue", f"{named}:app", "mail").refused(2, *words)
+    outlast("enqueue", f"{named}:app", "mail").refused(2, f"{named!r} is a file; {advice}")
 
 
 BROKEN = "import outlast\n\ndef connect():\n    raise OSError('no route to db')\n\nconnect()\n"

@@ -24,7 +24,9 @@ def test_a_person_approves(outlast: Outlast, store_url: str) -> None:
     assert f"waits for {NAME}" in outlast("jobs", "--url", store_url).out
     said = outlast("why", job_id, "--url", store_url).out
     assert f"It waits for the event '{NAME}'" in said
-    outlast("event", NAME, "nope", "--url", store_url).refused(2, "JSON: not JSON")
+    outlast("event", NAME, "nope", "--url", store_url).refused(
+        2, "'nope' is not JSON", "quote a text for JSON, too: '\"nope\"'"
+    )
     sent = outlast("event", NAME, '{"by": "ada"}', "--reason", "fine", "--url", store_url)
     assert (sent.code, sent.out) == (0, f"{NAME} is sent\n")
     outlast("event", NAME, "--url", store_url).refused(1, f"{NAME} was sent before")

@@ -130,7 +130,9 @@ def test_a_call_runs_here_and_leaves_no_store(outlast: Outlast, folder: Path) ->
 def test_it_goes_on_from_a_checkpoint(outlast: Outlast) -> None:
     said = outlast("run-task", "jobs:app", "render", '"Emma"', "pages=5", "--checkpoint", " 3")
     assert said.out.splitlines()[-1] == "[3,4]"
-    outlast("run-task", "jobs:app", "render", '"Emma"', "--checkpoint", "{").refused(2, "not JSON")
+    outlast("run-task", "jobs:app", "render", '"Emma"', "--checkpoint", "{").refused(
+        2, "'{' is not JSON"
+    )
 
 
 def test_a_task_under_a_limit_for_each_tenant_and_key_runs_for_one(outlast: Outlast) -> None:

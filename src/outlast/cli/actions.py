@@ -24,7 +24,7 @@ HELP = """List what people did: who, when, to what, why, and with which result.
 
 Acts by these commands (as USER@HOST), on the page and over its API are recorded: cancel, requeue,
 discard, drain, pause, resume, acts on schedules and limits, and requests for the stack of a job.
-Acts of your own programs are not. The newest 10,000 are kept, for 90 days.
+Acts of your own programs are not. The newest 10,000 of each actor are kept, for 90 days.
 
 Examples:
     outlast actions

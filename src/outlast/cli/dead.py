@@ -51,6 +51,12 @@ HELP = """Look at dead jobs, revive them, or delete them.
 
 A job is dead when it has used up a budget, failures or losses, or when its task said so. It is
 kept with all its evidence until you requeue or discard it.
+
+Examples:
+    outlast dead groups
+    outlast dead list --task mail
+    outlast dead requeue --task mail --error "connection refused" --dry-run
+    outlast dead discard 17
 """
 
 

@@ -37,7 +37,7 @@ def event(
         outlast event 'prices are in'
     """
     check_name(name)
-    sent = NewEvent(name, f"[{check_json('JSON', value)}]")
+    sent = NewEvent(name, f"[{check_json(value)}]")
     if not on_store(url, lambda store: send_event(store, sent, me(reason)), reads=False):
         raise NotSoError(f"{line(name)} was sent before: that value is kept")
     print(f"{line(name)} is sent")

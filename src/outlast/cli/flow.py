@@ -39,6 +39,12 @@ HELP = """Look at a flow, cancel it, retry what failed in it, or go on without t
 
 A flow is all jobs that are linked: by then, chain, group and after, and as children of others. ID
 is the number of any of them.
+
+Examples:
+    outlast flow show 17
+    outlast flow retry 17 --dry-run
+    outlast flow cancel 17
+    outlast flow skip 17
 """
 
 

@@ -186,15 +186,16 @@ def arguments_of(texts: list[str]) -> tuple[list[Any], dict[str, Any]]:
         if match is None:
             if named:
                 raise UsageError(f"{text!r} comes after NAME=JSON: put it first, or name it")
-            positional.append(_value(text))
+            positional.append(value_of(text))
         elif match[1] in named:
             raise UsageError(f"the argument {match[1]!r} is given twice")
         else:
-            named[match[1]] = _value(match[2])
+            named[match[1]] = value_of(match[2])
     return positional, named
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """Return the value of a JSON text; UsageError, with what to write instead, for other texts."""
     try:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:

@@ -84,7 +84,7 @@ def replay(
     record = read_record(file)
     row = record.details.row
     given = _arguments(arg or [])
-    saved = None if checkpoint is None else check_json("--checkpoint", checkpoint)
+    saved = None if checkpoint is None else check_json(checkpoint)
     _refuse_hidden(record, given, saved)
     if app is None and row.task != SHELL_TASK:
         raise UsageError(

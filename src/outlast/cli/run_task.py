@@ -15,7 +15,7 @@ from outlast.base.text import line, safe
 from outlast.cli.application import load
 from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.jobs import arguments_for
+from outlast.cli.jobs import arguments_for, value_of
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
     Application,
@@ -26,7 +26,7 @@ from outlast.cli.options import (
     option,
     read_limit_flags,
 )
-from outlast.errors import BadArguments, UsageError, text_of
+from outlast.errors import BadArguments, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_return
 
@@ -81,7 +81,7 @@ def run_task(
     positional, named = arguments_for(found, arguments or [])
     keys = read_limit_flags(limit_key, None)
     call = found.using(tenant=tenant, **keys).call(*positional, **named)
-    saved = None if checkpoint is None else check_json("--checkpoint", checkpoint)
+    saved = None if checkpoint is None else check_json(checkpoint)
     run_call(application, call, saved, debug=debug)
 
 
@@ -106,12 +106,9 @@ def _closing_loop(app: App) -> RunLoop:
     return lambda main: run_loop(lambda: run(main))
 
 
-def check_json(flag: str, text: str) -> str:
-    """Return JSON as it is stored; UsageError, which names the flag, for other texts."""
-    try:
-        return msgspec.json.encode(msgspec.json.decode(text.encode())).decode()
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
-        raise UsageError(f"{flag}: not JSON ({text_of(error)})") from error
+def check_json(text: str) -> str:
+    """Return JSON as it is stored; UsageError for other texts."""
+    return msgspec.json.encode(value_of(text)).decode()
 
 
 def _show_progress(progress: Progress) -> None:

@@ -322,7 +322,10 @@ def _check_idle_after(seconds: float, settings: WorkerSettings, url: str) -> Non
     if file_of(url) is not None:
         raise UsageError("--idle-after is for PostgreSQL: a file needs no rest")
     if seconds < settings.lease:  # in which the jobs of a lost worker are found
-        raise UsageError(f"--idle-after is at least the lease, {settings.lease:g}s")
+        raise UsageError(
+            f"--idle-after must be at least the lease, {settings.lease:g}s: write a longer time,"
+            " or a shorter --lease"
+        )
 
 
 def prepare_reload(app: str | None) -> None:

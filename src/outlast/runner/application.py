@@ -73,9 +73,10 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
             f" cell with %%writefile jobs.py, and name that: jobs:{attribute}"
         )
     if dotted := _dotted(module_name):
+        is_elsewhere = os.path.relpath(module_name).startswith(os.pardir)
+        where = "start in its folder, and" if is_elsewhere else "from the folder that you start in,"
         raise ApplicationError(
-            f"{module_name!r} is a file; name its module, from the folder that you start in:"
-            f" {dotted}:{attribute}"
+            f"{module_name!r} is a file; {where} name its module: {dotted}:{attribute}"
         )
     if module_name.partition(".")[0] != OUR_PACKAGE:
         _look_here_too()
@@ -94,8 +95,10 @@ def _dotted(name: str) -> str | None:
     """Return the module whose file has this path, or None if the name is not a path."""
     if "/" not in name and not Path(name).is_file():
         return None
-    parts = Path(os.path.relpath(name)).with_suffix("").parts
-    return ".".join(part for part in parts if part != os.pardir)
+    path = os.path.relpath(name)
+    if path.startswith(os.pardir):
+        path = os.path.basename(path)
+    return ".".join(Path(path).with_suffix("").parts)
 
 
 def _import(name: str) -> object:

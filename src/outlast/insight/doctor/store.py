@@ -21,11 +21,12 @@ def reachable(facts: Facts) -> Iterator[Finding]:
     if facts.error is None:
         yield ok("store", f"{facts.place} answers.")
         return
-    first = facts.error.partition("\n")[0]  # the advice follows below
+    first = line(facts.error.partition("\n")[0], SAID_MAX)  # the advice follows below
+    end = "" if first.endswith("?") else "."
     mend = (
         "Check --url or $OUTLAST_URL, and that the store is up; `outlast migrate` makes a new one."
     )
-    yield problem("store", f"{line(first, SAID_MAX)}.", mend)
+    yield problem("store", f"{first}{end}", mend)
 
 
 def schema(facts: Facts) -> Iterator[Finding]:
