@@ -86,13 +86,13 @@ async def test_a_single_connection_plans_again(pg_url: str) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return what comes to hold, for each connection that is lent, whether it may keep plans."""
     asked = []
-    use = Connections.use
+    run = Connections.run
 
-    def spied(self: Connections, *, keeps_plans: bool = False, **more: Any) -> Any:
+    async def spied(self: Connections, work: Any, *, keeps_plans: bool = False, **more: Any) -> Any:
         asked.append(keeps_plans)
-        return use(self, keeps_plans=keeps_plans, **more)
+        return await run(self, work, keeps_plans=keeps_plans, **more)
 
-    monkeypatch.setattr(Connections, "use", spied)
+    monkeypatch.setattr(Connections, "run", spied)
     return asked
 
 

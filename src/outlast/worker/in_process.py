@@ -257,7 +257,8 @@ class LocalPool:
             ClaimRequest([name], self._batches[name] - count, self._queues)
             for name, count in gathered.items()
         ]
-        free = self._slots + self.prefetch.most() - self._count_held() - unanswered
+        held = self._count_held() + unanswered
+        free = self._slots + self.prefetch.most() - held
         if free <= 0 or not self._tasks:
             return batches
         limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
@@ -320,7 +321,8 @@ class LocalPool:
         """Give free slots to waiting attempts, if attempts may begin at all."""
         self._turning = False
         freed, self._freed = self._freed, 0
-        self.prefetch.note_freed(freed)
+        if freed:
+            self.prefetch.note_freed(freed)
         if not self.prefetch:
             return
         if not self._owner.may_begin():

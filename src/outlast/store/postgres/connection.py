@@ -14,7 +14,6 @@ from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import asyncpg
 
@@ -61,6 +60,18 @@ KEEPALIVE = {
 READS_ONLY = {"default_transaction_read_only": "on"}
 
 
+class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
+    """A connection with what its opening has shown of it.
+
+    Attributes:
+        is_pooled: whether it may lead to a pooler: it keeps no statements.
+        path: the search_path of each transaction on a connection to a pooler.
+    """
+
+    is_pooled = False
+    path: str | None = None
+
+
 async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bool = False) -> Any:
     """Open one connection, through a pooler if there is one. The driver prepares and executes
     without a break, so a pooler keeps both on one session of the server."""
@@ -97,8 +108,9 @@ async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, poo
     check_encoded(url)  # the driver's error for a bad one would show pieces of it
     name = {"application_name": session["application_name"]}
     try:
-        return await asyncpg.connect(
+        connection: Any = await asyncpg.connect(
             url,
+            connection_class=OpenedConnection,
             timeout=options.connect_timeout,  # pyright: ignore[reportArgumentType]
             command_timeout=options.statement_timeout + _CLIENT_GRACE_SECONDS,
             statement_cache_size=0 if pooler else 100,
@@ -109,6 +121,8 @@ async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, poo
             raise
         text = make_hider(url)(text_of(error))
         raise ConfigError(f"{redact(url)}: {text}") from None
+    connection.is_pooled = pooler
+    return connection
 
 
 class Transaction(StrEnum):
@@ -170,25 +184,17 @@ async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
     await connection.execute("COMMIT")
 
 
-def is_pooled(connection: Any) -> bool:
-    """Whether a connection was opened as one that may lead to a pooler: it keeps no statements."""
-    return bool(connection._config.statement_cache_size == 0)  # noqa: SLF001  # shown nowhere else
-
-
-_paths: WeakKeyDictionary[Any, str] = WeakKeyDictionary()  # of connections to poolers
-
-
 async def use_one_schema(connection: Any, patience: float) -> bool:
-    """Leave one schema on the search_path, for good, or, behind a pooler, for ``path_of``.
+    """Leave one schema on the search_path, for good, or, behind a pooler, as ``path``.
 
     ``patience``: seconds. False: nothing was done, since this leads to an undeclared pooler.
     """
-    pooled = is_pooled(connection)
+    pooled = connection.is_pooled
     if not pooled and not await _is_direct(connection, patience):
         return False
     found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
     if pooled and found is not None:
-        _paths[connection] = found["path"]
+        connection.path = found["path"]
     return True
 
 
@@ -197,8 +203,3 @@ async def _is_direct(connection: Any, patience: float) -> bool:
     pid = connection.get_server_pid()
     own = f"SELECT WHERE pg_catalog.pg_backend_pid() OPERATOR(pg_catalog.=) {pid}"
     return bool(await connection.execute(own, timeout=patience) == "SELECT 1")
-
-
-def path_of(connection: Any) -> str | None:
-    """Return the search_path of each transaction on a connection to a pooler."""
-    return _paths.get(connection)

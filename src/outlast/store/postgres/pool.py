@@ -19,7 +19,7 @@ from weakref import WeakKeyDictionary, ref
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.postgres.connection import Transaction, begin_text, connect, is_pooled, path_of
+from outlast.store.postgres.connection import Transaction, begin_text, connect
 from outlast.store.postgres.errors import (
     TROUBLE,
     Collision,
@@ -74,25 +74,36 @@ class _LoopPool:
 
 
 class _Checkout:
-    """Lends a connection for the length of an ``async with``: see ``Connections.use``."""
+    """Lends a connection for the length of an ``async with``; errors of the driver leave as errors
+    of Outlast.
+
+    ``own``: for a worker's own trips, for which some connections may be reserved. ``kind``: in one
+    transaction, committed at the end.
+
+    A call that breaks off (also a cancelled one) takes the connection with it. A cancelled caller
+    gets the cancellation, even if the driver's own clean-up (a rollback on a connection that is
+    gone) has put another error in its place.
+    """
 
     __slots__ = (
         "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
-        "_loop_pool",
+        "_loop_pool", "_task",
     )  # fmt: skip
 
     def __init__(
         self,
         connections: Connections,
         *,
-        keeps_plans: bool,
-        own: bool,
-        kind: Transaction | None,
+        keeps_plans: bool = False,
+        own: bool = False,
+        kind: Transaction | None = None,
     ) -> None:
         self._connections = connections
-        self._keeps_plans = keeps_plans
+        self._connection: Any = None
+        self._keeps_plans = keeps_plans and connections.options.connections > 1
         self._kind = kind
-        self._cancels = _cancels()
+        self._task = asyncio.current_task()
+        self._cancels = self._task.cancelling() if self._task else 0
         self._loop_pool = loop_pool = connections.loop_pool()
         self._free = loop_pool.free[own]
 
@@ -106,9 +117,15 @@ class _Checkout:
             if self._connection is None:
                 self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
         except BaseException:
-            self._end()
+            self._give_back(keep=False)
             raise
-        await self._begin()
+        if self._connection.is_pooled:  # there each call is a transaction
+            self._kind = self._kind or Transaction.COMMITTED
+            options, path = self._connections.options, self._connection.path
+            timeout, read_only = options.statement_timeout, options.read_only
+            await self._command(begin_text(self._kind, timeout, path, read_only=read_only))
+        elif self._kind is not None:
+            await self._command(begin_text(self._kind))
         return self._connection
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
@@ -124,16 +141,6 @@ class _Checkout:
         self._give_back(keep=keep)
         self._raise(error, mapped)
 
-    async def _begin(self) -> None:
-        """Begin the requested transaction; behind a pooler, always begin one."""
-        if is_pooled(self._connection):
-            self._kind = self._kind or Transaction.COMMITTED
-            options, path = self._connections.options, path_of(self._connection)
-            timeout, read_only = options.statement_timeout, options.read_only
-            await self._command(begin_text(self._kind, timeout, path, read_only=read_only))
-        elif self._kind is not None:
-            await self._command(begin_text(self._kind))
-
     async def _command(self, text: str) -> None:
         try:
             await self._connection.execute(text)
@@ -146,23 +153,20 @@ class _Checkout:
         """Raise the error that a driver's error stands for, unless it is to be raised unchanged."""
         if mapped is None:
             return
-        if _cancels() > self._cancels:
+        if self._task is not None and self._task.cancelling() > self._cancels:
             raise asyncio.CancelledError from error
         raise mapped from error
 
     def _give_back(self, *, keep: bool) -> None:
         loop_pool, connection = self._loop_pool, self._connection
-        usable = not connection.is_closed() and not connection.is_in_transaction()
-        if keep and usable and self._generation == loop_pool.generation:
+        keep = keep and self._generation == loop_pool.generation
+        if keep and not connection.is_closed() and not connection.is_in_transaction():
             loop_pool.idle[self._keeps_plans].append(connection)
             if not self._keeps_plans:
                 self._connections.close_when_idle(loop_pool)
-        else:
+        elif connection is not None:
             connection.terminate()
-        self._end()
-
-    def _end(self) -> None:
-        self._loop_pool.lent -= 1
+        loop_pool.lent -= 1
         self._free.release()
 
 
@@ -197,12 +201,12 @@ class Connections:
         beginning if the server has rolled it back in favour of another transaction."""
         for _ in range(RETRIES):
             try:
-                async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
-                    return await work(connection)
+                async with _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind) as lent:
+                    return await work(lent)
             except Collision:
                 continue
-        async with self.use(keeps_plans=keeps_plans, own=own, kind=kind) as connection:
-            return await work(connection)
+        async with _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind) as lent:
+            return await work(lent)
 
     async def run_notifying(
         self,
@@ -226,20 +230,9 @@ class Connections:
                 lambda it: work(it, False), keeps_plans=keeps_plans, own=own, kind=kind
             )
 
-    def use(
-        self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
-    ) -> _Checkout:
-        """Lend a connection; errors of the driver leave as errors of Outlast.
-
-        ``own``: for a worker's own trips, for which some connections may be reserved. ``kind``: in
-        one transaction, committed at the end.
-
-        A call that breaks off (also a cancelled one) takes the connection with it. A cancelled
-        caller gets the cancellation, even if the driver's own clean-up (a rollback on a connection
-        that is gone) has put another error in its place.
-        """
-        keeps_plans = keeps_plans and self.options.connections > 1
-        return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
+    def use(self, *, keeps_plans: bool = False, kind: Transaction | None = None) -> _Checkout:
+        """Lend a connection."""
+        return _Checkout(self, keeps_plans=keeps_plans, kind=kind)
 
     async def close(self) -> None:
         """Close idle connections: politely those of this loop, abruptly those of other loops."""
@@ -327,12 +320,6 @@ def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
     if is_of_driver(error):
         return False
     return isinstance(error, Exception)
-
-
-def _cancels() -> int:
-    """Return how often the running task was asked to end."""
-    task = asyncio.current_task()
-    return 0 if task is None else task.cancelling()
 
 
 async def _close(connection: Any) -> None:

@@ -16,13 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import (
-    Transaction,
-    begin_text,
-    connect,
-    in_transaction,
-    path_of,
-)
+from outlast.store.postgres.connection import Transaction, begin_text, connect, in_transaction
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.wakeup import Session, borrow_session
 from outlast.store.statements import statements
@@ -77,7 +71,7 @@ class PostgresPresence:
         session = await self._connected()
         connection = session.connection
         here = (_own_port(connection), connection.get_server_pid())
-        async with session.turn, in_transaction(connection, self._begin(path_of(connection))):
+        async with session.turn, in_transaction(connection, self._begin(connection.path)):
             reason: str | None = await connection.fetchval(
                 _SQL["presence_hold"], me.worker_id, me.registration, *here
             )

@@ -29,7 +29,7 @@ from outlast.store.migrations import (
     load,
     pending,
 )
-from outlast.store.postgres.connection import Transaction, is_pooled
+from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_made_already, is_refusal
 from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.statements import statements
@@ -176,7 +176,7 @@ class PostgresSchema(Verbs):
         if step.index is None or await _has_no_jobs(connection):
             at_once = step.sql if step.index is None else step.sql.replace(" CONCURRENTLY", "")
             await connection.execute(at_once, timeout=STEP_SECONDS)
-        elif is_pooled(connection):
+        elif connection.is_pooled:
             raise SchemaMismatch(_POOLED.format(step.number, step.name))
         else:
             await self._build(step.index, step.sql)

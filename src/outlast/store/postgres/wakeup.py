@@ -29,13 +29,7 @@ from weakref import WeakKeyDictionary
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import (
-    Transaction,
-    begin_text,
-    connect,
-    in_transaction,
-    path_of,
-)
+from outlast.store.postgres.connection import Transaction, begin_text, connect, in_transaction
 from outlast.store.statements import statements
 from outlast.store.wakeup import POLLING_ONLY, Backoff, Health, Listening
 
@@ -142,7 +136,7 @@ class PostgresWakeup(Listening):
 
     async def _ask(self, session: Session, statement: str, *values: str) -> Any:
         """Return the answer; behind a pooler, set the search_path as all our transactions do."""
-        connection, path = session.connection, path_of(session.connection)
+        connection, path = session.connection, session.connection.path
         begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, path)
         async with session.turn, in_transaction(connection, begin) if path else nullcontext():
             return await connection.fetchval(statement, *values, timeout=ECHO_SECONDS)

@@ -218,14 +218,16 @@ class Exchange:
     async def _look(self) -> float:
         if self._broken:
             await self._reconnect()
-        if self._clock.boot() - self._looked_at >= self._look_every:
-            self._looked_at = self._clock.boot()
-            await self._stop_superseded()
         if self._units is not None and (tasks := self._units.find_unfit()):
             await self._keep_units(self._units, tasks)
+        now = self._clock.boot()
+        if now - self._looked_at >= self._look_every:
+            self._looked_at = now
+            await self._stop_superseded()
+            now = self._clock.boot()
         ended = [] if self._bytes.doubts else self._in_flight.take(OUTCOMES_MAX, self._bytes.limit)
         alone = self._bytes.is_alone(ended)
-        requests = [] if alone else self._choose_requests(ended)
+        requests = [] if alone else self._choose_requests(ended, now)
         if not (ended or requests or self._bytes.doubts):
             if self._inbox is not None and not self._pacing.is_at_ease():
                 self._inbox.refuse()
@@ -234,7 +236,7 @@ class Exchange:
             return self._pacing.rest()
         pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
         asked_as = self._holder.me, pauses
-        reply = await self._trip(ended, requests)
+        reply = await self._trip(ended, requests, now)
         if alone:  # it carried no claim requests
             self._pacing.hint()
         try:
@@ -269,10 +271,10 @@ class Exchange:
                     units.keep_for(tasks)
                     return
 
-    def _choose_requests(self, ended: list[Transition]) -> list[ClaimRequest]:
+    def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
             return []
-        if self._pauses is not None and not self._pauses.is_known():
+        if self._pauses is not None and not self._pauses.is_known(self._holder.me):
             return []
         requests = self._exclusive.choose(
             lambda: self._starter.make_requests(len(self._in_flight.ended)),
@@ -286,13 +288,15 @@ class Exchange:
             requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
                 self._until_empty.stop()
-        if ended or self._exclusive.asked or self._pacing.is_poll_due():
+        if ended or self._exclusive.asked or self._pacing.is_poll_due(now):
             return requests
         # a full worker does not follow each hint of ordinary work
         return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
 
-    async def _trip(self, ended: list[Transition], requests: list[ClaimRequest]) -> Exchanged:
-        self._pacing.note_asked(has_ends=bool(ended))
+    async def _trip(
+        self, ended: list[Transition], requests: list[ClaimRequest], now: float
+    ) -> Exchanged:
+        self._pacing.note_asked(now, has_ends=bool(ended))
         if self._inbox is not None:
             requests = self._inbox.add_names(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:

@@ -304,21 +304,21 @@ class Pacing:
             self.hint(Reason.DUE)
         return self.is_hinted
 
-    def note_asked(self, *, has_ends: bool = False) -> None:
+    def note_asked(self, now: float, *, has_ends: bool = False) -> None:
         """Note that a trip begins, which covers all hints up to now."""
         if has_ends and not self.is_hinted:
             self.reason = Reason.ENDS
         _log.debug("a trip to the store: %s", self.reason)
         self.is_hinted = False
-        self.asked_at = self._look_at = self._clock.boot()
+        self.asked_at = self._look_at = now
 
     def is_at_ease(self) -> bool:
         """Whether a trip can wait: the messenger would announce new jobs."""
         return self._is_announced() and not self.is_hinted and self._clock.boot() < self._look_at
 
-    def is_poll_due(self) -> bool:
+    def is_poll_due(self, now: float) -> bool:
         """Whether the last trip began at least one poll interval ago."""
-        return self._clock.boot() - self.asked_at >= self._poll
+        return now - self.asked_at >= self._poll
 
     def rest(self) -> float:
         """Return the pause after a run without a trip."""

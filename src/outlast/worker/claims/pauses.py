@@ -51,9 +51,9 @@ class PauseKeeper:
         self._soon = False  # something has changed: read without waiting for a snapshot
         self.pauses = NO_PAUSES
 
-    def is_known(self) -> bool:
+    def is_known(self, me: WorkerRef) -> bool:
         """Whether this registration has read the pauses."""
-        return self._known == _row_of(self._owner.me)
+        return self._known == _row_of(me)
 
     def take_look(self, version: str | None) -> None:
         """Note the version in a snapshot or a peek."""
@@ -94,7 +94,7 @@ class PauseKeeper:
         changed = self._soon or self._seen not in {None, self.pauses.version}
         late = self._clock.boot() >= self._seen_at + READ_SECONDS
         told = self._told == (self._known, self.pauses.version)
-        return changed or late or not told or not self.is_known()
+        return changed or late or not told or not self.is_known(self._owner.me)
 
     def _apply(self, pauses: Pauses) -> None:
         """Apply the pauses: from now on no paused job is given to a runner."""

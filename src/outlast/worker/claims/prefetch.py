@@ -78,9 +78,8 @@ class Prefetch:
 
     def note_freed(self, slots: int) -> None:
         """Note how many attempts have ended."""
-        if slots:
-            self._per_second()
-            self._count += slots
+        self._per_second()
+        self._count += slots
 
     def put(self, running: Running) -> bool:
         """Let an attempt wait behind the others. Return False if no place was granted for it."""

@@ -89,11 +89,11 @@ class Registration:
 
     def is_trusted(self) -> bool:
         """Whether attempts may continue under the current lease."""
-        return not self._fenced and self.trust.holds(self._clock.boot())
+        return not self._fenced and self._clock.boot() < self.trust.stop_at
 
     def check(self) -> None:
         """Give up the lease if it is no longer trusted; attempts that may run twice continue."""
-        if not self.trust.holds(self._clock.boot()):
+        if not self.is_trusted():
             self.lose("it could not be renewed in time", keep=True)
 
     async def reconnect(self) -> bool:

@@ -208,6 +208,10 @@ def _has_limit(running: Running) -> bool:
     )
 
 
+def _waits(running: Running) -> bool:
+    return running.progress is not None and running.progress.waits_for is not None
+
+
 class Waits:
     """Checks, with the watchdog, whether all attempts wait for other jobs and no slot is free.
 
@@ -226,10 +230,7 @@ class Waits:
     def look(self) -> None:
         """Check once."""
         running = list(self._in_flight.running.values())
-        waiting = [
-            each for each in running if each.progress and each.progress.waits_for is not None
-        ]
-        if not running or len(waiting) < len(running) or self._has_free_slot():
+        if not running or not all(map(_waits, running)) or self._has_free_slot():
             self._since, self._told = None, False
             return
         now = self._clock.boot()
