@@ -139,7 +139,7 @@ class Fleet:
             return HEARTBEAT
 
         async def poll() -> float:
-            idle.pacing.note_asked()
+            idle.pacing.note_asked(SYSTEM.boot())
             reply = await store.exchange(me, [], [ClaimRequest(["t"], 10)])
             idle.claimed_at = SYSTEM.boot()
             return idle.pacing.take_reply(reply, has_looked=True, is_running=False)

@@ -38,10 +38,11 @@ class Turns:
         self._odd = 1 - self._odd if places % 2 else self._odd
         return (places + (self._odd if places % 2 else 0)) // 2
 
-    def find_lanes(self, request: ClaimRequest) -> int:
-        """Return how many lanes of a task to look for first: as many as fill this request if they
-        are as full as the last ones, and one more."""
-        return 2 + int(1.25 * request.limit * self._lanes_per_job)
+    def begin(self, request: ClaimRequest) -> tuple[str, int]:
+        """Return the name at which the turn of this request begins, and how many lanes of a task to
+        look for first: as many as fill it if they are as full as the last ones, and one more."""
+        first = self._first.get((False, tuple(request.tasks)), "")
+        return first, 2 + int(1.25 * request.limit * self._lanes_per_job)
 
     def note_lanes(self, lanes: int, jobs: int) -> None:
         """Note from how many lanes of a task a claim took its jobs."""

@@ -417,6 +417,7 @@ class PostgresExchange(Verbs):
         began_at = self._clock.boot()
         lanes, look = self._lanes.ask(began_at) if requests else (NO_LANES, None)
         search = self._search.ask(requests, began_at)
+        turns = [self._turns.begin(request) for request in requests]
         asked = (
             me.worker_id,
             me.epoch,
@@ -430,13 +431,13 @@ class PostgresExchange(Verbs):
             bytes_max(requests),
             REFUSALS_KEPT,
             me.registration,
-            texts_array_text([self._turns.find_start(request) for request in requests]),
+            texts_array_text([queue for queue, _ in turns]),
         )
         is_part = look is not None and self._lanes.is_part(look)
         followed = _followed_columns(requests, is_part=is_part)
         searched = (
             *_passed_over(requests),
-            array_text([self._turns.find_lanes(request) for request in requests]),
+            array_text([count for _, count in turns]),
             array_text(map(int, search.everywhere)),
             texts_array_text(search.queues),
         )

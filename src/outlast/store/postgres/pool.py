@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable
+from operator import methodcaller
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
@@ -163,7 +164,9 @@ class _Checkout:
         if keep and not connection.is_closed() and not connection.is_in_transaction():
             loop_pool.idle[self._keeps_plans].append(connection)
             if not self._keeps_plans:
-                self._connections.close_when_idle(loop_pool)
+                loop_pool.used_at = asyncio.get_running_loop().time()
+                if loop_pool.closes is None:
+                    self._connections.close_when_idle(loop_pool)
         elif connection is not None:
             connection.terminate()
         loop_pool.lent -= 1
@@ -270,11 +273,8 @@ class Connections:
     def close_when_idle(self, loop_pool: _LoopPool) -> None:
         """Close replanning connections once none of them has been used for ``idle_seconds``."""
         seconds = self.options.idle_seconds
-        if seconds is None:
-            return
-        loop = asyncio.get_running_loop()
-        loop_pool.used_at = loop.time()
-        if loop_pool.closes is None:
+        if seconds is not None:
+            loop = asyncio.get_running_loop()
             loop_pool.closes = loop.call_later(seconds, self._close_idle, loop, loop_pool, seconds)
 
     def _close_idle(
@@ -339,6 +339,6 @@ class Verbs:
         self, statement: str, *values: Any, own: bool = False, keeps_plans: bool = False
     ) -> list[Any]:
         rows: list[Any] = await self._connections.run(
-            lambda it: it.fetch(statement, *values), own=own, keeps_plans=keeps_plans
+            methodcaller("fetch", statement, *values), own=own, keeps_plans=keeps_plans
         )
         return rows

@@ -217,7 +217,7 @@ class WorkerVerbs(Verbs):
 
 
 def _peek_of(row: Any) -> Peek:
-    locks, named = directory_for(None), _neighbours_of(row["neighbours"] or "[]")
+    named = _neighbours_of(row["neighbours"] or "[]")
     return Peek(
         drawn=row["drawn"],
         next_due=row["next_due"],
@@ -227,7 +227,7 @@ def _peek_of(row: Any) -> Peek:
         neighbours=tuple(
             Neighbour(worker_id, path, device, inode)
             for worker_id, named_path, device, inode in named
-            if (path := place_in(locks, named_path)) is not None
+            if (path := place_in(directory_for(None), named_path)) is not None
         ),
     )
 

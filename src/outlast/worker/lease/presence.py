@@ -77,8 +77,9 @@ class PresenceKeeper:
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
         """Whether a scan shows this worker's lock as absent while this duty believes that it holds
         it."""
-        own = [each for each in workers if each.worker_id == self._worker_id]
-        return self._held and any(each.presence is not Seen.HELD for each in own)
+        return self._held and any(
+            each.worker_id == self._worker_id and each.presence is not Seen.HELD for each in workers
+        )
 
     async def _note_lacking(self, me: WorkerRef, reason: str) -> float:
         self._held = False

@@ -139,7 +139,7 @@ class Reaper:
         if self._looks is not None:
             await self._looks.leave_mark()
         soon = self._presence.pause or LOOK_SECONDS
-        return min([LOOK_SECONDS, soon, *(each.lease * LOOK_FRACTION for each in look.workers)])
+        return min([LOOK_SECONDS, soon, *[each.lease * LOOK_FRACTION for each in look.workers]])
 
     def take_peek(self, peek: Peek) -> None:
         """Take a peek that came with a beat."""
@@ -177,8 +177,8 @@ class Reaper:
             self._deadlines.forget()
 
     async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
-        now = self._clock.boot()
-        others = [each for each in seen if each.worker_id != self._own_id()]
+        now, own_id = self._clock.boot(), self._own_id()
+        others = [each for each in seen if each.worker_id != own_id]
         self._failing = {
             each.worker_id: self._failing[each.worker_id]
             for each in others

@@ -80,9 +80,11 @@ class Watchdog:
         elif self._in_flight.running:
             self._credit_lateness(now)
         self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
-        pause = self._look_at_attempts(now) if self._in_flight.running else LOOK_IDLE_SECONDS
+        if not self._in_flight.running:
+            self._waits.since = None
+            return LOOK_IDLE_SECONDS
         self._waits.look()
-        return pause
+        return self._look_at_attempts(now)
 
     def _look_at_attempts(self, now: float) -> float:
         """Hold each attempt to its limits; return the seconds until the next check."""
@@ -217,25 +219,26 @@ class Waits:
 
     A task that enqueues a job and waits for its result holds its slot meanwhile. If all slots are
     held like this, no job that they wait for begins here; without another worker, they wait
-    forever. The worker cannot fix that; it emits an event.
+    forever. The worker cannot fix that; it emits an event. ``since``: when that was first seen.
     """
 
     def __init__(self, in_flight: InFlight, starter: AttemptStarter, clock: Clock) -> None:
         self._in_flight = in_flight
         self._starter = starter
         self._clock = clock
-        self._since: float | None = None
+        self.since: float | None = None
         self._told = False
 
     def look(self) -> None:
-        """Check once."""
+        """Check once, while attempts run."""
         running = list(self._in_flight.running.values())
-        if not running or not all(map(_waits, running)) or self._has_free_slot():
-            self._since, self._told = None, False
+        if not all(map(_waits, running)) or self._has_free_slot():
+            self.since = None
             return
         now = self._clock.boot()
-        self._since = now if self._since is None else self._since
-        if not self._told and now - self._since >= HELD_SECONDS:
+        if self.since is None:
+            self.since, self._told = now, False
+        if not self._told and now - self.since >= HELD_SECONDS:
             self._told = True
             one = min(running, key=lambda each: each.claimed.job_id)
             emit(
