@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -71,14 +71,6 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULTS = StoreOptions()
 
 
-class Connect(Protocol):
-    """Makes the verbs of a store for a caller's connection."""
-
-    def __call__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
-        """Return the verbs; ``notify``: whether the caller's commit wakes workers."""
-        ...
-
-
 class Callers(msgspec.Struct, frozen=True, kw_only=True):
     """How the connections that callers hand in are recognised and used, for one kind of store.
 
@@ -88,7 +80,8 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
             one. Nothing is imported for it: an object of a library that is not loaded cannot exist.
         engines: of SQLAlchemy, for people; engine_drivers: SQLAlchemy's names of their drivers.
         defers_commit: whether a write on a connection of SQLAlchemy waits for its commit.
-        connect: returns the verbs on a connection.
+        connect: returns the verbs on a connection, from its driver; ``notify``: whether the commit
+            of the caller wakes workers; ``clock``.
         migrate: brings the schema up to date in the transaction that is open on a connection, for a
             database that no other connection sees, as in tests; None if there is no such database.
     """
@@ -98,7 +91,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
     engines: str
     engine_drivers: tuple[str, ...]
     defers_commit: Callable[[Any], bool]
-    connect: Connect
+    connect: Callable[..., ForeignConnection]
     migrate: Callable[[ForeignDriver, Clock], Coroutine[Any, Any, object]] | None = None
 
 
