@@ -1,9 +1,8 @@
 """Defines the protocols between the parts of a worker.
 
-A worker owns its parts: it makes them, and they report to it (``Owner``). A pool has
-three kinds of users: the exchange, which fills it (``AttemptStarter``); the parts that end attempts
-(``AttemptControl``); and, if attempts run in processes, the parts that end them by force
-(``RunnerControl``).
+A worker owns its parts: it makes them, and they report to it (``Owner``). A pool has two kinds of
+users: the exchange, which fills it (``AttemptStarter``), and the parts that end attempts
+(``AttemptControl``).
 """
 
 from __future__ import annotations
@@ -169,9 +168,7 @@ class AttemptControl(Protocol):
         """End every attempt now except ``spare``, by force if that is possible."""
         ...
 
-
-class RunnerControl(Protocol):
-    """Ends attempts by force, with their runners."""
+    # by force; where attempts run in the worker's own process, these do nothing
 
     def kill(self, token: int) -> None:
         """Kill the runner of an attempt that did not stop."""
@@ -197,11 +194,6 @@ class Pool(Protocol):
     @property
     def control(self) -> AttemptControl:
         """The part that ends attempts."""
-        ...
-
-    @property
-    def runner_control(self) -> RunnerControl | None:
-        """The part that ends attempts by force; None if they run in the caller's own process."""
         ...
 
     @property

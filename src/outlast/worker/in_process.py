@@ -184,7 +184,6 @@ class LocalPool:
 
     exclusive_from = ALONE_IN_RUNNER
     has_started = is_ready = True  # the lifespan was entered earlier
-    runner_control = None
     keeper = None
 
     def __init__(
@@ -380,6 +379,11 @@ class LocalPool:
             outcome = make_crash(CrashKind.LOST_LEASE, "the worker's lease ended")
         for token in self._in_flight.running.keys() - set(spare):
             self._in_flight.end(token, outcome)
+
+    def _spare(self, *_: object, **__: object) -> None:
+        """Do nothing: the process of the attempts is the worker's own."""
+
+    kill = kill_process = give_up = _spare
 
 
 @contextlib.asynccontextmanager

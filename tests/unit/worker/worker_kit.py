@@ -185,7 +185,7 @@ class FakePool:
     exclusive_from = 2
 
     def __init__(self, in_flight: InFlight, slots: int = 10) -> None:
-        self.starter = self.control = self.runner_control = self
+        self.starter = self.control = self
         self.keeper = Idle("pool")
         self.watchdog = Idle("watchdog")
         self.in_flight = in_flight

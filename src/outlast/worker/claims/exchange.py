@@ -168,7 +168,6 @@ class Exchange:
         self._in_flight = in_flight
         self._starter = pool.starter
         self._control = pool.control
-        self._runner_control = pool.runner_control
         self._holder = holder
         self._checkpoints = checkpoints
         self._clock = clock
@@ -253,8 +252,7 @@ class Exchange:
         for token in lost:
             running = self._in_flight.running.get(token)
             if token in self._superseded:
-                if self._runner_control is not None:
-                    self._runner_control.kill(token)
+                self._control.kill(token)
             elif running is not None:
                 emit("attempt_superseded", job_id=running.claimed.job_id, token=token)
                 self._control.stop(token, "lease_lost")
@@ -406,8 +404,8 @@ class Exchange:
     ) -> None:
         seconds = round(seconds, 3)
         emit("transaction_left_open", job_id=job_id, token=token, pid=pid, seconds=seconds)
-        if pid is not None and self._runner_control is not None:
-            self._runner_control.kill_process(pid, "transaction_left_open", busy=busy)
+        if pid is not None:
+            self._control.kill_process(pid, "transaction_left_open", busy=busy)
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start the claimed attempts; give back those that may not begin any more."""

@@ -219,8 +219,7 @@ class Registration:
         given_up_at = self._clock.boot() + KILL_SECONDS
         while others := self._isolation.others():
             if self._clock.boot() >= given_up_at:  # perhaps in a system call that does not return
-                if self._pool.runner_control is not None:
-                    self._pool.runner_control.give_up(others)
+                self._pool.control.give_up(others)
                 return
             await self._clock.sleep(0.01)
 

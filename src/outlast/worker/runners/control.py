@@ -46,7 +46,7 @@ UNSEEN = "its processes cannot be seen on this system"
 
 
 class RunnersControl:
-    """The ``AttemptControl`` and the ``RunnerControl`` of a pool of runners."""
+    """The ``AttemptControl`` of a pool of runners."""
 
     def __init__(
         self,

@@ -116,7 +116,6 @@ class RunnerPool:
         self.control = RunnersControl(
             in_flight, self._supervisor, self._prefetches, self._monitor, clock
         )
-        self.runner_control = self.control
         self.keeper = self._supervisor
         self.watchdog = Watchdog(owner, in_flight, self.starter, self.control, self.control, clock)
 

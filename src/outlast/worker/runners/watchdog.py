@@ -80,11 +80,8 @@ class Watchdog:
         elif self._in_flight.running:
             self._credit_lateness(now)
         self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
-        if not self._in_flight.running:
-            self._waits.since = None
-            return LOOK_IDLE_SECONDS
         self._waits.look()
-        return self._look_at_attempts(now)
+        return self._look_at_attempts(now) if self._in_flight.running else LOOK_IDLE_SECONDS
 
     def _look_at_attempts(self, now: float) -> float:
         """Hold each attempt to its limits; return the seconds until the next check."""
@@ -219,26 +216,26 @@ class Waits:
 
     A task that enqueues a job and waits for its result holds its slot meanwhile. If all slots are
     held like this, no job that they wait for begins here; without another worker, they wait
-    forever. The worker cannot fix that; it emits an event. ``since``: when that was first seen.
+    forever. The worker cannot fix that; it emits an event.
     """
 
     def __init__(self, in_flight: InFlight, starter: AttemptStarter, clock: Clock) -> None:
         self._in_flight = in_flight
         self._starter = starter
         self._clock = clock
-        self.since: float | None = None
+        self._since: float | None = None
         self._told = False
 
     def look(self) -> None:
-        """Check once, while attempts run."""
+        """Check once."""
         running = list(self._in_flight.running.values())
-        if not all(map(_waits, running)) or self._has_free_slot():
-            self.since = None
+        if not running or not all(map(_waits, running)) or self._has_free_slot():
+            self._since = None
             return
         now = self._clock.boot()
-        if self.since is None:
-            self.since, self._told = now, False
-        if not self._told and now - self.since >= HELD_SECONDS:
+        if self._since is None:
+            self._since, self._told = now, False
+        if not self._told and now - self._since >= HELD_SECONDS:
             self._told = True
             one = min(running, key=lambda each: each.claimed.job_id)
             emit(
