@@ -93,7 +93,7 @@ class Registration:
 
     def check(self) -> None:
         """Give up the lease if it is no longer trusted; attempts that may run twice continue."""
-        if not self.is_trusted():
+        if self._clock.boot() >= self.trust.stop_at:
             self.lose("it could not be renewed in time", keep=True)
 
     async def reconnect(self) -> bool:

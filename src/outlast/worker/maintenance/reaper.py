@@ -333,7 +333,7 @@ class OwnLooks:
         )
 
     def _may_peek_rarely(self) -> bool:
-        return self._is_eased() and not self._watch.is_on
+        return not self._watch.is_on and self._is_eased()
 
     def are_wanted(self) -> bool:
         """Whether this worker should scan all workers, after the last peek."""
