@@ -149,6 +149,10 @@ async def test_an_exchange_waits_for_no_row_that_limits_need(
     await declare(store, running=2)
     ids = await enqueued(store, *[limited(need("a"))] * 4)
     one, free = await hands.claim_one(), 0
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_permits FOR UPDATE")
+        reply = await hands.exchange(limit=1)
+        assert (reply.claimed, reply.contended) == ([], True)
     for table in ("outlast_permits", "outlast_streams", "outlast_limits", "outlast_notices"):
         await enqueued(store, job())
         async with session.transaction():

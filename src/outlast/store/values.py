@@ -270,7 +270,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
     scheduled job of these queues falls due, if no more jobs could be claimed; suspects count if
     there was room for them. A job that is more than a minute ahead may be left out: workers look
-    again by then.
+    again by then. ``contended``: other exchanges held what it needed of streams and permits, so
+    that ``next_due`` is in milliseconds.
 
     ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
     be jobs; None: it has looked everywhere, or looks at the rest in turn. ``solo_waiting`` is the
@@ -284,6 +285,7 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     claimed: list[Claimed] = []
     cancels: list[tuple[int, int]] = []
     next_due: float | None = None
+    contended: bool = False
     next_look: float | None = None
     solo_waiting: int = 0
     cut: bool = False

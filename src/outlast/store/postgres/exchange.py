@@ -341,6 +341,7 @@ class _ClaimHead(msgspec.Struct):
     places: list[int | None] = []
     counts: list[int] = []
     next_due: float | None = None
+    contended: bool = False
     solo_waiting: int = 0
     cut: bool = False
     expired: int = 0
@@ -401,6 +402,7 @@ class PostgresExchange(Verbs):
             claimed=claimed,
             cancels=head.cancels,
             next_due=claim.next_due,
+            contended=claim.contended,
             solo_waiting=claim.solo_waiting,
             next_look=claim.next_look,
             cut=claim.cut,

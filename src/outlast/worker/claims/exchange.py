@@ -443,6 +443,8 @@ class Exchange:
     def _pause(self, requests: list[ClaimRequest], reply: Exchanged) -> float:
         if Answer.BUSY in reply.answers:
             return self._pacing.wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
+        if requests:
+            self._pacing.note_claim(reply)
         asked = ordinary = 0
         for request in requests:
             asked += 0 if request.solo else request.limit

@@ -43,6 +43,7 @@ from outlast.worker.service import Nudge
 POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
 POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
+CONTENDED_DOUBLINGS = 6  # of a pause of 2 to 8 ms, while others hold the limits
 BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
 
 _log = logging.getLogger("outlast.trips")
@@ -281,6 +282,7 @@ class Pacing:
         self._drawn: int | None = None  # the last position that a peek has shown
         self._peeked_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
+        self._contended = 0  # by how many doublings: raised by a vain trip, lowered by another
         self.is_hinted = False  # new work may exist: the next run makes a trip even if it is early
         self.reason = Reason.POLL  # why the next trip is made
 
@@ -331,6 +333,13 @@ class Pacing:
             self.reason = reason
         return seconds
 
+    def note_claim(self, reply: Exchanged) -> None:
+        """Note whether other workers kept this one out of the limits. If they do so again and
+        again, it comes ever later, so that they make fewer and larger trips."""
+        is_kept_out = reply.contended and not reply.claimed
+        step = 1 if is_kept_out else -1
+        self._contended = min(max(0, self._contended + step), CONTENDED_DOUBLINGS)
+
     def take_reply(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
         """Return the pause after a reply that requires no further trip at once.
 
@@ -340,7 +349,10 @@ class Pacing:
             is_running: whether attempts run, whose holders are checked every ``look_every``.
         """
         due, reason = self._poll_seconds(), Reason.POLL
-        for soon, why in ((reply.next_due, Reason.DUE), (reply.next_look, Reason.SEARCH)):
+        next_due = reply.next_due
+        if next_due is not None and reply.contended:
+            next_due *= 2**self._contended
+        for soon, why in ((next_due, Reason.DUE), (reply.next_look, Reason.SEARCH)):
             if soon is not None and soon < due:
                 due, reason = soon, why
         if has_looked:

@@ -86,6 +86,19 @@ async def test_a_busy_end_is_handed_in_again_after_a_short_pause(bench):
     assert bench.in_flight.is_empty()
 
 
+async def test_a_worker_that_others_keep_out_of_the_limits_comes_ever_later(bench):
+    async def pauses(count: int, reply: Exchanged) -> list[float]:
+        bench.store.script = [reply] * count
+        return [await bench.exchange.run_once() for _ in range(count)]
+
+    kept_out = accepted(0, contended=True, next_due=0.002)
+    assert await pauses(9, kept_out) == [0.002 * 2**n for n in (1, 2, 3, 4, 5, 6, 6, 6, 6)]
+    assert await pauses(1, accepted(0, next_due=0.002)) == [0.002], "what falls due is not late"
+    assert await pauses(1, kept_out) == [0.128]
+    await pauses(3, accepted(0, contended=True, claimed=[claimed(1)]))
+    assert await pauses(1, kept_out) == [0.032], "each trip that claims brings the next one nearer"
+
+
 # ---------------------------------------------------------------------------- how often
 
 

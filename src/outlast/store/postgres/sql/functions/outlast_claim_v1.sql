@@ -378,6 +378,7 @@ BEGIN
         'places', v_shown,
         'counts', v_counts,
         'next_due', outlast_seconds_v1(v_next_due, v_now),
+        'contended', v_contended,
         'solo_waiting', v_waiting,
         'cut', v_cut,
         'expired', v_expired,
