@@ -62,6 +62,20 @@ async def test_a_job_needs_all_its_permits(store: Store, hands: Hands) -> None:
     assert [await held(store, "b", key) for key in ("acme", "zeta")] == [1, 1]
 
 
+async def test_jobs_that_name_their_limits_in_opposite_order_all_start(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, "a", running=1)
+    await declare(store, "b", running=1)
+    both = [need("a"), need("b")]
+    waiting = {*await enqueued(store, *[limited(*both), limited(*both[::-1])] * 2)}
+    while waiting:
+        (one,) = await eventually(hands.claim)
+        waiting.remove(one.job_id)
+        await hands.hand_in(ended(one))
+
+
+
 @pytest.mark.parametrize("kind", list(OutcomeKind))
 async def test_each_end_gives_the_permit_back_once(
     store: Store, hands: Hands, kind: OutcomeKind
@@ -311,6 +325,7 @@ async def test_where_a_job_waits_is_told_with_its_holders(store: Store, hands: H
     holder, waiting, behind = await enqueued(store, *[limited(need("a"))] * 3)
     await hands.claim()
     await hands.claim()
+    await hands.vanish()  # frozen or dead, the holder is named until its job is reclaimed
     place = await store.inspector.stream_place(behind)
     assert place is not None
     assert place.ahead == 1
