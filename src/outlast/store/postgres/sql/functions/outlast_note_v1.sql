@@ -5,6 +5,7 @@
 -- exactly if the changes are. A refused end changes no row and gives nothing back, and of an end and a reap one changes
 -- the row. Nothing is waited for, so a transaction that stays open for long holds up no other; its notices count from
 -- its commit on. One of a caller whose snapshot is older than `awaited` (REPEATABLE READ) fails (40001).
+-- There it is planned by the caller's settings, as the completion itself: a plan from a small table ends with ANALYZE.
 --
 -- A stream gets one notice, with how many attempts have ended and whether a job has joined it. In an ordered stream
 -- (",true]" in what its jobs need) the end of an attempt, or of a job that waits to run again, counts as an arrival: the
