@@ -75,7 +75,6 @@ async def test_jobs_that_name_their_limits_in_opposite_order_all_start(
         await hands.hand_in(ended(one))
 
 
-
 @pytest.mark.parametrize("kind", list(OutcomeKind))
 async def test_each_end_gives_the_permit_back_once(
     store: Store, hands: Hands, kind: OutcomeKind
