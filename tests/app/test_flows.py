@@ -134,9 +134,22 @@ async def test_a_dead_link_cancels_the_rest_until_a_retry(app: outlast.App, task
             await run.result(DEADLINE)
         assert caught.value.reason == "upstream"
         fails.append(False)
-        assert await run.retry() == 1
+        assert await run.retry() == {run.jobs[0].id: outlast.Requeued.REQUEUED}
         assert await run.result(DEADLINE) == 7
     assert await run.cancel() == 0
+
+
+async def test_a_retry_names_the_job_whose_key_another_one_has(app: outlast.App) -> None:
+    @app.task(retries=0)
+    async def fails() -> None:
+        raise ValueError
+
+    run = await app.enqueue(chain(fails.using(key="k").call(), fails.call()))
+    async with app.worker():
+        with pytest.raises(JobCancelled):
+            await run.result(DEADLINE)
+    await fails.using(key="k").enqueue()
+    assert await run.retry() == {run.jobs[0].id: outlast.Requeued.KEY_TAKEN}
 
 
 @pytest.mark.on_both_stores

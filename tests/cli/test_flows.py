@@ -47,6 +47,17 @@ def test_a_flow_is_listed_shown_retried_and_cancelled(flow: Outlast) -> None:
     assert "1 job: 1 completed" in flow("flow", "show", "5").out
 
 
+def test_a_retry_names_a_job_whose_key_another_one_has(flow: Outlast) -> None:
+    failing = ["run", "--retries", "0", "--key", "k", "--", "false"]
+    assert flow(*failing).code == 0
+    assert flow("run", "--after", "6", "--", "true").code == 0
+    assert flow("worker", "shop:app", "--shell", "--until-empty").code == 0
+    assert flow(*failing).code == 0
+    flow("flow", "retry", "7").refused(
+        1, "job 6 cannot come back: an unfinished job has its key; 0 jobs requeued"
+    )
+
+
 def test_a_flow_goes_on_without_a_job_that_is_skipped(flow: Outlast) -> None:
     worker = ["worker", "shop:app", "--shell", "--until-empty"]
     assert flow(*worker).code == 0

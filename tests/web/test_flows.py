@@ -52,6 +52,20 @@ async def test_a_flow_is_drawn_retried_and_cancelled(store: Store) -> None:
     assert [row.verb for row in await store.inspector.actions()] == ["cancel", "requeue"]
 
 
+async def test_a_retry_names_a_job_whose_key_another_one_has(store: Store) -> None:
+    keyed = job(policy=DIES, key="k")
+    stuck, free, _ = await enqueued(store, keyed, job(policy=DIES), after(-1, -2))
+    await drain(await Hands.on(store), dead=[stuck, free])
+    await enqueued(store, keyed)
+    async with page_on(store.url) as page:
+        answer = await send(page, f"/flows/{free}/retry")
+        assert answer.status_code == 409
+        told = f"job {stuck} cannot come back: an unfinished job has its key; 1 job requeued"
+        assert told in answer.text
+        assert told.replace("1 job", "0 jobs") in (await page.submit(f"/flows/{free}/retry")).text
+    assert await states(store, [stuck, free]) == ["dead", "queued"]
+
+
 async def test_a_job_of_a_flow_is_skipped_once_that_is_confirmed(store: Store) -> None:
     first, _, alone = await enqueued(store, job(policy=DIES), after(-1), job(policy=DIES))
     await drain(await Hands.on(store), dead=[first, alone])

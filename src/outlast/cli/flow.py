@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.text import count_of, line
@@ -147,7 +147,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)
 
-    on_store(url, work, reads=dry_run)
+    _on_store(url, work, reads=dry_run)
 
 
 def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
@@ -170,7 +170,7 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.REQUEUE, me()))
         _tell_cut(flow)
 
-    on_store(url, work, reads=dry_run)
+    _on_store(url, work, reads=dry_run)
 
 
 def skip(job_id: JobId, url: Url = None) -> None:
@@ -189,8 +189,12 @@ def skip(job_id: JobId, url: Url = None) -> None:
             raise JobNotFound(describe_missing(job_id, store.url))
         print(f"job {job_id} {await act_on_job(store, SKIP, row, me())}")
 
+    _on_store(url, work, reads=False)
+
+
+def _on_store(url: str | None, work: Callable[[Store], Awaitable[None]], *, reads: bool) -> None:
     try:
-        on_store(url, work, reads=False)
+        on_store(url, work, reads=reads)
     except Refused as error:
         raise NotSoError(text_of(error)) from error
 

@@ -141,14 +141,15 @@ class FlowRun:
 
     cancel_sync = blocking(cancel)
 
-    async def retry(self) -> int:
-        """Requeue its dead jobs, each from its last checkpoint; return how many. What was cancelled
-        because of them waits again."""
+    async def retry(self) -> dict[int, Requeued]:
+        """Requeue its dead jobs, each from its last checkpoint; return their ids, each with what
+        was done: one whose key another job has by now stays dead. What was cancelled because of
+        the requeued ones waits again."""
         dead = [row.id for row in await self._read() if row.state is State.DEAD]
 
-        async def act(store: Store) -> int:
+        async def act(store: Store) -> dict[int, Requeued]:
             answers = [await store.requeue(part) for part in _parts(dead)]
-            return sum(one is Requeued.REQUEUED for each in answers for one in each.values())
+            return {job_id: one for each in answers for job_id, one in each.items()}
 
         return await self._stores.ask(act)
 

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.base.text import count_of
-from outlast.insight.acting import By, Verb, cancel_jobs, requeue_jobs
+from outlast.insight.acting import UNCHANGED, By, Refused, Verb, cancel_jobs, requeue_jobs
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
@@ -23,7 +23,7 @@ from outlast.store.columns import ID_MAX
 from outlast.store.dependencies import FAILED
 from outlast.store.protocol import Store
 from outlast.store.rows import FlowLink, FlowMember, StoredJob
-from outlast.store.values import Wants
+from outlast.store.values import Requeued, Wants
 
 WALK_MAX = 100_000  # jobs of a flow that a command walks
 LOOK_MAX = 5_000  # jobs that a page walks
@@ -303,14 +303,21 @@ def _retry(
 async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[str, int]:
     """Cancel what has not ended of a flow, or requeue its dead jobs: what was cancelled because of
     them waits again. Return how many jobs were changed, by how. A job that has ended meanwhile, or
-    is deleted, is left alone."""
+    is deleted, is left alone. Refused, once all is done, names jobs that cannot come back."""
     counts: Counter[str] = Counter()
+    stuck: list[int] = []
     if verb is Verb.CANCEL:
         async for ends in cancel_jobs(store, flow.unfinished(), by):
             counts.update(one.value for one in ends.values() if one in CHANGES)
     else:
         async for runs in requeue_jobs(store, flow.again("runs"), by):
             counts.update(one.value for one in runs.values() if one in CHANGES)
+            stuck += [job_id for job_id, one in runs.items() if one is Requeued.KEY_TAKEN]
+    if stuck:
+        raise Refused(
+            f"{'job' if len(stuck) == 1 else 'jobs'} {list_some(list(map(str, stuck)))}"
+            f" {UNCHANGED[Requeued.KEY_TAKEN.value]}; {count_of(counts['requeued'], 'job')} requeued"
+        )
     return dict(counts)
 
 
