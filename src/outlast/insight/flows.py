@@ -315,8 +315,8 @@ async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[
             stuck += [job_id for job_id, one in runs.items() if one is Requeued.KEY_TAKEN]
     if stuck:
         raise Refused(
-            f"{'job' if len(stuck) == 1 else 'jobs'} {list_some(list(map(str, stuck)))}"
-            f" {UNCHANGED[Requeued.KEY_TAKEN.value]}; {count_of(counts['requeued'], 'job')} requeued"
+            f"{'job' if len(stuck) == 1 else 'jobs'} {list_some(list(map(str, stuck)))} "
+            f"{UNCHANGED[Requeued.KEY_TAKEN]}; {count_of(counts['requeued'], 'job')} requeued"
         )
     return dict(counts)
 

@@ -62,6 +62,16 @@ async def test_a_call_that_has_begun_takes_no_more() -> None:
     assert runner.tokens == {4}
 
 
+async def test_items_that_come_after_their_call_has_begun_leave_the_idle_runner_to_others() -> None:
+    bench = await ready()
+    bench.place(item(1))
+    assert bench.requests(0) == [ClaimRequest([BATCH, OWN], 1), ClaimRequest([BATCH], MOST - 1)]
+    bench.runner(1).begins(1)
+    bench.place(item(2), item(3), own(4))
+    assert bench.runner(4).tokens == {4}
+    assert bench.outcomes() == ["released"] * 2
+
+
 async def test_an_item_that_was_on_its_way_when_the_call_began_is_recalled() -> None:
     bench = await ready()
     bench.place(item(1), item(2))
