@@ -184,8 +184,10 @@ class PostgresStore(
         columns = _columns(steps, *_STEP, "value")
         rows = await self._fetch(_STEPS["keep"], *columns, REFUSALS_KEPT)
         answers = {(row[0], row[1], row[2]): Answer(row[3]) for row in rows}
+        # a row that was freed between two steps of its job is answered for the second only
         return [
-            answers.get((*pair_of(step), step.name)) or answers[(*pair_of(step), None)]
+            answers.get((*pair_of(step), step.name))
+            or answers.get((*pair_of(step), None), Answer.BUSY)
             for step in steps
         ]
 

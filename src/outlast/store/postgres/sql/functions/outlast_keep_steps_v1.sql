@@ -18,46 +18,32 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_all_ids bigint[];
-    v_all_tokens bigint[];
-    v_ids bigint[];
-    v_tokens bigint[];
-    v_new_ids bigint[];
-    v_new_names text[];
+    v_seen record;
 BEGIN
-    SELECT array_agg(a.job_id), array_agg(a.token) INTO v_all_ids, v_all_tokens
-    FROM (SELECT DISTINCT h.job_id, h.token FROM unnest(p_ids, p_tokens) AS h (job_id, token)) a;
-
     WITH locked AS MATERIALIZED (
-        SELECT h.job_id, h.token
-        FROM unnest(v_all_ids, v_all_tokens) AS h (job_id, token)
-        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
-        FOR NO KEY UPDATE OF j SKIP LOCKED)
-    SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}')
-    INTO v_ids, v_tokens FROM locked l;
-
-    WITH kept AS (
-        INSERT INTO outlast_steps AS s (job_id, name, token, value, at)
-        SELECT h.job_id, h.name, h.token, h.value, clock_timestamp()
+        SELECT h.job_id, h.token, h.name, h.value, j.losses
         FROM unnest(p_ids, p_tokens, p_names, p_values) AS h (job_id, token, name, value)
-        WHERE EXISTS (SELECT FROM unnest(v_ids, v_tokens) AS l (job_id, token)
-                      WHERE l.job_id = h.job_id AND l.token = h.token)
+        JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
+        FOR NO KEY UPDATE OF j SKIP LOCKED
+    ), kept AS (
+        INSERT INTO outlast_steps AS s (job_id, name, token, value, at)
+        SELECT l.job_id, l.name, l.token, l.value, clock_timestamp() FROM locked l
         ON CONFLICT DO NOTHING
-        RETURNING s.job_id, s.name)
-    SELECT coalesce(array_agg(k.job_id), '{}'), coalesce(array_agg(k.name), '{}')
-    INTO v_new_ids, v_new_names FROM kept k;
+        RETURNING s.job_id, s.name
+    ), forgiven AS (
+        UPDATE outlast_jobs j SET losses = 0
+        FROM locked l
+        WHERE j.id = ANY (ARRAY[l.job_id]) AND l.losses > 0
+          AND (l.job_id, l.name) IN (SELECT k.job_id, k.name FROM kept k))
+    SELECT coalesce(array_agg(l.job_id), '{}') AS ids, coalesce(array_agg(l.token), '{}') AS tokens,
+           array_agg(l.name) AS names,
+           array_agg(CASE WHEN (l.job_id, l.name) IN (SELECT k.job_id, k.name FROM kept k) THEN 'accepted'
+                          ELSE 'already' END) AS answers
+    INTO v_seen FROM locked l;
 
-    UPDATE outlast_jobs j SET losses = 0 WHERE j.id = ANY (v_new_ids) AND j.losses > 0;
-
-    RETURN QUERY
-    SELECT h.job_id, h.token, h.name,
-           CASE WHEN EXISTS (SELECT FROM unnest(v_new_ids, v_new_names) AS k (job_id, name)
-                             WHERE k.job_id = h.job_id AND k.name = h.name) THEN 'accepted' ELSE 'already' END
-    FROM unnest(p_ids, p_tokens, p_names) AS h (job_id, token, name)
-    WHERE EXISTS (SELECT FROM unnest(v_ids, v_tokens) AS l (job_id, token)
-                  WHERE l.job_id = h.job_id AND l.token = h.token);
+    RETURN QUERY SELECT * FROM unnest(v_seen.ids, v_seen.tokens, v_seen.names, v_seen.answers);
     RETURN QUERY
     SELECT u.job_id, u.token, NULL::text, u.answer FROM outlast_unseen_v1(
-        v_all_ids, v_all_tokens, v_ids, v_tokens, 'step', p_refusals_kept) u;
+        p_ids, p_tokens, v_seen.ids, v_seen.tokens, 'step', p_refusals_kept) u;
 END
 $$;
