@@ -15,7 +15,16 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import Suspicion
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Claimed, ClaimRequest, NewJob, Report, Save, WorkerRef
+from outlast.store.values import (
+    Claimed,
+    ClaimRequest,
+    NamedStep,
+    NewJob,
+    Report,
+    Save,
+    Upstream,
+    WorkerRef,
+)
 from tests.conformance.kit import crashed, ended, lost_worker, new_worker
 from tests.postgres.plans_kit import Session, by_index, session
 from tests.postgres.test_plans import FINISHED_JOBS
@@ -35,6 +44,9 @@ FROM generate_series(1, $1::integer)"""
 LOGS = """
 INSERT INTO outlast_logs (token, job_id, number, printed, lines)
 SELECT token, id, 1, 0, '[]' FROM outlast_jobs WHERE task = 'other' AND state = 'running'"""
+LINKS = """
+INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
+SELECT 1000000 + n, 2000000 + n, 0, 1, 0 FROM generate_series(1, $1::integer) n"""
 
 
 async def claim(s: Session, me: WorkerRef, jobs: int, *requests: ClaimRequest) -> list[Claimed]:
@@ -49,6 +61,7 @@ async def run_jobs(s: Session, me: WorkerRef, jobs: int) -> None:
     await complete(s, me, jobs)
     await suspect(s, me, jobs)
     await lose(s, me, jobs)
+    await follow(s, me, jobs)
 
 
 async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
@@ -113,6 +126,18 @@ async def lose(s: Session, me: WorkerRef, jobs: int) -> None:
     await s.store.reclaim(lost_worker)
 
 
+async def follow(s: Session, me: WorkerRef, jobs: int) -> None:
+    """Run jobs that keep a step, each before another one."""
+    last = NewJob(task="t", after=(Upstream(-jobs),))
+    await s.store.enqueue([*[NewJob(task="t")] * jobs, *[last] * jobs])
+    for _ in range(2):
+        held = await claim(s, me, jobs)
+        steps = [NamedStep(each.job_id, each.token, "a", "1") for each in held]
+        assert set(await s.store.keep_steps(steps)) == {"accepted"}
+        done = [ended(each) for each in held]
+        assert set((await s.store.exchange(me, done, [])).answers) == {"accepted"}
+
+
 @pytest.mark.slow_but("0-", "1-ANALYZE")
 @pytest.mark.parametrize("statistics", ["", "ANALYZE", "VACUUM ANALYZE"])
 @pytest.mark.parametrize("jobs", [0, 1])
@@ -124,7 +149,8 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(
     async with session(pg_url) as s, store._connections.use() as other:
         await other.execute(
             "ALTER TABLE outlast_jobs SET (autovacuum_enabled = false);"
-            "ALTER TABLE outlast_attempts SET (autovacuum_enabled = false)"
+            "ALTER TABLE outlast_attempts SET (autovacuum_enabled = false);"
+            "ALTER TABLE outlast_dependencies SET (autovacuum_enabled = false)"
         )
         me = await s.store.register(new_worker("early"))
         await s.store.enqueue([NewJob(task="never")] * jobs)
@@ -137,6 +163,7 @@ async def test_a_plan_made_on_an_empty_table_is_right_on_a_full_one(
         await other.execute(WAITING_JOBS, OTHERS)
         await other.execute(RUNNING_JOBS, OTHERS, busy.worker_id)
         await other.execute(LOGS)
+        await other.execute(LINKS, OTHERS)
         await s.forget()
         await run_jobs(s, me, 50)
         by_index(await s.settled(), most=READ_MAX)

@@ -97,8 +97,10 @@ BEGIN
                       WHERE d.job_id = m.job_id AND d.place < m.below) s
                 WHERE s.state IN (0, 1, 3) OR s.state = 4 AND s.ended IS DISTINCT FROM 'completed' OR s.step = 5000
                 LIMIT 1) w ON true
-            WHERE NOT EXISTS (SELECT FROM outlast_dependencies d
-                              WHERE d.job_id = m.job_id AND d.place > m.below AND d.state IN (0, 1, 3))
+            LEFT JOIN LATERAL (  -- the LIMIT keeps it a probe of the index, in each plan
+                SELECT true AS is_left FROM outlast_dependencies d
+                WHERE d.job_id = m.job_id AND d.place > m.below AND d.state IN (0, 1, 3) LIMIT 1) a ON true
+            WHERE a.is_left IS NULL
         ), watched AS (
             UPDATE outlast_dependencies d SET state = CASE WHEN w.is_new THEN 0 ELSE 1 END
             FROM walked w WHERE d.job_id = w.job_id AND d.place = w.place AND w.state IN (2, 4)
