@@ -2,7 +2,7 @@
 
 ``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
 ``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` for docs/comparison.md;
-``django`` and ``flows`` are on no page, and ``against COMMIT`` is run when it is named only: it
+``django`` is on no page, and ``against COMMIT`` is run when it is named only: it
 measures that commit beside this one. The others fill docs/performance/tables.md: ``performance`` is
 all of these, and ``page`` alone writes it again from what was measured. Each part says before it
 begins how long it will take. One that breaks is reported, and the next begins.
@@ -56,6 +56,7 @@ PERFORMANCE: dict[str, Callable[[argparse.Namespace], int]] = {
     "memory": running.memory,
     "lanes": lanes.main,
     "limits": limits.main,
+    "flows": flows.main,
     "crowds": crowds.main,
     "backlog": backlog.main,
     "size": size.main,
@@ -75,7 +76,6 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "retention": retention.main,
     "django": django_enqueue.main,
     "neutral": neutral.main,
-    "flows": flows.main,
     "against": against.main,
     **PERFORMANCE,
 }

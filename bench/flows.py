@@ -3,7 +3,7 @@
 Each round drains the same number of jobs of each kind in turns, and the ratios are those of
 neighbours. Then a wide flow, in which one job waits for all others, with two workers: as it is, and
 while both are killed again and again. Last, what a worker at rest asks for beside jobs that wait.
-DBOS, Absurd and Celery have no adapter for flows yet.
+Side by side with DBOS, Absurd and Celery, as far as they do the same.
 
     python -m bench flows [--only NAME,…] [--jobs N] [--rounds N] [--quick]
 """
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from bench.contenders import DEFAULTS, OUTLAST, Entry, chosen
-from bench.environment import Ground, ground
+from bench.contenders import DEFAULTS, OUTLAST, PEERS, Entry, chosen
+from bench.environment import Ground, ground, make_environments
 from bench.harness import Stand, stand
 from bench.idle import idle, logging_statements
 from bench.kit import tell
@@ -22,15 +22,17 @@ from bench.rates import DRAIN_SECONDS, Round, drain, fill
 from bench.series import Series
 
 NAMES = (*(each.name for each in DEFAULTS), "postgres in process", "sqlite in process")
-PLAIN, SAVE = "plain jobs", "ten saves a job"
+PLAIN, SAVE, STEP = "plain jobs", "ten saves a job", "ten steps a job"
 KINDS = {  # -> BENCH_FLOW, and what its costs are compared with
     PLAIN: ("", ""),
-    "99 to 1": ("group", PLAIN),
+    "10 to 1": ("group", PLAIN),
     "chains of 5": ("chain", PLAIN),
     "children of one job": ("spawn", PLAIN),
     SAVE: ("save", PLAIN),
-    "ten steps a job": ("step", SAVE),
+    STEP: ("step", SAVE),
 }
+ALIKE = {"DBOS": {"", "group", "chain", "step"}}
+ALIKE |= {"Absurd": ALIKE["DBOS"], "Celery": ALIKE["DBOS"] - {"step"}}
 FIGURES = {"database, us a job": "database_us", "worker and runners, us a job": "client_us"}
 KILLS = 5  # of all workers, in a wide flow
 REST_SECONDS, QUICK_REST_SECONDS = 20.0, 3.0
@@ -40,15 +42,21 @@ def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
     series = Series("flows", "flows, 1 worker; a wide one: 2 workers")
     entries = [
-        e for e in chosen(options.only or NAMES, (*OUTLAST, *DEFAULTS)) if "plain" not in e.name
+        each
+        for each in chosen(options.only or (*NAMES, *ALIKE), (*OUTLAST, *DEFAULTS, *PEERS))
+        if "plain" not in each.name and not (options.quick and each.environment)
     ]
+    make_environments(entries)
     rest = QUICK_REST_SECONDS if options.quick else REST_SECONDS
-    steps = (len(KINDS) + 3) * len(entries) * options.rounds
+    steps = sum(len(ALIKE.get(each.name, KINDS)) for each in entries)
+    steps = (steps + 4 * sum(not each.environment for each in entries)) * options.rounds
     with ground() as place, tell("flows", steps, 12) as step:
         for _ in range(options.rounds):
             for entry in entries:
-                jobs = entry.jobs(options.jobs) // 100 * 100
+                jobs = entry.jobs(options.jobs) // 55 * 55
                 _drain_each(series, place, entry, jobs, step)
+                if entry.environment:
+                    continue
                 for kills in (0, KILLS):
                     _drain_wide(series, place, entry, jobs, kills, step)
                 _rest(series, place, entry, jobs, rest, step)
@@ -57,7 +65,10 @@ def main(options: Any) -> int:
 
 def _drain_each(series: Series, place: Ground, entry: Entry, jobs: int, step: Any) -> None:
     costs: dict[str, Round] = {}
+    alike = ALIKE.get(entry.name)
     for what, (flow, base) in KINDS.items():
+        if alike is not None and flow not in alike:
+            continue
 
         def measure(what: str = what, flow: str = flow, base: str = base) -> None:
             with stand(with_variables(entry, {"BENCH_FLOW": flow}), place) as one:

@@ -273,6 +273,7 @@ SECTIONS: dict[str, Callable[[Any], str]] = {
     "backlog": figures_text,
     "lanes": figures_text,
     "limits": figures_text,
+    "flows": pivot_text,
     "crowds": figures_text,
     "size": pivot_text,
     "commands": pivot_text,

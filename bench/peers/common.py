@@ -3,7 +3,8 @@
 An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
 
 - ``setup``: make the schema of an empty store;
-- ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk;
+- ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk; with BENCH_FLOW in flows:
+  ``chain``: five in a row; ``group``: ten and then one; ``step``: jobs of ten kept steps each;
 - ``timed N GAP [BATCH]``: enqueue N jobs that say how long they waited, BATCH at a time, with
   GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step); before them WARM
   that do not say it, since the first calls of a process are its start-up;
@@ -28,6 +29,8 @@ from typing import Any
 URL = os.environ.get("BENCH_URL", "")
 RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
 WARM = 3  # jobs of a timed client that are not timed
+FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow, of so many jobs; "": single jobs
+JOBS_OF = {"chain": 5, "group": 11}
 BULK = 500  # jobs at once where a backlog is kept up
 _marks: dict[int, int] = {}  # the open file, by process: adapters fork
 
@@ -77,7 +80,7 @@ async def client(
     jobs, *rest = numbers()
     began_at, cpu = time.monotonic(), time.process_time()
     if operation() == "one":
-        for _ in range(int(jobs)):
+        for _ in range(int(jobs) // JOBS_OF.get(FLOW, 1)):
             await one()
     elif operation() == "many":
         assert many is not None, "has no way to enqueue many"
@@ -116,7 +119,7 @@ def client_sync(
     jobs, *rest = numbers()
     began_at, cpu = time.monotonic(), time.process_time()
     if operation() == "one":
-        for _ in range(int(jobs)):
+        for _ in range(int(jobs) // JOBS_OF.get(FLOW, 1)):
             one()
     elif operation() == "many":
         assert many is not None, "has no way to enqueue many"

@@ -16,7 +16,7 @@ import time
 sys.path.insert(0, os.path.dirname(__file__))  # runners import this as a module
 
 import uvloop
-from common import URL, client, mark, numbers, operation
+from common import FLOW, JOBS_OF, URL, client, mark, numbers, operation
 
 import outlast
 
@@ -25,11 +25,10 @@ PLAIN = os.environ.get("BENCH_PLAIN") == "1"
 RUNNERS = os.environ.get("BENCH_RUNNERS", "1")
 CONCURRENCY = os.environ.get("BENCH_CONCURRENCY", "500")
 LANES = int(os.environ.get("BENCH_LANES", "1"))
-BULK = 50_000  # calls in memory at a time
+BULK = 55_000  # calls in memory at a time
 PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
 KEYS = int(os.environ.get("BENCH_LIMIT_KEYS", "0"))  # 0: under no limit
 CAP = int(os.environ.get("BENCH_LIMIT_RUNNING", "1"))  # of each key
-FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow: many_flows
 PARKED = int(os.environ.get("BENCH_PARKED", "0"))  # jobs of one key, whose holders never end
 FAIR = os.environ.get("BENCH_FAIR") == "1"  # one tenant enqueues many, 100 others the timed ones
 
@@ -99,14 +98,10 @@ async def many_flows(jobs: int) -> None:
         first = await noop.using(delay=1e6).enqueue(1)
         await app.enqueue_many([noop.using(after=[first]).call(1)] * jobs)
     else:
-        parts = {"group": (100, outlast.group([one] * 99).then(one)), "chain": (5, chain(one))}
-        size, part = parts[FLOW]
+        chain = outlast.chain(one, one, one, one, one)
+        part = chain if FLOW == "chain" else outlast.group([one] * 10).then(one)
         for at in range(0, jobs, BULK):
-            await app.enqueue(outlast.group([part] * (min(BULK, jobs - at) // size)))
-
-
-def chain(one):
-    return outlast.chain(one, one, one, one, one)
+            await app.enqueue(outlast.group([part] * (min(BULK, jobs - at) // JOBS_OF[FLOW])))
 
 
 async def many_limited(jobs: int) -> None:
