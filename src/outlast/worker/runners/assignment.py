@@ -163,7 +163,7 @@ class Assignment:
             alone = [each for each in others if each.claimed.task in own]
             others = [each for each in others if each.claimed.task not in own]
             gather = [each for each in fit if each.batches]  # mostly none
-            # the idle runners were counted for others than those that come too late for their call
+            # idle runners were counted for other jobs than items that come too late for their call
             closed = {each.batch for each in gather if not each.places_to_gather(each.batch or "")}
             alone.sort(key=lambda each: each.claimed.task in closed)
             for running in alone:
