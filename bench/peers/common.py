@@ -29,7 +29,7 @@ from typing import Any
 URL = os.environ.get("BENCH_URL", "")
 RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
 WARM = 3  # jobs of a timed client that are not timed
-FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow, of so many jobs; "": single jobs
+FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow; "": single jobs
 JOBS_OF = {"chain": 5, "group": 11}
 BULK = 500  # jobs at once where a backlog is kept up
 _marks: dict[int, int] = {}  # the open file, by process: adapters fork
