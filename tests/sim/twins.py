@@ -33,6 +33,7 @@ from outlast.worker.claims import exchange, in_flight
 from outlast.worker.lease import last_will, registration
 from outlast.worker.maintenance import reaper, scheduler
 from outlast.worker.runners import control, exits
+from tests.sim import disk as disk_module
 from tests.sim import host as host_module
 from tests.sim import world as world_module
 from tests.sim.disk import Disk
@@ -325,6 +326,11 @@ def _same_run() -> Iterable[Patch]:
 @twin("tokens do not jump in a failover", seed=29, theme="failovers")
 def _no_jump() -> Iterable[Patch]:
     yield mock.patch.object(Disk, "raise_tokens")
+
+
+@twin("tokens jump by chance where the clock is behind", seed=554, theme="failovers")
+def _by_chance() -> Iterable[Patch]:
+    yield mock.patch.object(disk_module, "STEP_BITS", 0)
 
 
 @twin("a copy of a database counts as the one it was made of", seed=273, theme="copies")

@@ -5,7 +5,8 @@
 -- restore, and other workers may know tokens that were drawn after p_above. So tokens jump above all of these: to the
 -- time of day in microseconds, which a store with fewer than a million claims a second cannot have reached, wherever
 -- it has run since. If the clock is behind the tokens, it was set back and is no bound for what others know. Then
--- tokens jump beyond p_above by a random step of up to 71 minutes, which also keeps two copies apart.
+-- tokens jump beyond p_above by a step of up to 71 minutes. It grows every 4 seconds, with the bits 22 to 31 of the
+-- clock, so that the next server to jump from p_above jumps farther; chance, up to half of that, keeps two copies apart.
 --
 -- setval alone could step back below what was drawn since the look. Tokens are drawn only under ROW SHARE on the
 -- workers' table (an exchange holds its worker's row). EXCLUSIVE waits for all who hold it and keeps new ones out, so
@@ -18,7 +19,7 @@ AS $$
 DECLARE
     v_now bigint := extract(epoch FROM clock_timestamp()) * 1000000;
     v_target bigint := CASE WHEN v_now > p_above THEN v_now
-                            ELSE p_above + 1000000 + (random() * 4294967296)::bigint END;
+                            ELSE p_above + 1000000 + (v_now & 4290772992) + (random() * 2097152)::bigint END;
 BEGIN
     PERFORM FROM outlast_token_seq
     WHERE last_value < p_above OR (last_value = p_above AND NOT is_called);
