@@ -186,11 +186,12 @@ class Upgrade(Chaos):
         for stage in stages:
             began_at, before = time.monotonic(), sum(nemesis.done.values())
             doing = asyncio.ensure_future(stage())
+            more = self._plan.seconds / STAGES
             try:
-                await nemesis.torment(self._plan.seconds / STAGES)
                 while not doing.done() or sum(nemesis.done.values()) == before:
+                    await nemesis.torment(more)
                     await asyncio.wait([doing], timeout=CALM_SECONDS)
-                    await nemesis.torment(MORE_SECONDS)
+                    more = MORE_SECONDS
                 await doing
             finally:
                 doing.cancel()
