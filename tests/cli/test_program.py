@@ -168,10 +168,14 @@ def test_the_program_starts_without_structlog_and_drivers() -> None:
     assert done.stdout == "set()\n"
 
 
-def test_a_command_is_loaded_without_the_others() -> None:
+@each_case(
+    ("given", "loaded"),
+    [(["stats", "--json"], "completion stats\n"), (["--version"], "completion\n")],
+)
+def test_a_command_is_loaded_without_the_others(given: list[str], loaded: str) -> None:
     code = (
-        "import sys, outlast.cli.program as p; p.build(['stats', '--json']);"
+        f"import sys, outlast.cli.program as p; p.build({given});"
         "print(*sorted(m for m in set(p.COMMANDS.values()) if f'outlast.cli.{m}' in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "completion stats\n"
+    assert done.stdout == loaded

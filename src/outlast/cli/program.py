@@ -98,8 +98,8 @@ Examples:
 def build(argv: Sequence[str]) -> typer.Typer:
     """Return the tree of commands for this command line.
 
-    The command that is named is loaded alone: the others take a third of the time of most, and
-    memory for as long as a worker runs.
+    The command that is named is loaded alone, for --version none: the others take a third of the
+    time of most, and memory for as long as a worker runs.
     """
     root = typer.Typer(
         name="outlast",
@@ -112,7 +112,8 @@ def build(argv: Sequence[str]) -> typer.Typer:
     )
     root.callback()(options)
     wanted = next((each for each in argv if each[:1] != "-"), "")
-    for name in (wanted,) if wanted in COMMANDS else COMMANDS:
+    rest = () if argv[:1] == ["--version"] else COMMANDS
+    for name in (wanted,) if wanted in COMMANDS else rest:
         module = importlib.import_module(f"outlast.cli.{COMMANDS[name]}")
         if hasattr(module, "group"):
             root.add_typer(module.group(), name=name)
