@@ -333,7 +333,7 @@ def _by_chance() -> Iterable[Patch]:
     yield mock.patch.object(disk_module, "STEP_BITS", 0)
 
 
-@twin("a copy of a database counts as the one it was made of", seed=273, theme="copies")
+@twin("a copy of a database counts as the one it was made of", seed=523, theme="copies")
 def _copied_row() -> Iterable[Patch]:
     counts = property(lambda self: self.drawn_in is not None)
     yield mock.patch.object(Database, "has_incarnation", counts)
