@@ -65,6 +65,11 @@ def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
     assert new_interpreter("--version").out == f"outlast {package.__version__}\n"
 
 
+def test_help_is_a_command_too(outlast: Outlast) -> None:
+    assert outlast("help", "limits", "set").out == outlast("limits", "set", "--help").out
+    assert outlast("help").out == outlast("--help").out
+
+
 def test_no_command_shows_the_help(outlast: Outlast) -> None:
     said = outlast()
     assert said.code == 2
@@ -80,6 +85,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["jobs", "--state", "late"], ["'late'", "queued"]),
         (["jobs", "--state", "Failed"], ["'Failed' (here: retrying, or dead) is not a state"]),
         (["jobs", "--limit", "0"], ["--limit"]),
+        (["limits", "set", "openai"], ["say what to set: --running 40"]),
         (["job"], ["ID"]),
         (["job", "x"], ["ID"]),
         (["job", "99999999999999999999"], ["is not the number of a job"]),

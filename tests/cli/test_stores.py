@@ -204,7 +204,7 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     told = {one["name"]: one for one in found if one["name"] in ("privileges", "unread")}
     assert "may enqueue jobs and read them" in told["privileges"]["sentence"]
     assert (told["privileges"]["level"], told["unread"]["level"]) == ("ok", "hint")
-    outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege")
+    outlast("cancel", 1, "--url", own).refused(3, "lacks a privilege", "or fewer with --only")
     worker = outlast("worker", "shop:app", "--url", own)
     worker.refused(3, "lacks privileges that a worker needs", "UPDATE ON TABLE outlast_jobs")
     _, last = outlast("migrate", "--grant", role, "--url", bare_pg_url).out.splitlines()

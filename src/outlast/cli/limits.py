@@ -12,6 +12,7 @@ from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.show import table
 from outlast.client.limits import make_set_limit
+from outlast.errors import ConfigError
 from outlast.insight.acting import hold_limit, set_limit
 from outlast.insight.limits import counted, limit_document, limits_document, next_start, spec_text
 from outlast.insight.queries import read_one_limit
@@ -118,6 +119,8 @@ def set_(
         outlast limits set openai --rate 900/min --burst 30
         outlast limits set account --key acme --running 10
     """
+    if (running, rate, burst) == (None, None, None):
+        raise ConfigError("say what to set: --running 40, --rate 600/min or --burst 50")
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
     print(

@@ -157,6 +157,8 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
 def _run(given: list[str], app: str | None, program: str) -> int:
     if os.environ.get("COLUMNS") == "0":  # from a terminal that does not report its size
         del os.environ["COLUMNS"]
+    if given[:1] == ["help"]:
+        given = [*given[1:], "--help"]
     try:
         code = _invoke(given, app, program)
         sys.stdout.flush()

@@ -41,15 +41,16 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
 }
 _MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
 _CUT_OFF = "the statement was cut off; another session may hold a lock (see pg_locks)"
+_NO_PRIVILEGE = (
+    "this role lacks a privilege; `outlast migrate --grant ROLE` grants a worker's, or fewer with"
+    " --only"
+)
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
     "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
     "42703": (SchemaMismatch, f"a column is missing: {_MIGRATE}"),
     "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
-    "42501": (
-        NotPermitted,
-        "this role lacks a privilege; `outlast migrate --grant ROLE` grants it",
-    ),
+    "42501": (NotPermitted, _NO_PRIVILEGE),
     "XX000": (StoreUnavailable, "the server failed"),
     "22023": (StoreUnavailable, "the server refuses a setting"),
     "40001": (Collision, "another transaction came first"),
