@@ -19,8 +19,8 @@ def find_writer(path: Path) -> int | None:
     except OSError:
         return None
     for line in locks:  # 3: POSIX  ADVISORY  WRITE 1066 fe:00:2171530 120 120
-        words = line.split()
-        if words[-2:] != [WRITE_LOCK] * 2 or words[-5] != "WRITE":
+        words = line.split()  # of one that waits for a lock the second word is ->
+        if words[-2:] != [WRITE_LOCK] * 2 or words[-5] != "WRITE" or "->" in words:
             continue
         if words[-3].rpartition(":")[2] == inode and (pid := int(words[-4])) > 0:
             return pid
