@@ -20,7 +20,7 @@ def keep_what_is_loaded() -> None:
 
 
 class Collector:
-    """Collects garbage once no attempt has ended for ``QUIET_SECONDS``.
+    """Collects garbage once no attempt has ended for ``QUIET_SECONDS``, within twice that.
 
     A task may forget a database connection with an open transaction. sqlite3's connections refer to
     themselves, so only a collection frees them, which rolls back, and a quiet process makes none.
@@ -30,20 +30,20 @@ class Collector:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._ended_at = 0.0
+        self._has_ended = False
         self._is_waiting = False
 
     def note_end(self) -> None:
         """Note that attempts have ended: collect later."""
-        self._ended_at = self._loop.time()
+        self._has_ended = True
         if not self._is_waiting:
             self._is_waiting = True
-            self._loop.call_later(QUIET_SECONDS, self._collect_if_quiet)
+            self._collect_if_quiet()
 
     def _collect_if_quiet(self) -> None:
-        left = self._ended_at + QUIET_SECONDS - self._loop.time()
-        if left > 0:
-            self._loop.call_later(left, self._collect_if_quiet)
+        if self._has_ended:
+            self._has_ended = False
+            self._loop.call_later(QUIET_SECONDS, self._collect_if_quiet)
             return
         self._is_waiting = False
         gc.collect()
