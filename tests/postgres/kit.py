@@ -14,11 +14,14 @@ from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
 
 
-def function_replaced(name: str) -> str:
-    """Return the statement that recreates a function as the migration has it."""
+def change_function(name: str, text: str, instead: str) -> str:
+    """Return the statement that recreates a function of the migration with another text in place of
+    this one."""
     folder = resources.files("outlast.store").joinpath("postgres", "sql", "functions")
-    text = folder.joinpath(f"{name}.sql").read_text("utf-8")
-    return text.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
+    whole = folder.joinpath(f"{name}.sql").read_text("utf-8")
+    assert whole.count(text) == 1, f"{name} has changed: quote its present text instead of {text!r}"
+    changed = whole.replace(text, instead)
+    return changed.replace("CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")
 
 
 async def blocked(watcher: Any, count: int = 1) -> None:

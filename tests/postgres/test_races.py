@@ -19,7 +19,7 @@ from outlast.store.protocol import Store
 from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
-from tests.postgres.kit import blocked, exchange_on, function_replaced, until
+from tests.postgres.kit import blocked, change_function, exchange_on, until
 
 JOBS = statements("postgres", "jobs")
 RECLAIM = statements("postgres", "reclaim")
@@ -162,9 +162,7 @@ FOR NO KEY UPDATE OF j SKIP LOCKED"""
 
 async def pause_between_list_and_lock(session: Any) -> None:
     """Make the function as it is in the migration wait for lock 42 after it made its list."""
-    function = function_replaced("outlast_orphans_v1")
-    assert function.count(LISTED) == 1
-    await session.execute(function.replace(LISTED, f"{LISTED} {PAUSE}"))
+    await session.execute(change_function("outlast_orphans_v1", LISTED, f"{LISTED} {PAUSE}"))
 
 
 async def take_over(store: PostgresStore) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
-from tests.postgres.kit import function_replaced
+from tests.postgres.kit import change_function
 
 WAITING = """SELECT count(*) FROM pg_stat_activity
              WHERE datname = current_database() AND wait_event_type = 'Lock'"""
@@ -26,9 +26,7 @@ SEEN_BY = {
 async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
     """Make the function as it is in the migration wait for lock 42 within the statement."""
     name, source = SEEN_BY[what]
-    function = function_replaced(name)
-    assert function.count(source) == 1
-    await session.execute(function.replace(source, PAUSED + source))
+    await session.execute(change_function(name, source, PAUSED + source))
 
 
 @pytest.fixture
