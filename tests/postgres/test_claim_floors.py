@@ -20,8 +20,8 @@ from outlast.store.postgres.exchange import (
     FULL_SHARE,
     LAG_SECONDS,
     SLOW_SECONDS,
-    Below,
     ClaimFloors,
+    LookBelow,
 )
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, WorkerRef
@@ -383,7 +383,7 @@ def test_the_floor_rises_of_a_lane_that_lost_its_place_and_took_it_again(
 
 
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
-    below = Below()
+    below = LookBelow()
     below.note_look((0, 9), 0.2, late=0, now=0.0)
     assert below.due_at == 0.2 * FULL_SHARE
     below.note_look((0, 9), 0.0, late=0, now=0.0)
@@ -395,7 +395,7 @@ def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:
 
 
 def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
-    below = Below()
+    below = LookBelow()
     parts = []
     for seconds in (SLOW_SECONDS, 0.1, 0.01, 0.01, 0.01, 0.01, *[0.01] * 9):
         parts.append(below.part(1_000_000))
@@ -411,7 +411,7 @@ def test_a_slow_look_is_split_into_parts_until_it_is_quick() -> None:
 
 
 def test_after_a_failure_a_look_restarts_in_small_parts_and_skips_none() -> None:
-    below = Below()
+    below = LookBelow()
     below.note_failure(below.part(1_000_000), 0.0)
     assert below.part(2_000_000) == (900_000, 1_000_000)
     below.note_look((900_000, 1_000_000), 0.0, late=0, now=0.0)

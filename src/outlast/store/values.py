@@ -213,8 +213,10 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     first job comes regardless of its size.
 
     ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
-    of one exchange have the same. ``followed``: on the first of an exchange's requests, if at all.
-    ``news``: there, too: queues that wake-ups have named; a hint.
+    of one exchange have the same.
+
+    Only the first request of an exchange has ``followed``, the wake-ups that it follows, and
+    ``news``, the queues that wake-ups have named; a hint.
     """
 
     tasks: list[str]

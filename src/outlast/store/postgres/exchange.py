@@ -88,7 +88,7 @@ class _Lane:
         return self.floor
 
 
-class Below:
+class LookBelow:
     """Decides which positions the next look below the floors covers, and when it is due.
 
     It covers all of them, while that is quick. Otherwise it covers a part of them, then the part
@@ -144,7 +144,7 @@ class ClaimFloors:
         self._counted: dict[_Key, _Lane] = {}
         self._lanes: dict[_Key, _Lane] = {}  # the known ones, in the order of the index
         self._columns = _columns([])
-        self._below = Below()
+        self._below = LookBelow()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
         """Note in which incarnation the database is, and return whether it was another one before.
@@ -329,7 +329,7 @@ class _ClaimHead(msgspec.Struct):
 
     Attributes:
         order: the ids of the claimed jobs in the order of the line, and of those that had expired.
-        places: their positions in it, None for jobs that were named and for suspects.
+        places: their positions in it; None for named jobs, suspects and jobs of streams.
         counts: how many of them each claim request brought, one after the other.
         late: how many were below the floors, if this exchange looked there.
         walked: entries of the line that the search for unknown lanes has read.

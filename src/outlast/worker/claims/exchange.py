@@ -5,10 +5,11 @@ off, its outcome is unknown: the connection is dropped, the epoch is raised (whi
 server that is still busy with the old trip), the ends are handed in again, and every job that the
 store assigned to this worker without its knowledge is given back.
 
-An idle worker takes such a job at once. A busy worker that learns of a due exclusive job takes no
-other jobs for a moment, so that a stream of short jobs cannot starve it. If an attempt has run for
-longer than such a moment, the worker does not try, because it would be idle for nothing. So with
-hours-long jobs in every worker an exclusive job waits for the first worker that becomes quiet.
+An *exclusive* job is a suspect that has to run alone in its worker. An idle worker takes it at
+once. A busy worker that learns of one takes no other jobs for a moment, so that a stream of short
+jobs cannot starve it. If an attempt has run for longer than such a moment, the worker does not try,
+because it would be idle for nothing. So with hours-long jobs in every worker an exclusive job waits
+for the first worker that becomes quiet.
 """
 
 from __future__ import annotations

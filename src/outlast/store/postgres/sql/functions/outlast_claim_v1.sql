@@ -46,12 +46,13 @@
 --    Reply size: a reply is also bounded in bytes of arguments and checkpoints (p_bytes_max), since a slow link must
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
---    Streams: jobs under limits, and those of tasks whose tenants take turns, stand in no lane. Half of the places go
---    to streams, the line gets the rest, and streams get the places that the line has left (outlast_claim_streams_v1);
---    if the line looks empty, streams get all places. Chance decides about an odd place, so that single places go to
---    both. Notices of ends and arrivals are folded before that (outlast_fold_v1). One look shows whether there is any
---    notice, open stream or limit that opens by time; notices about jobs for which others wait are done at the same
---    place (outlast_resolve_v1); most exchanges of a store without limits do nothing more.
+--
+--    Streams: jobs under limits, and jobs of tasks whose tenants take turns, stand in no lane. Half of the places go to
+--    streams (outlast_claim_streams_v1), the other half to the line, and then streams get what the line has left; if the
+--    line looks empty, streams get all places. Chance decides about an odd place, so that single places go to both.
+--    Before that, notices of ends and arrivals are folded (outlast_fold_v1), and notices about jobs for which others
+--    wait are resolved (outlast_resolve_v1). One look shows whether there is any notice, open stream or limit that opens
+--    by time: in a store without limits and flows that is all.
 -- 4  Claim suspects, for requests that ask for them (solo > 0; outlast_next_suspects_v1). Suspects have no position
 --    and are never in the line; their own index finds them, and in most exchanges one probe of it shows that there
 --    are none. The first due suspect decides the cohort. If another worker claims some jobs of that cohort at the
