@@ -44,9 +44,9 @@ def instrument(app: App, *, tracer_provider: trace.TracerProvider | None = None)
     QUEUE``).
 
     Call it once for each application. The ``meta`` of the job carries the context of the trace,
-    under ``otel``. The first attempt, if it begins within 60 seconds of its enqueuing, is a child
-    of the span that sent it; other attempts, and attempts of jobs that were delayed or sent in
-    bulk, begin a new trace with a link to that span.
+    under ``otel``. The first attempt, if it begins within 60 seconds after the job was enqueued, is
+    a child of the span that sent the job; other attempts, and attempts of jobs that were delayed or
+    sent in bulk, begin a new trace with a link to that span.
 
     Args:
         app: the application.
@@ -78,7 +78,7 @@ class _Producer:
         self._app = app
 
     async def send(self, jobs: Sequence[NewJob], enqueue: Enqueue) -> list[Enqueued]:
-        if not jobs or all(read_context(job.policy.meta) for job in jobs):  # of a batch, by now
+        if not jobs or all(read_context(job.policy.meta) for job in jobs):  # a span has sent them
             return await enqueue(jobs)
         queues = {job.queue for job in jobs}
         name = f"send {queues.pop()}" if len(queues) == 1 else "send"
@@ -117,7 +117,7 @@ class _Producer:
 
 
 def _note_refusal(span: Span, error: Exception) -> None:
-    """Record an error as OpenTelemetry would, redacted if this is code of an attempt."""
+    """Record an error as OpenTelemetry would; inside an attempt it is redacted first."""
     attempt = find_current()
     hide = str if attempt is None else attempt._hide  # noqa: SLF001
     name, text = type(error).__qualname__, hide(text_of(error))

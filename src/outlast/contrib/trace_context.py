@@ -14,7 +14,7 @@ import msgspec
 from outlast.client.task_options import META_MAX
 
 KEY, SENT = "otel", "sent"
-CHILD_SECONDS = 60.0  # from the enqueuing, within which the first attempt is a child
+CHILD_SECONDS = 60.0  # after the enqueue; a first attempt within them is a child
 _W3C = ("traceparent", "tracestate", "baggage")
 
 
@@ -26,7 +26,7 @@ class SentBy(NamedTuple):
     sent_at: float | None = None
 
     def is_fresh(self, now: float) -> bool:
-        """Whether the job was sent lately. The clocks of two hosts may differ by the same time."""
+        """Whether the job was sent lately. The clocks of two hosts may differ by as much."""
         return self.sent_at is not None and abs(now - self.sent_at) < CHILD_SECONDS
 
 

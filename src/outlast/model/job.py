@@ -40,8 +40,8 @@ TRANSITIONS: dict[State, frozenset[State]] = {
     State.DEAD: frozenset({State.QUEUED}),
     State.CANCELLED: frozenset({State.QUEUED, State.BLOCKED}),
 }
-"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back; that of
-a dead job also leads back those that were cancelled because they waited for it."""
+"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back; the
+requeue of a dead job also brings back the jobs that were cancelled because they waited for it."""
 
 
 class Policy(
@@ -57,7 +57,7 @@ class Policy(
         timeout: seconds that one attempt may run, or None.
         stall_timeout: seconds that an attempt may go without report or save, or None.
         unresponsive_timeout: seconds that it may keep its runner from answering, or None.
-        cancel_grace: seconds between the wish that it stops and the kill of its runner.
+        cancel_grace: seconds between the request to stop and the kill of its runner.
         keep_running_when_isolated: whether it goes on while its worker cannot renew its lease.
         keep: seconds for which its row is kept once it has completed or was cancelled (0: it is
             deleted in the same commit), or None: as long as workers keep others.
@@ -67,8 +67,8 @@ class Policy(
         backfill: whether a person asked for that tick, which may have had a job before.
         meta: what the caller has noted on this job, a JSON object as text, or None.
         labels: names by which people find this job.
-        inputs: the parameters that get results of the jobs upstream, each with whether it gets a
-            list of all of them.
+        inputs: the parameters that get results of the jobs upstream, each with a flag: whether it
+            gets a list of all results.
     """
 
     retries: int = 3

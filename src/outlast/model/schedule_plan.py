@@ -7,7 +7,7 @@ clock. If that clock steps back there is no such tick, and nothing is fired unti
 
 The store reads no specs. When it advances a schedule without a plan, it notes the span and the spec
 whose ticks it passes over, one line for each: ``SINCE UNTIL SPEC``. The next worker that plans
-counts these *owed* ticks as missed, in the commit of its firing. Pure.
+counts these *owed* ticks as missed, in the commit of its firing.
 """
 
 from __future__ import annotations
@@ -108,9 +108,6 @@ def _after(spec: Spec, instant: float) -> Iterator[float]:
         instant, tick = tick, spec.next_after(tick)
 
 
-if TYPE_CHECKING:
-    from outlast.model.schedule import Spec
-
 _BAD = (ConfigError, ValueError, ArithmeticError, RecursionError)
 
 
@@ -136,8 +133,9 @@ def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
 
 
 def _count_line(line: str, read: Callable[[str], Spec]) -> tuple[int, str]:
-    """A line that this host cannot read counts as nothing: waiting for a host that can read it
-    would hold up the schedule."""
+    """Return the number of ticks that a line owes, and the rest of the line to count later. A line
+    that this host cannot read counts as nothing: waiting for a host that can read it would hold up
+    the schedule."""
     try:
         since, until, spec = line.split(" ", 2)
         passed, reached = count_passed(read(spec), float(since), float(until))

@@ -159,13 +159,13 @@ class WorkerLink:
             self._channel.send(AttemptsEnded([end]))
         except Exception as error:
             outcome = make_crashed(
-                CrashKind.REJECTED_RESULT, f"its end cannot be told: {text_of(error)}"
+                CrashKind.REJECTED_RESULT, f"its end cannot be reported: {text_of(error)}"
             )
             self._channel.send(AttemptsEnded([End(end.token, outcome)]))
 
 
 def answer_of(word: str, what: str = "checkpoint") -> Answer:
-    """Return the store's answer. StoreUnavailable for any other word, which a worker may say."""
+    """Return the store's answer. Raises StoreUnavailable for any other word of the worker."""
     try:
         return Answer(word)
     except ValueError:

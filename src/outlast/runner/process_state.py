@@ -28,7 +28,7 @@ SIGNALS = tuple(
 )  # fmt: skip
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 NAMES_MAX = 20  # of changed variables that are reported
-# called by signal.getsignal(), which spends ten times as long on making an enum member of it
+# signal.getsignal() calls this, and takes ten times as long to make an enum member of the result
 _get_handler = importlib.import_module("_signal").getsignal
 
 
@@ -37,7 +37,7 @@ class ProcessState:
     handlers of this process."""
 
     def __init__(self) -> None:
-        """Call it in the main thread: no other may set handlers of signals."""
+        """Call it in the main thread: no other thread may set signal handlers."""
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._folder = _opened(".")

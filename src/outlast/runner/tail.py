@@ -19,8 +19,8 @@ def last_state(line: bytes) -> bytes:
 
 
 def _read(line: bytes) -> str:
-    """Return the end of a line as text. If the line was cut, its first state is left out if it is
-    too short for ``redact`` to notice the cut."""
+    """Return the end of a line as text. A line that was cut loses its first state where that is too
+    short for ``redact`` to notice the cut."""
     line = line[-LINE_BYTES_MAX:]
     first, returned, later = line.partition(b"\r")
     if returned and len(line) == LINE_BYTES_MAX and len(first) < CUT_BYTES:
@@ -29,7 +29,7 @@ def _read(line: bytes) -> str:
 
 
 class Tail:
-    """Takes chunks of bytes; gives the last lines as text, odd bytes replaced."""
+    """Takes chunks of bytes; returns the last lines as text, undecodable bytes replaced."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=OUTPUT_LINES_MAX)

@@ -2,7 +2,7 @@
 
 Its heartbeat and its wake-ups do not run: a test waits for nothing, and the lease is longer than
 any pause in a debugger. The parts that decide about jobs run: the exchange, checkpoints, limits,
-schedules, and the reaper, which detects that the earlier worker is gone if that was killed.
+schedules, and the reaper, which detects that the earlier worker is gone if it was killed.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class _Steps:
         await self._fire_all_due()
 
     async def _fire_all_due(self) -> None:
-        """Fire until no due schedule can be advanced: one run counts only some hundred ticks of a
+        """Fire until no due schedule can be advanced: one run counts only a few hundred ticks of a
         cron line."""
         before, due = None, await self._find_due()
         while due and due != before:

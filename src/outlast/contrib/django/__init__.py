@@ -15,7 +15,7 @@ attempts.py    what happens around each attempt in a worker: context, signals, c
 runner.py      the application that workers import
 models.py      the tables of the store, as models that are not managed
 admin.py       jobs and schedules in Django's admin
-page_settings.py  OUTLAST_PAGE: what page and admin hide, and whether users may act there
+page_settings.py  OUTLAST_PAGE: what the page and the admin hide, and whether users may act there
 page.py        the page for operators, as a view
 urls.py        its address
 testing.py     jobs that run in tests

@@ -141,7 +141,7 @@ def _is_final(error: BaseException, attempt: Attempt) -> bool:
     """Whether no attempt follows, as far as this attempt can know: the store decides."""
     if isinstance(error, Dead | Cancel):
         return True
-    if isinstance(error, Snooze | Stopped | LostLease) or attempt._stop_reason is not None:  # noqa: SLF001  (a look by ``stopping`` would count as noticed by the task)
+    if isinstance(error, Snooze | Stopped | LostLease) or attempt._stop_reason is not None:  # noqa: SLF001  (by ``stopping`` the task would seem to have noticed the request)
         return attempt._stop_reason == "cancel"  # noqa: SLF001
     return attempt.is_last_try
 
@@ -152,7 +152,7 @@ def _end(result: Any, status: Any) -> None:
 
 
 def keep_connections_fit(app: App) -> None:
-    """Close connections that are too old or broken around each attempt, as Django does around each
+    """Around each attempt, close connections that are too old or broken, as Django does around each
     request, in the thread in which the attempt uses them."""
 
     def leave() -> None:
@@ -190,7 +190,7 @@ def keep_connections_fit(app: App) -> None:
 
 
 async def _call_in_order(close: Callable[[], None]) -> None:
-    """Close connections in the thread that async code shares, before the next call to it.
+    """Close connections in the thread that async code shares, before the next call in it.
 
     That thread keeps calls in order, so nothing needs to wait for this one. If the loop or a
     ThreadSensitiveContext has another thread, wait for the call."""

@@ -1,6 +1,6 @@
 """Use a database of Django as a store: its URL, and the schema in it.
 
-The settings come from the connection, not from the file of settings: tests run on a database of
+The settings come from the connection, not from the settings file: tests run on a database of
 another name.
 """
 
@@ -37,7 +37,7 @@ _KEPT = {
     "outlast_sequences",
     "outlast_tasks",
 }
-_IN_TESTS = "memorydb_"  # in Django's name of such a database
+_IN_TESTS = "memorydb_"  # in the name that Django gives to a test database in memory
 _HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
 
 

@@ -1,4 +1,4 @@
-"""Make an application of the project: find the database of its jobs, and build its App."""
+"""Find the database that holds the jobs of a project, and build the project's App."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ def _is_ours(backend: str) -> bool:
 
 @cache
 def settings_limits() -> dict[str, Limit]:
-    """Declare the limits in OUTLAST["LIMITS"], name -> the options of ``app.limit``; return them.
-    ImproperlyConfigured for one that cannot work."""
+    """Declare the limits in OUTLAST["LIMITS"], which maps names to options of ``app.limit``; return
+    them. Raises ImproperlyConfigured for a limit that cannot work."""
     chosen = getattr(settings, SETTING, {})
     is_dict = isinstance(chosen, Mapping)
     unknown = sorted(map(str, chosen.keys() - {LIMITS})) if is_dict else []
@@ -134,7 +134,7 @@ class DjangoStores(StoreProvider):
         return self._url or store_url()
 
     async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-        """As StoreProvider, which compares the ids of the two stores unless both are the same."""
+        """As StoreProvider does, but on Django's own connection unless another one is given."""
         if connection is None and self._url is None:
             return await _by_django(lambda: self._enqueue_on(batch, connections[database()]))
         return await self._enqueue_on(batch, connection)
@@ -154,7 +154,7 @@ class DjangoStores(StoreProvider):
         take: Callable[[list[Enqueued]], None],
         connection: object = None,
     ) -> None:
-        """As StoreProvider, on Django's connection if ``enqueue`` uses that."""
+        """As StoreProvider does, on the connection that ``enqueue`` uses."""
         if connection is not None or self._url is not None:
             await super().enqueue_many(jobs, take, connection)
             return
@@ -163,8 +163,8 @@ class DjangoStores(StoreProvider):
 
     @contextmanager
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
-        """As StoreProvider. If the URL is the database of Django's connection, jobs are stored on
-        that connection as before."""
+        """As StoreProvider does. If the URL is that of Django's own database, jobs are stored on
+        Django's connection as before."""
         is_djangos = _is_of_django(url)
         with super().replace(url, clock):
             if is_djangos:

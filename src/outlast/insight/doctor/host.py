@@ -152,13 +152,13 @@ def _mode(path: str) -> int:
 
 
 def route(facts: Facts) -> Iterator[Finding]:
-    """Whether strangers on the way to the store's server can read along, or impersonate it."""
+    """Whether strangers on the way to the store's server can listen in, or impersonate it."""
     if facts.exposure.route is not None:
         yield from facts.exposure.route.check()
 
 
 def messenger(facts: Facts) -> Iterator[Finding]:
-    """Whether strangers on the way to the messenger can read along."""
+    """Whether strangers on the way to the messenger can listen in."""
     found = facts.exposure.messenger
     if found is None:
         return

@@ -1,9 +1,9 @@
 """Runs one command in its own process group, reads its output, and leaves no process behind.
 
 The command stays in the session of its runner, so that the process that kills the runner (its
-worker, or the tether) kills the command, too. Its output goes to the runner's own stdout, and so to
-the worker's log, to a file if one was requested, and its last lines into memory. One thread copies
-the output and waits for all of these: a slow reader slows the command down, nothing piles up.
+worker, or the tether) kills the command, too. Its output goes to the runner's own stdout (and so to
+the worker's log) and to a file if one was requested; its last lines are kept in memory. One thread
+copies the output and waits for each write: a slow reader slows the command down, nothing piles up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from outlast.runner.tether import groups_of, kill_group
 
 CHUNK_BYTES = 65_536
 LAST_BYTES = 1 << 20  # read after the end of the command: more than a pipe holds by itself
-EMPTY_SECONDS = 10.0  # for processes that it left behind to be gone
+EMPTY_SECONDS = 10.0  # until the processes that it left behind have to be gone
 NOT_FOUND, NOT_EXECUTABLE = 127, 126  # a shell's exit codes for a command that it cannot start
 
 
@@ -117,7 +117,7 @@ class Command:
     def __init__(
         self, process: subprocess.Popen[bytes], carrier: Carrier, before: set[int]
     ) -> None:
-        """``before``: the process groups of this session from before its start. See ``started``."""
+        """``before``: the process groups that this session had before its start."""
         self._process = process
         self._carrier = carrier
         self._before = before
@@ -151,8 +151,8 @@ class Command:
         return await self._carrier.finish()
 
     def _find_left(self) -> set[int]:
-        """Return the groups that this runner's session got since the command was started: a command
-        has its runner to itself."""
+        """Return the groups that this runner's session has got since the command was started: a
+        command has its runner to itself."""
         return groups_of({os.getpid()}) - self._before
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:

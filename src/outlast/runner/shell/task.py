@@ -31,7 +31,7 @@ PAUSE_FIRST, PAUSE_MAX = 2.0, 600.0  # seconds before the retry that a command r
 _DOUBLINGS_MAX = 60
 _URLS = frozenset({URL_VARIABLE, WAKEUP_VARIABLE})
 CANCEL_GRACE = 5.0  # seconds between SIGTERM and the kill
-_OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # or unset
+_OF_AN_ATTEMPT = frozenset({"OUTLAST_CHECKPOINT", "OUTLAST_TENANT"})  # unset if it has none
 TAIL_PART = 8  # share of the largest result: JSON may write a byte as six
 
 app = App()
@@ -58,7 +58,7 @@ async def command(
         env = environment(attempt, control.address)
         running = await start_command(argv, cwd=cwd, env=env, output=output)
         code, stopped, lines = await _end_of(running)
-    was_signalled = interruptions.count_interruptions() != heard  # 0 may be its way to obey
+    was_signalled = interruptions.count_interruptions() != heard  # it may obey with exit code 0
     if stopped:
         raise CommandFailed("it was stopped", **_how(code), output=lines)
     if code == TEMPORARY and not was_signalled:

@@ -29,7 +29,7 @@ class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str] = []
 
     def check(self) -> Iterator[Finding]:
-        """Report whether strangers can read along, or impersonate the server."""
+        """Report whether strangers can listen in, or impersonate the server."""
         mode = self.sslmode
         if mode is None:
             return
@@ -40,14 +40,14 @@ class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
             yield hint("tls", f"{said} password.", VERIFY)
         else:
             said = (
-                f"PostgreSQL is on another host, and sslmode={line(mode, 20)} goes in clear where"
-                " the server offers no TLS: the password, and all that jobs are given."
+                f"PostgreSQL is on another host, and sslmode={line(mode, 20)} accepts a connection"
+                " without TLS: then the password and the arguments of jobs travel unencrypted."
             )
             yield warning("tls", said, VERIFY)
 
 
 def read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
-    """Return the facts of the network path that URL and environment show. Connects to nothing."""
+    """Return what the URL and the environment show of the network path. Connects to nothing."""
     query = dict(parse_qsl(url.partition("?")[2]))
     key = query.get("sslkey") or environ.get("PGSSLKEY")
     return PostgresRoute(

@@ -61,7 +61,7 @@ FROM unnest(:ids::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
     ORDER BY number DESC, token DESC LIMIT 1) a
 
 -- name: causes
--- Count how the :rows newest attempts ended (by token), of all jobs or of a tenant's (NULL: all). Reads only.
+-- Count the outcomes of the :rows newest attempts (by token): of one tenant's jobs, or of all (NULL). Reads only.
 SELECT outcome, count(*) AS number,
        count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour,
        extract(epoch FROM max(ended_at))::float8 AS last_at

@@ -11,7 +11,7 @@
 --
 -- A job that is under limits, or shares its task fairly (stream, and needs, its permits: tables/outlast_streams.sql),
 -- has its position in the same way, and is in no lane: each stream has its part of an index of its own. It begins as
--- that of the line does, so that readers for people look at both in the same way. aged: where waiting raises
+-- that of the line does, so that queries for people read both in the same way. aged: where waiting raises
 -- priorities, the time in milliseconds at which the job became due, less what its priority is worth: its place in its
 -- stream, instead of its position. It is computed once, from the server's clock, so no sweep changes it.
 --
@@ -24,8 +24,8 @@
 -- prepared completion beside an index "WHERE state = 'running'" was seen to get a plan quadratic in the batch.) token
 -- stays after the end, since it decides the answer "already". completed_by is the worker of the attempt that
 -- completed; the other attempts have their own rows in outlast_attempts, and the view outlast_history shows both
--- kinds as one list. The index of keys recognises an unfinished job by ended_at: each statement tests a NULL at less
--- cost than states.
+-- kinds as one list. The index of keys recognises an unfinished job by ended_at: in each statement
+-- a test for NULL costs less than one of states.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
 -- whole worker. incident names that first shared death (by the lowest token in it), cohort the suspects of it that
@@ -182,7 +182,7 @@ CREATE TABLE outlast_attempts (
 );
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
--- The last lines that attempts have printed (JSON), if logs are kept; printed: how many lines it has printed in all.
+-- The last lines that attempts have printed (JSON), if logs are kept; printed: how many lines the attempt has printed.
 -- They are deleted with their jobs.
 CREATE TABLE outlast_logs (
     token bigint PRIMARY KEY, job_id bigint NOT NULL, number integer NOT NULL,

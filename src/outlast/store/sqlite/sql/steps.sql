@@ -1,7 +1,7 @@
 -- Steps of attempts: values that are kept once for each (job, step), and that later attempts get.
 
 -- name: find
--- Look for the value of a step: one read, guarded by (id, token, running). Commits are one after the other here. A step
+-- Look for the value of a step: one read, guarded by (id, token, running). Here one commit follows another. A step
 -- of an earlier attempt was committed before that attempt was closed, and so before the claim of this one, or was
 -- refused. So no value can appear after this look but the attempt's own.
 SELECT CAST(s.value AS TEXT) FROM outlast_jobs AS j
