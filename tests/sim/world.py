@@ -169,8 +169,8 @@ class World:
         if self.database is not None:  # the time of day is in their jump, not in each of them
             plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
             yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
-        if self.seed % 2:  # simulated attempts are too slow for a line in their runner
-            yield mock.patch("outlast.worker.runners.starter.LINE_SECONDS", 5.0)
+        if self.seed % 2:  # simulated attempts are too slow for a stock in their runner
+            yield mock.patch("outlast.worker.runners.starter.STOCK_SECONDS", 5.0)
             yield mock.patch("outlast.worker.runners.starter.QUICK_SECONDS", 5.0)
 
     def _on_event(self, name: str, fields: dict[str, Any]) -> None:

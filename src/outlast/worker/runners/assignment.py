@@ -11,7 +11,7 @@ Attempts of a batch task gather in a runner that they have to themselves. The fi
 and is placed like a plain function; then there are requests for as many as the call still takes,
 until it begins. In a runner of suspects a whole cohort is one call.
 
-If attempts end quickly, a full runner gets a *line* of further attempts: they begin as slots come
+If attempts end quickly, a full runner gets a *stock* of further attempts: they begin as slots come
 free, without a round trip to the worker. They can be recalled, and a runner's death does not affect
 them.
 """
@@ -32,7 +32,7 @@ from outlast.worker.runners.process import RunnerProcess
 Plan = dict[RunnerProcess, list[Running]]
 
 
-class Line(NamedTuple):
+class Stock(NamedTuple):
     """The number of attempts that may wait in a full runner, if one has ended there after
     ``since``, on the boot clock."""
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
     since: float
 
 
-NO_LINE = Line(0, inf)
+NO_STOCK = Stock(0, inf)
 
 
 class Assignment:
@@ -122,16 +122,16 @@ class Assignment:
         """Return the number of plain functions that may begin now."""
         return len(self._idle(self._fit()))
 
-    def places_to_share(self, line: Line) -> int:
+    def places_to_share(self, stock: Stock) -> int:
         """Return the number of attempts that could share a runner with others, idle runners
-        included. A line is filled once half of it is empty, so that many attempts are sent
+        included. A stock is filled once half of it is empty, so that many attempts are sent
         together."""
         places = 0
         for runner in self.active():
             if not runner.exclusive:
                 free = self.concurrency - len(runner.tokens)
-                room = free + line.places * (runner.ended_at >= line.since)
-                places += room if free > 0 or 2 * room >= line.places else 0
+                room = free + stock.places * (runner.ended_at >= stock.since)
+                places += room if free > 0 or 2 * room >= stock.places else 0
         return max(0, places)
 
     def crowds_out(self) -> bool:
@@ -152,7 +152,7 @@ class Assignment:
 
     # -- claimed attempts ----------------------------------------------------------------------
 
-    def place(self, attempts: Sequence[Running], line: Line) -> Plan:
+    def place(self, attempts: Sequence[Running], stock: Stock) -> Plan:
         """Assign attempts to runners, which hold their tokens from now on; some may fit nowhere."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
@@ -172,10 +172,10 @@ class Assignment:
                 free = (each for each in idle if task in each.tasks and not each.tokens)
                 self._put(plan, open_ or next(free, None), running)
         rest = self._share_out(plan, active, others, self.concurrency, packed=bool(own))
-        if rest and line.places:
+        if rest and stock.places:
             full = [each for each in active if len(each.tokens) >= self.concurrency]
-            quick = [each for each in full if each.ended_at >= line.since]
-            self._share_out(plan, quick, rest, self.concurrency + line.places, packed=False)
+            quick = [each for each in full if each.ended_at >= stock.since]
+            self._share_out(plan, quick, rest, self.concurrency + stock.places, packed=False)
         if suspects:
             self._cohort = next((each for each in self._fit()[::-1] if not each.tokens), None)
         for running in suspects:

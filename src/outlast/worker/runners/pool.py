@@ -48,7 +48,7 @@ from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import MAX_RSS, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
-from outlast.worker.runners.starter import LINE_MAX, Prefetches, RunnerStarter
+from outlast.worker.runners.starter import STOCK_MAX, Prefetches, RunnerStarter
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.runners.tags import NOTHING
 from outlast.worker.runners.tether import Tether
@@ -110,7 +110,7 @@ class RunnerPool:
             self._supervisor,
             self._assignment,
             self._prefetches,
-            line_max=0 if recycling.has_limits else LINE_MAX,
+            stock_max=0 if recycling.has_limits else STOCK_MAX,
             clock=clock,
         )
         self.control = RunnersControl(
@@ -294,8 +294,8 @@ class RunnerPool:
     def _end_attempts(self, runner: RunnerProcess, death: Death) -> None:
         in_flight = self._in_flight.running
         # after an unreadable frame no end is known: any attempt may have begun
-        line = {*runner.find_line(self._assignment.concurrency), *runner.gathering}
-        waited = set() if death.complaint else line
+        unbegun = {*runner.find_stock(self._assignment.concurrency), *runner.gathering}
+        waited = set() if death.complaint else unbegun
         for token in waited & in_flight.keys():
             self._in_flight.end(token, _NOT_BEGUN)
         attempts = [in_flight[token] for token in sorted(runner.tokens & in_flight.keys() - waited)]

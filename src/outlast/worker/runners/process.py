@@ -134,7 +134,7 @@ class RunnerState:
         self.gathering.difference_update(tokens)
         return sorted(self.gathering)
 
-    def find_line(self, slots: int) -> list[int]:
+    def find_stock(self, slots: int) -> list[int]:
         """Return the attempts that wait in the runner because its ``slots`` are taken. None of
         them has begun. A batch takes no slots."""
         if self.batch is not None:

@@ -20,14 +20,14 @@ from outlast.store.values import ClaimRequest
 from outlast.worker.base import Owner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
-from outlast.worker.runners.assignment import NO_LINE, Assignment, Line
+from outlast.worker.runners.assignment import NO_STOCK, Assignment, Stock
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
 
-LINE_MAX = 100  # attempts that wait in a runner for one of its slots
-LINE_SECONDS = 0.01  # within which they will begin, at the current rate
-QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no line
+STOCK_MAX = 100  # attempts that wait in a runner for one of its slots
+STOCK_SECONDS = 0.01  # within which they will begin, at the current rate
+QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no stock
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -61,7 +61,7 @@ class RunnerStarter:
         assignment: Assignment,
         prefetches: Prefetches,
         *,
-        line_max: int,
+        stock_max: int,
         clock: Clock,
     ) -> None:
         self._owner = owner
@@ -70,7 +70,7 @@ class RunnerStarter:
         self._assignment = assignment
         self._prefetches = prefetches
         self._slots = assignment.size * assignment.concurrency
-        self._line_max = line_max if assignment.concurrency < line_max else 0
+        self._stock_max = stock_max if assignment.concurrency < stock_max else 0
         self._clock = clock
         self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
 
@@ -132,7 +132,7 @@ class RunnerStarter:
         """Send attempts to runners; return those that fit nowhere."""
         if not attempts:
             return []
-        plan = self._assignment.place(attempts, self._line())
+        plan = self._assignment.place(attempts, self._stock())
         for runner, its in plan.items():
             self._begin(runner, its)
         if sum(map(len, plan.values())) == len(attempts):
@@ -181,7 +181,7 @@ class RunnerStarter:
             if idle:
                 self._replace_spare()
         if shared:
-            places = self._assignment.places_to_share(self._line())
+            places = self._assignment.places_to_share(self._stock())
             left += self._send_all(shared.take(places))
         for running in left:
             self._in_flight.end(running.token, _NO_PLACE)
@@ -192,15 +192,15 @@ class RunnerStarter:
 
     def count_waiting(self) -> int:
         most = self._assignment.concurrency
-        lines = (len(runner.find_line(most)) for runner in self._assignment.runners)
-        return sum(map(len, self._prefetches)) + sum(lines)
+        stocks = (len(runner.find_stock(most)) for runner in self._assignment.runners)
+        return sum(map(len, self._prefetches)) + sum(stocks)
 
-    def _line(self) -> Line:
+    def _stock(self) -> Stock:
         """Return how many may wait in a runner: none, unless attempts end quickly."""
-        if not self._line_max:
-            return NO_LINE
-        places = self._prefetches.shared.expect(LINE_SECONDS) // self._assignment.size
-        return Line(min(places, self._line_max), self._clock.boot() - QUICK_SECONDS)
+        if not self._stock_max:
+            return NO_STOCK
+        places = self._prefetches.shared.expect(STOCK_SECONDS) // self._assignment.size
+        return Stock(min(places, self._stock_max), self._clock.boot() - QUICK_SECONDS)
 
     def give_back(self, reason: str) -> None:
         for prefetch in self._prefetches:
@@ -214,6 +214,6 @@ class RunnerStarter:
         # a runner whose loop is blocked begins none of those that wait in it
         since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._in_flight.running
         for runner in self._assignment.runners:
-            waiting = runner.find_line(self._assignment.concurrency)
+            waiting = runner.find_stock(self._assignment.concurrency)
             held = (running[token] for token in waiting if token in running)
             runner.recall([each.token for each in held if each.started_at <= since])

@@ -30,8 +30,8 @@ AHEAD = int(RATE * HORIZON_SECONDS)
 
 @pytest.fixture(autouse=True)
 def _without_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waits here would wait in its runner: tests/unit/worker/runners/test_line.py."""
-    monkeypatch.setattr(starter, "LINE_SECONDS", 0.0)
+    """What waits here would wait in its runner: tests/unit/worker/runners/test_stock.py."""
+    monkeypatch.setattr(starter, "STOCK_SECONDS", 0.0)
 
 
 async def busy(**tasks: bool) -> Bench:
