@@ -366,7 +366,7 @@ class Attempt:
         if answer is Answer.REFUSED:
             raise self._lost("its checkpoint was refused")
         if answer is Answer.BUSY:
-            raise StoreUnavailable("the job's row is locked: it is not known if the value is saved")
+            raise StoreUnavailable("the job's row is locked: the value may or may not be saved")
         with _lock:
             if number == self._saves:
                 self._checkpoint = text
@@ -515,7 +515,7 @@ class Attempt:
         run the job again then. In the attempt that begins after that, the same call returns at
         once.
 
-        When it is over is kept as a step, by the first attempt that comes here, and compared with
+        The first attempt that comes here keeps the end of the sleep as a step, to be compared with
         the clock of the host. So a sleep goes on after a crash, and does not begin again.
         Code before it runs again: put what is to run once into steps.
 
@@ -577,7 +577,7 @@ class Attempt:
         Raises:
             JobFailed, JobCancelled, JobNotFound: a child has not completed; as ``Job.result``.
             LostLease: the attempt is no longer the current one.
-            UsageError: these are no children that this attempt has asked for.
+            UsageError: these are not children that this attempt has spawned.
             Snooze: ends the attempt; do not catch it.
         """
         return await self._children("wait_for").wait_for(self, children)
@@ -602,7 +602,7 @@ class Attempt:
 
         It has one outcome for each job: what is found first, the event or the end of the time, is
         kept as a step, and each later attempt gets the same. An event that was sent before counts,
-        also one that was sent too late and is there before the job runs. Code before it runs
+        and so does one that was sent too late, but before the job runs. Code before it runs
         again: put what is to run once into steps.
 
         Args:
@@ -668,7 +668,7 @@ class Attempt:
     def _kept(self, found: StepFound) -> None:
         self._found(found)
         if found.answer is Answer.BUSY:
-            raise StoreUnavailable("the job's row is locked: it is not known if the step is kept")
+            raise StoreUnavailable("the job's row is locked: the step may or may not be kept")
         self._stepped = True
 
     async def complete_in(self, connection: object, result: Any = None) -> None:

@@ -1,4 +1,4 @@
-"""Reads cron expressions: the wall times that they match, and the instants of these in a zone.
+"""Reads cron expressions: the wall times that they match, and their instants in a zone.
 
 cronsim reads an expression and walks the calendar, always on wall times without a zone. This module
 handles the changes of the clocks, since cronsim's answers about them depend on where it begins (it
@@ -179,7 +179,7 @@ def _read(expression: str) -> CronSim | None:
 
 
 def _never(text: str) -> ConfigError:
-    return ConfigError(f"cron {text!r} never matches: no date of the calendar is like that")
+    return ConfigError(f"cron {text!r} never matches: the calendar has no such date")
 
 
 def check_zone(name: object) -> str:

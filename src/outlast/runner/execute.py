@@ -113,7 +113,7 @@ class Executor:
         self._threads = Threads(threads)
         self._slots = threads
         self._held = 0  # slots, by attempts that may have begun
-        self._line: deque[Claimed] = deque()  # attempts that wait for a slot, in order of arrival
+        self._waiting: deque[Claimed] = deque()  # attempts for a slot, in order of arrival
         self._filling = False  # the loop's next turn fills the slots
         self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
@@ -152,7 +152,7 @@ class Executor:
             if claimed.token not in self._tasks:
                 self._tasks[claimed.token] = None
                 self._expected.add(claimed.token)
-                self._line.append(claimed)
+                self._waiting.append(claimed)
         self._fill_slots()
 
     def _gather(self, attempts: Sequence[Claimed]) -> Sequence[Claimed]:
@@ -249,10 +249,10 @@ class Executor:
         there are slots. Once ends are no longer reported, no attempt begins.
         """
         self._filling = False
-        if not self._line or not self._link.send_ends():
+        if not self._waiting or not self._link.send_ends():
             return
-        count = min(len(self._line), self._slots - self._held)
-        attempts = [self._line.popleft() for _ in range(count)]
+        count = min(len(self._waiting), self._slots - self._held)
+        attempts = [self._waiting.popleft() for _ in range(count)]
         self._held += count
         names = {claimed.task for claimed in attempts}
         if threaded := {name for name in names if not self._needs_loop(name)}:
@@ -267,7 +267,7 @@ class Executor:
         """Let another attempt begin: with the loop's next turn, so that ends of this turn are sent
         together, or at once if all attempts have ended."""
         self._held -= 1
-        if not self._line:
+        if not self._waiting:
             return
         if not self._held:
             self._fill_slots()
@@ -428,7 +428,7 @@ class Executor:
             try:
                 tell(attempt, outcome)
             except Exception:  # it must not keep the end back
-                logging.getLogger("outlast").exception("the end of %r was not told", attempt)
+                logging.getLogger("outlast").exception("the end of %r was not heard", attempt)
 
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
         """Return what an attempt needs to begin, or its end if it cannot begin. The time by which

@@ -79,4 +79,4 @@ def tell(make: Callable[[], ForeignEnd]) -> None:
         try:
             listener(ended)
         except Exception:
-            logging.getLogger("outlast").exception("job %s: its end was not told", ended.job_id)
+            logging.getLogger("outlast").exception("job %s: its end was not heard", ended.job_id)

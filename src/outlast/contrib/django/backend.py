@@ -33,7 +33,7 @@ class TaskBackend(api.BaseTaskBackend):
     """``outlast.contrib.django.Backend``: tasks of ``django.tasks`` as jobs.
 
     ``enqueue`` is part of the transaction that is open on ``OPTIONS["database"]``: the job exists
-    if that commits. The other OPTIONS are the options of ``@app.task`` (``retries``, ``timeout``
+    if it commits. The other OPTIONS are the options of ``@app.task`` (``retries``, ``timeout``
     and so on) for all tasks of the backend, ``limits`` by their names in OUTLAST["LIMITS"], and
     ``url``: the store's URL for workers, if it differs from Django's.
     """
@@ -79,7 +79,7 @@ class TaskBackend(api.BaseTaskBackend):
         """Store a job that calls the task, in the open transaction; without one, at once.
 
         Raises:
-            TypeError: the arguments are no JSON, or the function does not take them.
+            TypeError: the arguments are not JSON, or the function does not take them.
             BadArguments: they are too large.
             ImproperlyConfigured: the database has no tables of Outlast, or those of another store.
             UsageError: an event loop runs here: ``await task.aenqueue(…)``.

@@ -143,10 +143,10 @@ def explain_no_json(task: Any, args: Any, kwargs: Any) -> str:
             normalize_json(value)
         except (TypeError, ValueError) as error:
             return (
-                f"argument {place!r} of {task.module_path} is no JSON: {text_of(error)}: pass what"
-                " it can be found or made by, such as the pk of an object or a date as a text"
+                f"argument {place!r} of {task.module_path} is not JSON: {text_of(error)}: pass"
+                " something to make it from, such as the pk of an object or a date as a text"
             )
-    return f"the arguments of {task.module_path} are no JSON"
+    return f"the arguments of {task.module_path} are not JSON"
 
 
 def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Read ``OUTLAST_PAGE``: what page and admin hide, and whether anything may be changed there."""
+"""Read ``OUTLAST_PAGE``: what the page and the admin hide, and whether they are read-only."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ def read_result(backend: Any, result_id: str) -> Any:
 
 
 def _task_of(name: str) -> Any:
-    """Return the task of this name; the modules of all apps are imported. A name from the database
-    is never imported."""
+    """Return the task of this name. The modules of all apps may be imported for it, but never one
+    that is named only in the database."""
     if name not in calls.known:
         autodiscover_modules("tasks")
     return calls.known.get(name)

@@ -59,9 +59,9 @@ class CrashReport(msgspec.Struct, kw_only=True):
 
     Attributes:
         task: the name of the task.
-        seed: with which the numbers of ``random`` began in each run, and points were chosen.
+        seed: of ``random`` in each run, and of the choice of points.
         points: all points of the run without a crash, in order.
-        runs: how many runs there were, with those without a crash.
+        runs: how many runs there were, including the ones without a crash.
         findings: what a crash breaks. ``is_clean``: nothing.
         notes: what was not compared, and cases that did not happen.
     """

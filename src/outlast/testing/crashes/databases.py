@@ -48,8 +48,8 @@ class Statements:
         return bool(tables or _SCHEMA.match(sql))
 
     def before(self, sql: str, *, is_open: bool, at_once: bool) -> None:
-        """Note a statement, which is a point if it commits: in a transaction that is open, or by
-        itself, if a statement outside one does so ``at_once``."""
+        """Note a statement, which is a point if it commits: a COMMIT in an open transaction, or a
+        write outside one, if such a write commits ``at_once``."""
         writes = self.note(sql)
         if _COMMITS.match(sql) if is_open else writes and at_once:
             self.reach()

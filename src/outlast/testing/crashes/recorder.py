@@ -42,8 +42,8 @@ class Trace(msgspec.Struct):
         went_on: whether an attempt wrote again after it had got LostLease.
         hit_token: the token of the attempt that met it. ``hit_saves``: how often it had saved.
         failures: the crash reports of attempts that failed by themselves.
-        ahead: by how many seconds the clock is.
-        requests: with one key, many count as one.
+        ahead: by how many seconds the clock is ahead.
+        requests: how many were sent; all with one key count as one.
         unanswered: requests that are not in the recording.
         refused: acts that would have left the sandbox.
     """
@@ -88,7 +88,7 @@ class Recorder:
     def reach(
         self, kind: str, what: str, effects: Iterable[str] = (), lines: Mapping[str, str] = NOWHERE
     ) -> None:
-        """Come to a point, if this is the code of an attempt, which may meet its fate here; if not,
+        """Come to a point, if this is the code of an attempt. It may meet its fate here; otherwise
         it has these effects: at this line, or at ``lines``."""
         attempt = self.attempt()
         if attempt is None:
@@ -136,7 +136,7 @@ def beyond() -> Iterator[None]:
 
 
 def is_beyond() -> bool:
-    """Whether this code may do so."""
+    """Whether this code may connect beyond the sandbox."""
     return _is_beyond.get()
 
 

@@ -62,8 +62,8 @@ SELECT current_setting('server_version_num')::integer AS version,
 -- List what a role ($1; NULL: the role of this session) needs, each as a GRANT, with whether the role has it already:
 -- privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and the columns that
 -- it is for in $5, '' for the whole relation), on their schema, and on the functions of Outlast. Of functions that
--- run as their owner, only those of $4 are needed; all others are needed unless that is outlast_enqueue_v1, as for a role
--- that only enqueues by SQL. There is no row for a role that does not exist. Reads only the catalog, so it races only with
+-- run as their owner, only those of $4 are needed. All other functions are needed, too, unless $4 names
+-- outlast_enqueue_v1: then the role only enqueues by SQL. There is no row for a role that does not exist. Reads only the catalog, so it races only with
 -- another GRANT or REVOKE, whose effect the next look shows. A name that is not found in the search_path counts as a
 -- missing privilege.
 WITH who AS (

@@ -156,7 +156,7 @@ class Enqueuing(TestCase):
             with self.subTest(wrong), self.assertRaisesMessage(TypeError, "shop.tasks.count"):
                 tasks.count.enqueue(wrong)
         for args, kwargs, place in (([1, Order()], {}, "2"), ([], {"a": 1, "b": Order()}, "'b'")):
-            words = f"argument {place} of shop.tasks.count is no JSON: Unsupported type"
+            words = f"argument {place} of shop.tasks.count is not JSON: Unsupported type"
             with self.assertRaisesMessage(TypeError, words):
                 tasks.count.enqueue(*args, **kwargs)
         self.assertEqual(jobs(), 0)
