@@ -17,7 +17,7 @@ _CLOSING = {"[": "]", "{": "}"}
 
 def describe_call(task: str, stored: str) -> str:
     """Return stored arguments, whole or cut, as the arguments of a call, each value as JSON. A
-    command is shown as the command, encoded arguments only as encoded, and a text that is no JSON
+    command is shown as the command, encoded arguments only as encoded, and a text that is not JSON
     object as it is."""
     if is_encoded(stored):
         return "(encoded)"

@@ -87,7 +87,7 @@ class Covering:
         return msgspec.structs.replace(row, **changed) if changed else row
 
     def _json(self, name: str, text: str) -> str:
-        """Return JSON with the columns in it covered. A text that is no JSON is hidden from
+        """Return JSON with the columns in it covered. A text that is not JSON is hidden from
         visitors without the right, since its content is unknown."""
         try:
             told = self._cover("", msgspec.json.decode(text))

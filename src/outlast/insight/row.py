@@ -154,7 +154,7 @@ def read_payload(kind: str, text: str | None, payloads: Payloads) -> Any:
 
 
 def plain(text: str | None) -> Any:
-    """Return stored JSON as plain values; the text itself if it is no JSON (a damaged row). An
+    """Return stored JSON as plain values; the text itself if it is not JSON (a damaged row). An
     encoded payload is shown by its codecs and size: ``{"encoded": ["zlib"], "bytes": 70}``."""
     if text is None:
         return None

@@ -142,7 +142,7 @@ class LookCollector:
         yield from self._attempts(attempts)
         yield from self._histograms(attempts)
         deaths = _by_outcome(found, CountKind.DEATH, [each.value for each in DeathCause])
-        words = "Workers that another worker found gone, by what it knew that from."
+        words = "Workers that another worker found gone, by the evidence."
         yield _counter("outlast_worker_deaths", words, ("cause",), deaths)
         refusals = _by_outcome(found, CountKind.REFUSAL, VERBS)
         words = "Writes of workers that the store refused, since another attempt had taken over."

@@ -142,7 +142,7 @@ def machine_time(at: float) -> str:
 
 
 def lay_out(text: str) -> str:
-    """Return stored JSON laid out for people, a short value in one line; a text that is no JSON,
+    """Return stored JSON laid out for people, a short value in one line; a text that is not JSON,
     such as one whose end was cut, as it is. Numbers keep their digits."""
     try:
         short: str = msgspec.json.format(text, indent=0)

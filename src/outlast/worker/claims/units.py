@@ -56,7 +56,7 @@ class Units:
         self._kept: tuple[str, ...] = ()  # the tasks for which units are kept
 
     def hint(self) -> None:
-        """Note that there may be new jobs, also such as use units."""
+        """Note that there may be new jobs, including jobs that use units."""
         self._left_out.clear()
 
     def find_unfit(self) -> tuple[str, ...]:
