@@ -140,7 +140,7 @@ async def test_everything_is_paused_and_what_cannot_be_is_refused(store: Store) 
     async with page_on(store.url) as page:
         for fields in ({"kind": "odd"}, {"kind": "queue"}, {"kind": "all", "name": "x"}, {}):
             assert (await page.submit("/pause", **fields)).status_code == 400, fields
-        await page.submit("/pause", kind="all", stop="yes")
+        await page.submit("/pause", kind="all", stop="true")
         (pause,) = await store.inspector.pauses()
         assert (pause.kind, pause.stop) == (PauseKind.ALL, True)
         assert "Everything has been paused" in await page.see("/queues")

@@ -1,18 +1,14 @@
-"""``/queues``: show, by queue, what waits, who takes it, what hinders it; pause and resume."""
+"""``/queues``: show, by queue, what waits, who takes it, what hinders it.
+Forms pause and resume it (``api/acts.py``)."""
 
 from __future__ import annotations
 
 from starlette.responses import Response
 
-from outlast.errors import ConfigError
-from outlast.insight.acting import By, note_of
-from outlast.insight.pauses import describe, name_of
-from outlast.insight.pauses import resume as end_pause
+from outlast.insight.pauses import describe
 from outlast.insight.queues import QueueView, list_queues
 from outlast.insight.stats import Overview, read_overview
 from outlast.model.pause import PauseKind
-from outlast.store.values import NewPause
-from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.overview import read_lately
 from outlast.web.problem import WebRefusal
@@ -21,7 +17,6 @@ from outlast.web.visit import Visit
 ENDPOINTS = Endpoints()
 QUEUES_SHOWN = 500
 LANES_SHOWN = 200
-REASON_MAX = 500
 
 
 @ENDPOINTS.at("/queues")
@@ -64,51 +59,3 @@ async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
     """Return the queues as the reader last read them."""
     seen, lately = await visit.ask("overview", read_overview), await read_lately(visit)
     return seen, list_queues(seen, lately)
-
-
-@ENDPOINTS.at("/pause", Right.PAUSE, "POST")
-async def pause(visit: Visit) -> Response:
-    """Pause a queue, a task, a tenant or everything."""
-    form = await visit.form()
-    kind, name = _what(form)
-    new = NewPause(
-        kind=kind,
-        name=name,
-        paused_by=visit.access.user,
-        reason=form.get("reason", "")[:REASON_MAX] or None,
-        stop=form.get("stop") == "yes",
-    )
-
-    record = note_of("pause", By(visit.access.user, new.reason), name_of(kind, name))
-    await visit.act(lambda store: store.pause(new, record=record))
-    return _back(visit, kind, name)
-
-
-@ENDPOINTS.at("/resume", Right.PAUSE, "POST")
-async def resume(visit: Visit) -> Response:
-    """End a pause."""
-    form = await visit.form()
-    kind, name = _what(form)
-    by = By(visit.access.user, form.get("reason", "")[:REASON_MAX] or None)
-    await visit.act(lambda store: end_pause(store, kind, name, by=by))
-    return _back(visit, kind, name)
-
-
-def _what(form: dict[str, str]) -> tuple[PauseKind, str]:
-    try:
-        kind = PauseKind(form.get("kind", ""))
-    except ValueError:
-        raise WebRefusal(400, "Not valid", "kind= is queue, task, tenant or all.") from None
-    name = form.get("name", "")
-    if (kind is PauseKind.ALL) == bool(name):
-        raise ConfigError(
-            "a pause of a queue, a task or a tenant has its name; that of all has none"
-        )
-    return kind, name
-
-
-def _back(visit: Visit, kind: PauseKind, name: str) -> Response:
-    """Send the browser back to the page of the thing that was paused or resumed."""
-    if kind in {PauseKind.QUEUE, PauseKind.TASK}:
-        return visit.go(f"/{kind}s/{kind}", name=name)
-    return visit.go("/queues")

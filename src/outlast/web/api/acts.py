@@ -184,8 +184,8 @@ async def unpause(visit: Visit, sent: PauseAct) -> Document:
     target, by = check_target(visit, sent), sent.by(visit)
     ended = await visit.act(lambda store: resume(store, *target, by=by))
     if ended is None:
-        what = name_of(*target)
-        raise WebRefusal(409, "Not done", f"{what} is not paused: GET pauses shows what is.")
+        said = f"{name_of(*target)} is not paused: see `outlast pauses`."
+        raise WebRefusal(409, "Not done", said)
     return pause_document(ended, [])
 
 
@@ -341,6 +341,12 @@ async def stop(visit: Visit, _: Act) -> Document:
     return action_document(await read_named(visit))
 
 
+def _show_paused(visit: Visit, told: Document) -> Response:
+    if (kind := told["kind"]) in {PauseKind.QUEUE, PauseKind.TASK}:
+        return visit.go(f"/{kind}s/{kind}", name=told["name"])
+    return visit.go("/queues")
+
+
 def _show_limit(visit: Visit, _: Document) -> Response:
     return visit.go("/limits/limit", name=visit.request.path_params["name"])
 
@@ -359,6 +365,8 @@ ROUTES.add_form(send, _show_waiting, "/events/send", json="value")
 ROUTES.add_form(ask_stack, lambda visit, _: visit.go(f"/jobs/{visit.job_id}", done="asked"))
 ROUTES.add_form(drain, lambda visit, _: visit.go(visit.path.removesuffix("/drain"), done="asked"))
 ROUTES.add_form(stop, lambda visit, told: visit.go(f"/actions/{told['id']}"))
+ROUTES.add_form(pause, _show_paused)
+ROUTES.add_form(unpause, _show_paused)
 ROUTES.add_form(pause_one_schedule, _show_schedule, "/schedules/pause")
 ROUTES.add_form(resume_one_schedule, _show_schedule, "/schedules/resume")
 ROUTES.add_form(trigger, lambda visit, told: visit.go(f"/jobs/{told['id']}"), "/schedules/trigger")
