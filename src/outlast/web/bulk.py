@@ -6,23 +6,21 @@ The list of jobs and the groups of dead ones lead here, and the answer leads to 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from math import isfinite
 
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import By, Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, begin, preview, read_filter
+from outlast.insight.acting import Verb
+from outlast.insight.bulk import STATES, BulkFilter, Preview, preview
 from outlast.insight.queries import PHASES
 from outlast.store.protocol import Store
 from outlast.web.access import Right
+from outlast.web.api.acts import BulkAct, begin_shown
+from outlast.web.api.route import read_form
 from outlast.web.endpoint import Endpoint
-from outlast.web.job_filter import AskedJobs, check_search, query_of, read_asked
+from outlast.web.job_filter import AskedJobs, query_of, read_asked
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
-
-REASON_MAX = 1_000
-WRONG = WebRefusal(400, "Not valid", "The form is not as the page has made it.")
 
 
 def verbs_for(visit: Visit, asked: AskedJobs) -> list[str]:
@@ -74,51 +72,15 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
     async def act(visit: Visit) -> Response:
         visit.require(verb)
         form = await visit.form()
-        seen = Preview(
-            verb=verb,
-            filter=_filter_in(visit, form),
-            count=_whole(form, "expected"),
-            at_least=form.get("at_least") == "yes",
-            up_to_id=_whole(form, "up_to_id"),
-            as_of=_time(form, "as_of"),
-        )
-        by = By(visit.access.user, form.get("reason", "")[:REASON_MAX] or None)
-        action_id = await visit.act(lambda store: begin(store, seen, by))
-        visit.site.bulk.start(action_id)
+        if "filter" not in form:  # it must not mean all jobs
+            raise WebRefusal(400, "Not valid", "The form is not as the page has made it.")
+        from_scratch = form.pop("from_scratch", "") == "true"
+        sent = read_form(form | {"verb": verb}, BulkAct, "filter")
+        which = msgspec.structs.replace(sent.filter, from_scratch=from_scratch)
+        action_id = await begin_shown(visit, msgspec.structs.replace(sent, filter=which))
         return visit.go(f"/actions/{action_id}")
 
     return act
-
-
-def _filter_in(visit: Visit, form: dict[str, str]) -> BulkFilter:
-    """Return the filter that the page has shown. A form without a filter is refused: it must not
-    mean all jobs."""
-    if "filter" not in form:
-        raise WRONG
-    sent = read_filter(form["filter"])
-    check_search(visit, args=sent.args, error=sent.error)
-    return msgspec.structs.replace(
-        sent,
-        tenant=visit.access.tenant or sent.tenant,
-        from_scratch=form.get("from_scratch") == "yes",
-    )
-
-
-def _whole(form: dict[str, str], name: str) -> int:
-    text = form.get(name, "")
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):  # noqa: PLR2004
-        raise WRONG
-    return int(text)
-
-
-def _time(form: dict[str, str], name: str) -> float:
-    try:
-        at = float(form.get(name, ""))
-    except ValueError:
-        raise WRONG from None
-    if not isfinite(at):
-        raise WRONG
-    return at
 
 
 ENDPOINTS = [

@@ -3,7 +3,7 @@ send events. Each act is recorded."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.responses import Response
@@ -46,9 +46,10 @@ from outlast.web.api.route import ApiRoutes
 from outlast.web.job import act_on_named, ask_where
 from outlast.web.job_filter import check_search
 from outlast.web.problem import WebRefusal, answer_json
-from outlast.web.visit import Visit
+from outlast.web.visit import ID_MAX, Visit
 
 ROUTES = ApiRoutes()
+TIME_MAX = 1e12  # seconds since 1970
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -299,39 +300,47 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     verb: Verb
     filter: BulkFilter = BulkFilter()
-    up_to_id: int | None = None
-    as_of: float | None = None
-    expected: int | None = None
+    up_to_id: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)] | None = None
+    as_of: Annotated[float, msgspec.Meta(ge=0, le=TIME_MAX)] | None = None
+    expected: Annotated[int, msgspec.Meta(ge=0)] | None = None
     at_least: bool = False
 
 
 @ROUTES.at("/bulk", Right.BULK, body=BulkAct, by_tenant=True)
 async def act_on_all(visit: Visit, sent: BulkAct) -> Document | Response:
     """Preview an act on all jobs that match; or, with what the preview has shown, begin it."""
+    if sent.expected is not None:
+        return answer_json({"id": await begin_shown(visit, sent), "state": "running"}, 202)
+    verb, which = sent.verb, check_filter(visit, sent)
+    found = await visit.ask(("bulk", verb, which), lambda store: preview(store, verb, which))
+    return preview_document(found)
+
+
+def check_filter(visit: Visit, sent: BulkAct) -> BulkFilter:
+    """Return the filter of an act that the visitor may do, restricted to the visitor's tenant."""
     visit.require(sent.verb)
-    verb, which = sent.verb, sent.filter
-    check_search(visit, args=which.args, error=which.error)
-    if visit.access.tenant is not None:
-        which = msgspec.structs.replace(which, tenant=visit.access.tenant)
-    if sent.expected is None:
-        found = await visit.ask(("bulk", verb, which), lambda store: preview(store, verb, which))
-        return preview_document(found)
-    if sent.up_to_id is None or sent.as_of is None:
-        raise WebRefusal(
-            400, "Not valid", "Send up_to_id and as_of, as the preview has shown them."
-        )
+    check_search(visit, args=sent.filter.args, error=sent.filter.error)
+    tenant = visit.access.tenant or sent.filter.tenant
+    return msgspec.structs.replace(sent.filter, tenant=tenant)
+
+
+async def begin_shown(visit: Visit, sent: BulkAct) -> int:
+    """Begin an act on the jobs that a preview has shown; return the id of the action."""
+    which = check_filter(visit, sent)
+    if sent.up_to_id is None or sent.as_of is None or sent.expected is None:
+        said = "Send up_to_id and as_of, as the preview has shown them."
+        raise WebRefusal(400, "Not valid", said)
     seen = Preview(
-        verb=verb,
+        verb=sent.verb,
         filter=which,
         count=sent.expected,
         at_least=sent.at_least,
         up_to_id=sent.up_to_id,
         as_of=sent.as_of,
     )
-    by = sent.by(visit)
-    action_id = await visit.act(lambda store: begin(store, seen, by))
+    action_id = await visit.act(lambda store: begin(store, seen, sent.by(visit)))
     visit.site.bulk.start(action_id)
-    return answer_json({"id": action_id, "state": "running"}, 202)
+    return action_id
 
 
 @ROUTES.at("/actions/{action_id:int}/stop", Right.BULK, body=Act, by_tenant=True)

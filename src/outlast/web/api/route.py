@@ -90,13 +90,9 @@ class ApiRoutes(list[ApiRoute]):
         names = [name for name, _ in _PARAMETER.findall(route.path) if f"{{{name}:" not in form]
 
         async def submit(visit: Visit) -> Response:
-            fields: dict[str, Any] = {
-                name: text for name, text in (await visit.form()).items() if text
-            }
-            if json in fields:
-                fields[json] = _decode(json, fields[json])
-            visit.request.path_params.update({name: fields.pop(name, "") for name in names})
-            return then(visit, await handler(visit, _convert(fields, route.body)))
+            form = await visit.form()
+            visit.request.path_params.update({name: form.pop(name, "") for name in names})
+            return then(visit, await handler(visit, read_form(form, route.body, json)))
 
         self.forms.append(Endpoint(form, submit, route.right, "POST", route.by_tenant))
 
@@ -109,8 +105,12 @@ def _decode(name: str, text: str) -> Any:
         raise WebRefusal(400, "Not valid", said) from error
 
 
-def _convert(fields: dict[str, Any], kind: Any) -> Any:
-    """Return the fields of a form as the body of a request."""
+def read_form(form: Mapping[str, str], kind: Any, json: str = "") -> Any:
+    """Return the fields of a form as the body of a request; empty ones are left out. ``json``: the
+    field whose text is JSON."""
+    fields: dict[str, Any] = {name: text for name, text in form.items() if text}
+    if json in fields:
+        fields[json] = _decode(json, fields[json])
     try:
         return msgspec.convert(fields, kind, strict=False)
     except msgspec.ValidationError as error:
