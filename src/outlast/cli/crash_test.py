@@ -10,15 +10,7 @@ from outlast.base.text import count_of
 from outlast.cli.application import load
 from outlast.cli.errors import NotSoError
 from outlast.cli.jobs import arguments_for
-from outlast.cli.options import (
-    AllowedCommands,
-    AllowedHosts,
-    Application,
-    CopiedFiles,
-    Json,
-    flag,
-    option,
-)
+from outlast.cli.options import Application, Json, Sandboxed, flag, option
 from outlast.cli.show import print_json
 
 
@@ -28,9 +20,8 @@ def crash_test(
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
     ] = None,
-    copy: CopiedFiles = None,
-    allow_network: AllowedHosts = None,
-    allow_command: AllowedCommands = None,
+    *,
+    sandboxed: Sandboxed,
     point: Annotated[
         int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
     ] = None,
@@ -74,9 +65,7 @@ def crash_test(
     report = run(
         application,
         found.call(*positional, **named),
-        copy=copy or [],
-        allow_network=allow_network or [],
-        allow_command=allow_command or [],
+        **sandboxed.read(),
         point=point,
         points_max=points_max,
         seed=seed,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
-import msgspec
 import typer
 from rich.console import Console, RenderableType
 
@@ -21,6 +21,7 @@ from outlast.cli.options import (
     Json,
     Label,
     Limit,
+    Options,
     Queue,
     SomeIds,
     TaskName,
@@ -43,8 +44,6 @@ from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 
-All = Annotated[bool, flag("--all", "All dead jobs.")]
-Died = Annotated[float | None, span("--since", "Only jobs that died in this time, as in 2h.")]
 Group = Annotated[str | None, option("--group", "ID", "Only this group of `dead groups`.")]
 
 HELP = """Look at dead jobs, revive them, or delete them.
@@ -125,20 +124,44 @@ def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
     return f"{said}, at {place}" if said and place else said
 
 
-def requeue(
-    job_ids: SomeIds = None,
-    task: TaskName = None,
-    queue: Queue = None,
-    tenant: Tenant = None,
-    group: Group = None,
-    label: Label = None,
-    error: Error = None,
-    since: Died = None,
-    every: All = False,
-    dry_run: DryRun = False,
-    from_scratch: FromScratch = False,
-    url: Url = None,
-) -> None:
+@dataclass(kw_only=True)
+class Chosen(Options):
+    """Which dead jobs to act on: by number, by a filter, or all."""
+
+    job_ids: SomeIds = None
+    task: TaskName = None
+    queue: Queue = None
+    tenant: Tenant = None
+    group: Group = None
+    label: Label = None
+    error: Error = None
+    since: Annotated[
+        float | None, span("--since", "Only jobs that died in this time, as in 2h.")
+    ] = None
+    every: Annotated[bool, flag("--all", "All dead jobs.")] = False
+    dry_run: DryRun = False
+
+    def read(self, *, from_scratch: bool = False) -> list[int] | BulkFilter:
+        """Return the named jobs, each once, or the filter of all that match. Raises UsageError
+        unless exactly one way of choosing was used."""
+        named = {name: getattr(self, name) for name in ALIKE}
+        is_filter = any(one is not None for one in (*named.values(), self.since))
+        if sum((bool(self.job_ids), is_filter, self.every)) != 1:
+            raise UsageError(
+                "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with"
+                " --all"
+            )
+        if not self.job_ids:
+            return BulkFilter(**named, from_scratch=from_scratch)
+        if self.dry_run:
+            raise UsageError("--dry-run goes with a filter or --all, not with job ids")
+        return list(dict.fromkeys(self.job_ids))
+
+
+ALIKE = ("queue", "task", "tenant", "label", "group", "error")  # fields of BulkFilter
+
+
+def requeue(*, chosen: Chosen, from_scratch: FromScratch = False, url: Url = None) -> None:
     """Revive dead jobs.
 
     They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
@@ -153,34 +176,20 @@ def requeue(
         outlast dead requeue --task render --from-scratch
         outlast dead requeue --task mail --error "connection refused" --since 2h --dry-run
     """
-    which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, group=group, error=error)
-    ids = choose(job_ids, which, since, every=every, dry_run=dry_run)
-    if ids is None:
-        which = msgspec.structs.replace(which, from_scratch=from_scratch)
-        act_on_all(url, Verb.REQUEUE, which, since, dry_run=dry_run)
+    which = chosen.read(from_scratch=from_scratch)
+    if isinstance(which, BulkFilter):
+        act_on_all(url, Verb.REQUEUE, which, chosen.since, dry_run=chosen.dry_run)
         return
 
     async def work(store: Store) -> None:
-        dead, refused = await _only_dead(store, ids)
+        dead, refused = await _only_dead(store, which)
         done = requeue_jobs(store, dead, me(), from_scratch=from_scratch)
         await tell_each(store, done, refused)
 
     on_store(url, work, reads=False)
 
 
-def discard(
-    job_ids: SomeIds = None,
-    task: TaskName = None,
-    queue: Queue = None,
-    tenant: Tenant = None,
-    group: Group = None,
-    label: Label = None,
-    error: Error = None,
-    since: Died = None,
-    every: All = False,
-    dry_run: DryRun = False,
-    url: Url = None,
-) -> None:
+def discard(*, chosen: Chosen, url: Url = None) -> None:
     """Delete dead jobs permanently.
 
     Their attempts and crash reports go with them. Name them as for `outlast dead requeue`: by
@@ -191,40 +200,18 @@ def discard(
         outlast dead discard 17
         outlast dead discard --queue mail --dry-run
     """
-    which = BulkFilter(queue=queue, task=task, tenant=tenant, label=label, group=group, error=error)
-    ids = choose(job_ids, which, since, every=every, dry_run=dry_run)
-    if ids is None:
-        act_on_all(url, Verb.DISCARD, which, since, dry_run=dry_run)
+    which = chosen.read()
+    if isinstance(which, BulkFilter):
+        act_on_all(url, Verb.DISCARD, which, chosen.since, dry_run=chosen.dry_run)
         return
 
     async def work(store: Store) -> None:
-        dead, refused = await _only_dead(store, ids)
+        dead, refused = await _only_dead(store, which)
         done = sum([number async for number in discard_jobs(store, dead, me())])
         print(f"{count_of(done, 'job')} discarded")
         refuse(refused)
 
     on_store(url, work, reads=False)
-
-
-def choose(
-    job_ids: list[int] | None,
-    which: BulkFilter,
-    since: float | None,
-    *,
-    every: bool,
-    dry_run: bool,
-) -> list[int] | None:
-    """Return the named jobs, each once; None: the command means all jobs that match. Raises
-    UsageError unless exactly one way of choosing was used."""
-    if sum((bool(job_ids), which != BulkFilter() or since is not None, every)) != 1:
-        raise UsageError(
-            "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with --all"
-        )
-    if not job_ids:
-        return None
-    if dry_run:
-        raise UsageError("--dry-run goes with a filter or --all, not with job ids")
-    return list(dict.fromkeys(job_ids))
 
 
 async def _only_dead(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:

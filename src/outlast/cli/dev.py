@@ -13,7 +13,7 @@ from typing import Annotated
 from outlast.cli.application import check_application
 from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.cli.web import PAGE_NEEDS
-from outlast.cli.worker import Concurrency, Queues, Runners, prepare_reload, worker
+from outlast.cli.worker import Concurrency, Queues, Runners, Settings, prepare_reload, worker
 from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url
@@ -57,10 +57,12 @@ def dev(
         worker(
             app,
             url=address,
-            queues=queues,
-            runners=runners,
-            concurrency=concurrency,
-            drain_timeout=DRAIN_SECONDS,
+            settings=Settings(
+                queues=queues,
+                runners=runners,
+                concurrency=concurrency,
+                drain_timeout=DRAIN_SECONDS,
+            ),
             reload=True,
             logs=True,
         )

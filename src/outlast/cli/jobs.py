@@ -15,23 +15,13 @@ from outlast.cli.bulk import DryRun, act_on_all, tell_each
 from outlast.cli.connect import closing, exists, me, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
-    After,
-    AfterEnded,
     Application,
     AppUrl,
-    Costs,
-    Delay,
-    Expires,
     FromScratch,
     JobIds,
     Json,
-    Keep,
-    Key,
     Label,
-    LimitKeys,
-    OncePer,
-    Owner,
-    Priority,
+    Placing,
     Queue,
     SomeIds,
     TaskName,
@@ -39,8 +29,6 @@ from outlast.cli.options import (
     Url,
     naming_flags,
     option,
-    read_after_flags,
-    read_limit_flags,
 )
 from outlast.cli.show import print_json
 from outlast.client.app import App
@@ -65,23 +53,14 @@ def enqueue(
         list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
     ] = None,
     url: AppUrl = None,
-    delay: Delay = None,
-    expires: Expires = None,
+    *,
     queue: Annotated[
         str | None, option("--queue", "NAME", "The queue. Default: the task's own.")
     ] = None,
-    priority: Priority = None,
-    key: Key = None,
-    once_per: OncePer = None,
-    tenant: Owner = None,
-    keep: Keep = None,
     label: Annotated[
         list[str] | None, option("--label", "NAME", "A name to find it by; may be repeated.")
     ] = None,
-    limit_key: LimitKeys = None,
-    cost: Costs = None,
-    after: After = None,
-    after_ended: AfterEnded = None,
+    placing: Placing,
     json: Json = False,
 ) -> None:
     """Enqueue one call of a task.
@@ -104,19 +83,7 @@ def enqueue(
         application.url = url
     found = application.find(task)
     positional, named = arguments_for(found, arguments or [])
-    placement = {
-        "delay": delay,
-        "expires": expires,
-        "queue": queue,
-        "priority": priority,
-        "key": key,
-        "once_per": once_per,
-        "tenant": tenant,
-        "keep": keep,
-        "labels": label or None,
-        **read_limit_flags(limit_key, cost),
-        **read_after_flags(after, after_ended),
-    }
+    placement = {"queue": queue, "labels": label or None, **placing.read()}
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))
     tell_enqueued(stored, application.url, placement, made=made, json=json)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import wraps
 from typing import Annotated, Any
 
 import typer
@@ -68,15 +70,6 @@ Url = Annotated[
 ]
 AppUrl = Annotated[str | None, option("--url", "URL", "The store. Default: the application's own.")]
 Json = Annotated[bool, flag("--json", "Print one JSON document, for programs.")]
-CopiedFiles = Annotated[
-    list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
-]
-AllowedHosts = Annotated[
-    list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
-]
-AllowedCommands = Annotated[
-    list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
-]
 JobId = Annotated[int, typer.Argument(metavar="ID", callback=_check, help="The job's number.")]
 JobIds = Annotated[
     list[int], typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
@@ -88,41 +81,12 @@ Queue = Annotated[str | None, option("--queue", "NAME", "Only jobs of this queue
 TaskName = Annotated[str | None, option("--task", "NAME", "Only jobs of this task.")]
 Tenant = Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")]
 Label = Annotated[str | None, option("--label", "NAME", "Only jobs with this label.")]
-Delay = Annotated[float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")]
-Expires = Annotated[
-    float | None,
-    span("--expires", "Cancel the job if its first attempt has not begun after this time."),
-]
-Priority = Annotated[int | None, option("--priority", "N", "-100 to 100, larger first.")]
-Key = Annotated[
-    str | None,
-    option("--key", "KEY", "Enqueue nothing while a job with this key is unfinished."),
-]
-OncePer = Annotated[
-    float | None,
-    span("--once-per", "With --key: one in each window of this length, such as 1h."),
-]
 Owner = Annotated[
     str | None, option("--tenant", "NAME", "The customer or project whose job it is.")
-]
-Keep = Annotated[
-    float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
 ]
 LimitKeys = Annotated[
     list[str] | None,
     option("--limit-key", "LIMIT=KEY", "Its key for a limit that has some; may be repeated."),
-]
-Costs = Annotated[
-    list[str] | None,
-    option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
-]
-After = Annotated[
-    list[str] | None,
-    option("--after", "ID[,ID]", "Run it once these jobs have completed; may be repeated."),
-]
-AfterEnded = Annotated[
-    list[str] | None,
-    option("--after-ended", "ID[,ID]", "Run it once these jobs have ended, in whichever way."),
 ]
 Error = Annotated[
     str | None,
@@ -138,12 +102,76 @@ Before = Annotated[
 FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
 
 
-def read_after_flags(after: list[str] | None, ended: list[str] | None) -> dict[str, Any]:
-    """Return what ``--after`` and ``--after-ended`` say, as options of ``using``."""
-    completed, over = _read_ids("--after", after), _read_ids("--after-ended", ended)
-    if not completed and not over:
-        return {}
-    return {"after": [*completed, *([AnyEnd(over)] if over else [])]}
+class Options:
+    """Options that several commands have: a parameter of such a type stands for its fields."""
+
+
+@dataclass(kw_only=True)
+class Placing(Options):
+    """Where a job goes, and when it may run."""
+
+    delay: Annotated[
+        float | None, span("--delay", "Due after this time, as in 90 (seconds) or 15m.")
+    ] = None
+    expires: Annotated[
+        float | None,
+        span("--expires", "Cancel the job if its first attempt has not begun after this time."),
+    ] = None
+    priority: Annotated[int | None, option("--priority", "N", "-100 to 100, larger first.")] = None
+    key: Annotated[
+        str | None,
+        option("--key", "KEY", "Enqueue nothing while a job with this key is unfinished."),
+    ] = None
+    once_per: Annotated[
+        float | None,
+        span("--once-per", "With --key: one in each window of this length, such as 1h."),
+    ] = None
+    tenant: Owner = None
+    keep: Annotated[
+        float | None, span("--keep", "Delete its row after this time from its end; 0: at its end.")
+    ] = None
+    limit_key: LimitKeys = None
+    cost: Annotated[
+        list[str] | None,
+        option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
+    ] = None
+    after: Annotated[
+        list[str] | None,
+        option("--after", "ID[,ID]", "Run it once these jobs have completed; may be repeated."),
+    ] = None
+    after_ended: Annotated[
+        list[str] | None,
+        option("--after-ended", "ID[,ID]", "Run it once these jobs have ended, in whichever way."),
+    ] = None
+
+    def read(self) -> dict[str, Any]:
+        """Return these as options of ``using``."""
+        given = asdict(self)
+        keys, costs = given.pop("limit_key"), given.pop("cost")
+        completed = _read_ids("--after", given.pop("after"))
+        ended = _read_ids("--after-ended", given.pop("after_ended"))
+        if completed or ended:
+            given["after"] = [*completed, *([AnyEnd(ended)] if ended else [])]
+        return {**given, **read_limit_flags(keys, costs)}
+
+
+@dataclass(kw_only=True)
+class Sandboxed(Options):
+    """What a task finds in the sandbox, and what it may do outside."""
+
+    copy: Annotated[
+        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
+    ] = None
+    allow_network: Annotated[
+        list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
+    ] = None
+    allow_command: Annotated[
+        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
+    ] = None
+
+    def read(self) -> dict[str, list[str]]:
+        """Return these by name, empty where none was given."""
+        return {name: each or [] for name, each in asdict(self).items()}
 
 
 def _read_ids(flag: str, given: list[str] | None) -> list[int]:
@@ -183,7 +211,29 @@ def _number(flag: str, text: str) -> float:
 def add_command(to: typer.Typer, function: Callable[..., Any], **settings: Any) -> None:
     """Add a function as the command of its name, with its docstring laid out as the help."""
     name = function.__name__.strip("_").replace("_", "-")
-    to.command(name, help=lay_out(function.__doc__ or ""), **settings)(function)
+    to.command(name, help=lay_out(function.__doc__ or ""), **settings)(_spread(function))
+
+
+def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command with the fields of ``Options`` as parameters of its own."""
+    own = inspect.signature(function, eval_str=True)
+    parts = {
+        name: inspect.signature(each.annotation, eval_str=True).parameters
+        for name, each in own.parameters.items()
+        if isinstance(each.annotation, type) and issubclass(each.annotation, Options)
+    }
+    shown = (parts.get(each.name, {each.name: each}) for each in own.parameters.values())
+
+    @wraps(function)
+    def run(**given: Any) -> Any:
+        for name, fields in parts.items():
+            make = own.parameters[name].annotation
+            given[name] = make(**{field: given.pop(field) for field in fields})
+        return function(**given)
+
+    signature = own.replace(parameters=[each for part in shown for each in part.values()])
+    vars(run)["__signature__"] = signature
+    return run
 
 
 def make_group(

@@ -17,7 +17,7 @@ from outlast.cli.application import load
 from outlast.cli.errors import DONE, NOT_SO, say
 from outlast.cli.jobs import arguments_of
 from outlast.cli.loop import run_loop
-from outlast.cli.options import AllowedCommands, AllowedHosts, CopiedFiles, flag, option
+from outlast.cli.options import Sandboxed, flag, option
 from outlast.cli.record import RecordFile, read_record
 from outlast.cli.run_task import SHOWN_MAX, check_json, run_call
 from outlast.errors import UsageError
@@ -49,9 +49,8 @@ def replay(
     checkpoint: Annotated[
         str | None, option("--checkpoint", "JSON", "Use this checkpoint instead.")
     ] = None,
-    copy: CopiedFiles = None,
-    allow_network: AllowedHosts = None,
-    allow_command: AllowedCommands = None,
+    *,
+    sandboxed: Sandboxed,
     real_effects: Annotated[
         bool, flag("--real-effects", "Let it write, connect and start programs as ever.")
     ] = False,
@@ -101,7 +100,7 @@ def replay(
         spec = app
         if app is not None and application is not None and not real_effects:
             place = str(Path(folder, "sandbox"))
-            kept = Keep(app, place, copy or [], allow_network or [], allow_command or [])
+            kept = Keep(app=app, folder=place, **sandboxed.read())
             keep(application, kept)
             os.environ[VARIABLE] = msgspec.json.encode(kept).decode()  # for its runner
             spec = SPEC

@@ -23,27 +23,7 @@ from outlast.cli.connect import closing, exists
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
-from outlast.cli.options import (
-    After,
-    AfterEnded,
-    Costs,
-    Delay,
-    Expires,
-    Json,
-    Keep,
-    Key,
-    LimitKeys,
-    OncePer,
-    Owner,
-    Priority,
-    Url,
-    flag,
-    naming_flags,
-    option,
-    read_after_flags,
-    read_limit_flags,
-    span,
-)
+from outlast.cli.options import Json, Placing, Url, flag, naming_flags, option, span
 from outlast.cli.show import bar, format_progress, word
 from outlast.client.app import App
 from outlast.client.job import Job
@@ -66,19 +46,14 @@ from outlast.store.rows import AttemptRow, Served, StoredJob
 def run(
     argv: Annotated[list[str], typer.Argument(metavar="CMD ARG…", help="The command.")],
     queue: Annotated[str | None, option("--queue", "NAME", "The queue. Default: default.")] = None,
-    key: Key = None,
-    once_per: OncePer = None,
+    *,
     timeout: Annotated[
         float | None, span("--timeout", "End an attempt after this time, as in 1h. Default: never.")
     ] = None,
     retries: Annotated[
         int | None, option("--retries", "N", "Failures that are retried. Default: 3.")
     ] = None,
-    delay: Delay = None,
-    expires: Expires = None,
-    priority: Priority = None,
-    tenant: Owner = None,
-    keep: Keep = None,
+    placing: Placing,
     limit: Annotated[
         list[str] | None,
         option(
@@ -87,10 +62,6 @@ def run(
             "A limit that it is under; with N, at most N such jobs run at once. May be repeated.",
         ),
     ] = None,
-    limit_key: LimitKeys = None,
-    cost: Costs = None,
-    after: After = None,
-    after_ended: AfterEnded = None,
     cwd: Annotated[
         str | None, option("--cwd", "DIR", "The working directory. Default: the worker's.")
     ] = None,
@@ -131,18 +102,7 @@ def run(
     with naming_flags(budgets):
         task = add_task(app, **{name: each for name, each in budgets.items() if each is not None})
     limits = [_read_limit(each) for each in limit or []]
-    placement = {
-        "delay": delay,
-        "expires": expires,
-        "queue": queue,
-        "priority": priority,
-        "key": key,
-        "once_per": once_per,
-        "tenant": tenant,
-        "keep": keep,
-        **read_limit_flags(limit_key, cost),
-        **read_after_flags(after, after_ended),
-    }
+    placement = {"queue": queue, **placing.read()}
     arguments = {"argv": argv, "cwd": _absolute(cwd), "output": _absolute(output)}
     given = {name: value for name, value in arguments.items() if value is not None}
     with naming_flags(placement):

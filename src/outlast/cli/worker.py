@@ -8,6 +8,7 @@ import importlib.util
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,7 +22,7 @@ from outlast.cli.application import Found, start_check
 from outlast.cli.connect import exists
 from outlast.cli.errors import AppImportError, traceback_tail
 from outlast.cli.loop import LoopFactory, run_loop
-from outlast.cli.options import AppUrl, flag, naming_flags, option, span
+from outlast.cli.options import AppUrl, Options, flag, naming_flags, option, span
 from outlast.errors import ApplicationError, ConfigError, UsageError, describe, text_of
 from outlast.events import emit, subscribe
 from outlast.model.job import SHELL_TASK
@@ -58,61 +59,57 @@ _ABOUT = {
 }
 
 
-def worker(
-    app: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
-        ),
-    ] = None,
-    url: AppUrl = None,
-    queues: Queues = None,
+@dataclass(kw_only=True)
+class Settings(Options):
+    """The options of a worker that are its ``WorkerSettings``."""
+
+    queues: Queues = None
     tags: Annotated[
         str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
-    ] = None,
+    ] = None
     has: Annotated[
         str | None,
         option("--has", "a=N,b=N", "What its tasks use and it has, as in gpu=2: never more."),
-    ] = None,
-    runners: Runners = None,
-    concurrency: Concurrency = None,
+    ] = None
+    runners: Runners = None
+    concurrency: Concurrency = None
     heartbeat: Annotated[
         float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
-    ] = None,
+    ] = None
     lease: Annotated[
         float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
-    ] = None,
+    ] = None
     drain_timeout: Annotated[
         float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
-    ] = None,
+    ] = None
     keep_completed: Annotated[
         float | None,
         span(
             "--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."
         ),
-    ] = None,
+    ] = None
     keep_workers: Annotated[
         float | None,
         span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
-    ] = None,
+    ] = None
     keep_dead: Annotated[
         float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
-    ] = None,
+    ] = None
     max_rss: Annotated[
         str | None,
         option("--max-rss", "SIZE", "Memory, as in 500M, at which a runner is replaced."),
-    ] = None,
+    ] = None
     max_jobs_per_runner: Annotated[
         int | None,
         option("--max-jobs-per-runner", "N", "Attempts after which a runner is replaced."),
-    ] = None,
+    ] = None
     redact: Annotated[
         list[str] | None,
         option("--redact", "REGEX", "Hide matches in crash reports. May be repeated."),
-    ] = None,
+    ] = None
     name: Annotated[
         str | None, option("--name", "NAME", "Its name in lists. Default: host-pid-random.")
-    ] = None,
+    ] = None
     instance: Annotated[
         str | None,
         option(
@@ -121,17 +118,17 @@ def worker(
             "A name that only one live worker has, such as a StatefulSet's pod.",
             envvar="OUTLAST_INSTANCE",
         ),
-    ] = None,
+    ] = None
     no_presence: Annotated[
         bool, flag("--no-presence", "Hold no PostgreSQL lock that shows other hosts its death.")
-    ] = False,
+    ] = False
     shell: Annotated[
         bool,
         flag(
             "--shell",
             "Also run commands (outlast run): every client that enqueues can execute anything.",
         ),
-    ] = False,
+    ] = False
     probe_port: Annotated[
         int | None,
         option(
@@ -141,10 +138,36 @@ def worker(
             envvar="OUTLAST_PROBE_PORT",
             show_envvar=False,
         ),
-    ] = None,
+    ] = None
     probe_host: Annotated[
         str | None, option("--probe-host", "ADDRESS", "The address of that port. Default: all.")
+    ] = None
+
+    def read(self) -> WorkerSettings:
+        """Return the settings. UsageError names the flag of one that is wrong."""
+        given = {name: each for name, each in vars(self).items() if each is not None}
+        for name in ("queues", "tags"):
+            if name in given:
+                given[name] = _names(f"--{name}", given[name])
+        if self.has is not None:
+            given["has"] = _units(self.has)
+        if self.max_rss is not None:
+            given["max_rss"] = parse_size("--max-rss", self.max_rss)
+        given["presence"] = not given.pop("no_presence")
+        with naming_flags(WorkerSettings.__struct_fields__, _ABOUT):
+            return worker_settings(**given)
+
+
+def worker(
+    app: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="MODULE:APP", help="Your application, as in shop.jobs:app.", show_default=False
+        ),
     ] = None,
+    url: AppUrl = None,
+    *,
+    settings: Settings,
     setup: Annotated[
         str | None,
         option(
@@ -245,29 +268,8 @@ def worker(
         raise UsageError(
             "with --until-empty a worker leaves for good, with --idle-after for a while"
         )
-    settings = settings_of(
-        queues=None if queues is None else _names("--queues", queues),
-        tags=None if tags is None else _names("--tags", tags),
-        has=None if has is None else _units(has),
-        runners=runners,
-        concurrency=concurrency,
-        heartbeat=heartbeat,
-        lease=lease,
-        drain_timeout=drain_timeout,
-        keep_completed=keep_completed,
-        keep_workers=keep_workers,
-        keep_dead=keep_dead,
-        max_rss=None if max_rss is None else parse_size("--max-rss", max_rss),
-        max_jobs_per_runner=max_jobs_per_runner,
-        redact=redact,
-        name=name,
-        instance=instance,
-        presence=not no_presence,
-        shell=shell,
-        probe_port=probe_port,
-        probe_host=probe_host,
-    )
-    if app is None and not shell:
+    chosen = settings.read()
+    if app is None and not chosen.shell:
         raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
     app = app or NO_APPLICATION
     as_json = log_format is LogFormat.JSON
@@ -282,20 +284,20 @@ def worker(
             run_setup(setup)
         address = resolve_url(found.url if url is None else url)
         if idle_after is not None:
-            _check_idle_after(idle_after, settings, address)
+            _check_idle_after(idle_after, chosen, address)
         messenger = wakeup or found.wakeup
         if messenger is not None:
             importlib.import_module("outlast.wakeup").check_messenger(messenger, address)
         if any(hide_logins(each) != each for each in sys.argv):
             emit("secret_in_arguments")
-        facts = collect_facts(app, address, settings, found, made=not exists(address))
+        facts = collect_facts(app, address, chosen, found, made=not exists(address))
         introduce_once_ready(writer, facts, as_json=as_json)
         run_worker = importlib.import_module("outlast.worker.assemble").run_worker
         run_loop(
             lambda: run_worker(
                 app,
                 address,
-                settings,
+                chosen,
                 wakeup=messenger,
                 on_line=on_line,
                 reload=found.folders if reload else [],
@@ -359,12 +361,6 @@ def _to_log(pid: int, text: str, job: tuple[int, str] | None = None) -> None:
     structlog.get_logger("outlast").info(
         "runner_output", pid=pid, job_id=job_id, task=task, text=text
     )
-
-
-def settings_of(**given: Any) -> WorkerSettings:
-    """Return the settings given on the command line. UsageError names the flag."""
-    with naming_flags(WorkerSettings.__struct_fields__, _ABOUT):
-        return worker_settings(**{key: value for key, value in given.items() if value is not None})
 
 
 def _names(flag: str, text: str) -> list[str]:

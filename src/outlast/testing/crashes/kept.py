@@ -27,8 +27,8 @@ class Keep(NamedTuple):
     app: str
     folder: str
     copy: list[str]
-    hosts: list[str]
-    commands: list[str]
+    allow_network: list[str]
+    allow_command: list[str]
 
 
 class _NoPoints(Recorder):
@@ -39,7 +39,9 @@ class _NoPoints(Recorder):
 def keep(app: App, given: Keep) -> App:
     """Let the attempts of an application run in the sandbox from now on; return it."""
     servers = Servers("", copies=False)
-    sandbox = Sandbox(Path(given.folder), app, given.commands, Network(given.hosts), servers)
+    sandbox = Sandbox(
+        Path(given.folder), app, given.allow_command, Network(given.allow_network), servers
+    )
     sandbox.fill(given.copy)
 
     def stay(attempt: Any) -> Iterator[None]:
