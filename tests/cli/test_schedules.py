@@ -141,9 +141,8 @@ def test_an_unknown_schedule_is_not_so(outlast: Outlast, url: str) -> None:
 def test_wrong_times_and_misplaced_options_are_refused(outlast: Outlast, url: str) -> None:
     wrong = outlast("schedules", "backfill", "poll", "--from", "soon", "--to", "x", "--url", url)
     wrong.refused(2, "--from takes a time such as 2026-03-01")
-    outlast("schedules", "--json", "show", "poll", "--url", url).refused(
-        2, "write --json after show"
-    )
+    misplaced = outlast("schedules", "--json", "show", "poll", "--url", url)
+    misplaced.refused(2, "write options of show after it")
     years = ("--from", "2020-01-01", "--to", "2026-01-01", "--url", url)
     outlast("schedules", "backfill", "poll", *years).refused(2, "more than 10000 ticks")
 

@@ -14,7 +14,6 @@ from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, make_group, option
 from outlast.cli.show import console, print_json, table
-from outlast.errors import UsageError
 from outlast.insight.bulk import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
 
@@ -35,13 +34,7 @@ Examples:
 """
 
 
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, stop, resume, default=actions)
-
-
 def actions(
-    context: typer.Context,
     job: Annotated[
         int | None, option("--job", "ID", "Only what was done to this job by its number.")
     ] = None,
@@ -50,11 +43,7 @@ def actions(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List actions, unless a command follows."""
-    if context.invoked_subcommand is not None:
-        if json or job is not None or before is not None:
-            raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
-        return
+    """List actions."""
     found = on_store(url, lambda store: list_actions(store, limit, before, job))
     if json:
         print_json(actions_document(found))
@@ -134,3 +123,6 @@ def _counts(row: ActionRow) -> str:
     if row.state is ActionState.DONE:
         return told
     return f"{row.state.value}: {told or 'nothing yet'}"
+
+
+GROUP = make_group(HELP, stop, resume, default=actions)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import typer
 from rich.console import Console, RenderableType
 
 from outlast.base.clock import SYSTEM
@@ -57,11 +56,6 @@ Examples:
     outlast dead requeue --task mail --error "connection refused" --dry-run
     outlast dead discard 17
 """
-
-
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, list_, groups, requeue, discard)
 
 
 def list_(
@@ -288,3 +282,6 @@ def describe_cause(group: DeathGroup) -> str:
     """Return how the jobs of a group ended: ``error: ValueError``."""
     kind = group.kind or "an unknown end"
     return f"{kind}: {group.exception}" if group.exception else kind
+
+
+GROUP = make_group(HELP, list_, groups, requeue, discard)

@@ -28,7 +28,6 @@ from outlast.store.protocol import Store
 from outlast.store.values import Wants
 
 if TYPE_CHECKING:
-    import typer
     from rich.table import Table
 
 AFTER_SHOWN = 5  # of what one job waits for, in the table
@@ -46,11 +45,6 @@ Examples:
     outlast flow cancel 17
     outlast flow skip 17
 """
-
-
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, show, cancel, retry, skip)
 
 
 def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = False) -> None:
@@ -214,3 +208,6 @@ async def _find(store: Store, job_id: int) -> FlowView:
     if flow is None:
         raise JobNotFound(describe_missing(job_id, store.url))
     return flow
+
+
+GROUP = make_group(HELP, show, cancel, retry, skip)

@@ -21,7 +21,6 @@ from outlast.store.limits import WAITING_SHOWN, Hold, LimitRow, SetLimit
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
 Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key alone.")]
 
-
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
 A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it.
@@ -35,15 +34,8 @@ Examples:
 """
 
 
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, show, set_, hold, reset, default=limits)
-
-
-def limits(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List limits, unless a command follows."""
-    if context.invoked_subcommand is not None:
-        return
+def limits(url: Url = None, json: Json = False) -> None:
+    """List limits."""
     found = on_store(url, lambda store: store.inspector.limits())
     from outlast.cli.show import console, print_json
 
@@ -176,3 +168,6 @@ def _state(row: LimitRow) -> str:
     elif row.declared is None:
         told.append("no code declares it")
     return "; ".join(told)
+
+
+GROUP = make_group(HELP, show, set_, hold, reset, default=limits)

@@ -239,17 +239,41 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
 def make_group(
     text: str, *functions: Callable[..., Any], default: Callable[..., Any] | None = None
 ) -> typer.Typer:
-    """Return a group of commands. ``text``: its help; ``default``: runs before each of them, and
-    alone if none is named."""
+    """Return a group of commands. ``text``: its help; ``default``: runs if none is named."""
     made = typer.Typer(
         help=lay_out(text),
         no_args_is_help=default is None,
         invoke_without_command=default is not None,
-        callback=default,
+        callback=None if default is None else _run_alone(default),
     )
     for function in functions:
         add_command(made, function)
     return made
+
+
+def _run_alone(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command that does nothing if one of its group follows. UsageError if its options,
+    except --url, are before that."""
+
+    @wraps(function)
+    def run(context: typer.Context, **given: Any) -> None:
+        following = context.invoked_subcommand
+        if following is None:
+            function(**given)
+        elif {"COMMANDLINE"} & {_source_of(context, name) for name in given.keys() - {"url"}}:
+            raise UsageError(f"write options of {following} after it")
+
+    first = inspect.Parameter(
+        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
+    )
+    own = inspect.signature(function, eval_str=True)
+    vars(run)["__signature__"] = own.replace(parameters=[first, *own.parameters.values()])
+    return run
+
+
+def _source_of(context: typer.Context, name: str) -> str:
+    source = context.get_parameter_source(name)
+    return "" if source is None else source.name
 
 
 def advise(context: typer.Context, text: str) -> str:

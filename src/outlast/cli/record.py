@@ -22,20 +22,14 @@ RECORD_MAX = 64 * 1024**2  # bytes of a file that is read
 
 RecordFile = Annotated[Path, typer.Argument(metavar="FILE", help="A flight record.")]
 
+HELP = """Look at the flight record of a job, without its store.
 
-def group() -> typer.Typer:
-    """Return the group of commands about flight records."""
-    return make_group(
-        """Look at the flight record of a job, without its store.
+`outlast job ID --record FILE` writes one; `outlast replay FILE` tries its attempt again.
 
-        `outlast job ID --record FILE` writes one; `outlast replay FILE` tries its attempt again.
-
-        Examples:
-            outlast job 17 --record job-17.json --hide-key '*token*'
-            outlast record show job-17.json
-        """,
-        show,
-    )
+Examples:
+    outlast job 17 --record job-17.json --hide-key '*token*'
+    outlast record show job-17.json
+"""
 
 
 def write_record(job_id: int, file: Path, hiding: Hiding, url: str | None) -> None:
@@ -114,3 +108,6 @@ def _verdict(record: FlightRecord) -> str:
     if record.findings:
         return count_of(len(record.findings), "finding")
     return f"{len(record.rules)} rules hold"
+
+
+GROUP = make_group(HELP, show)

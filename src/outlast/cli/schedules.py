@@ -36,6 +36,9 @@ NAME_MAX = 60
 NEXT_SHOWN = 10
 ZONE_AT_END = "%Y-%m-%d %H:%M:%S %Z"
 
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
+Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The schedules.")]
+
 HELP = """List schedules, or pause, resume, trigger, backfill or delete some.
 
 A schedule has ticks, its planned instants. A tick is fired (its job is enqueued), skipped (the job
@@ -47,23 +50,6 @@ Examples:
     outlast schedules pause nightly
     outlast schedules backfill nightly --from 2026-03-01 --to 2026-03-08 --dry-run
 """
-
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule.")]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help="The schedules.")]
-
-
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    parts = (list_, show, pause, resume, trigger, backfill, delete)
-    return make_group(HELP, *parts, default=schedules)
-
-
-def schedules(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List schedules, unless a command follows."""
-    if context.invoked_subcommand is None:
-        list_(url, json)
-    elif json:
-        raise UsageError(f"write --json after {context.invoked_subcommand}")
 
 
 def list_(url: Url = None, json: Json = False) -> None:
@@ -307,3 +293,6 @@ def delete(names: Names, url: Url = None) -> None:
             print(f"schedule {line(name, 200)} is deleted", flush=True)
 
     on_store(url, work, reads=False)
+
+
+GROUP = make_group(HELP, list_, show, pause, resume, trigger, backfill, delete, default=list_)

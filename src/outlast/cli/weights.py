@@ -29,17 +29,6 @@ Examples:
 """
 
 
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, show, set_, reset, default=weights)
-
-
-def weights(context: typer.Context, url: Url = None, json: Json = False) -> None:
-    """List weights, unless a command follows."""
-    if context.invoked_subcommand is None:
-        show(url, json)
-
-
 def show(url: Url = None, json: Json = False) -> None:
     """List the tenants with a weight.
 
@@ -91,3 +80,6 @@ def reset(tenant: Tenant, url: Url = None) -> None:
 
 def _set(new: Weight, url: str | None) -> None:
     on_store(url, lambda store: set_weight(store, new, me()), reads=False)
+
+
+GROUP = make_group(HELP, show, set_, reset, default=show)

@@ -38,22 +38,12 @@ Examples:
 """
 
 
-def group() -> typer.Typer:
-    """Return the group of commands."""
-    return make_group(HELP, drain, default=workers)
-
-
 def workers(
-    context: typer.Context,
     every: Annotated[bool, flag("--all", "Show all that are gone, not only the latest.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List workers, unless a command follows."""
-    if context.invoked_subcommand is not None:
-        if every or json:
-            raise UsageError(f"options of the list do not go with {context.invoked_subcommand}")
-        return
+    """List workers."""
     rows, refusals = on_store(url, list_workers)
     now = SYSTEM.wall()
     refused = refused_since(refusals, now - DAY)
@@ -174,3 +164,6 @@ def _how_far(row: WorkerRow) -> str:
 
 def _jobs(row: WorkerRow) -> str:
     return count_of(row.running, "job") if row.running else "nothing"
+
+
+GROUP = make_group(HELP, drain, default=workers)
