@@ -25,14 +25,8 @@ from outlast.errors import (
     ApplicationError,
     BadData,
     ConfigError,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    KeyInUse,
-    LimitNotFound,
     OutlastError,
-    QueueFull,
-    ScheduleNotFound,
+    StoreError,
     UsageError,
     describe,
     text_of,
@@ -59,11 +53,10 @@ class AppImportError(ApplicationError):
         self.tail = tail
 
 
-_NOT_FOUND = (JobNotFound, ScheduleNotFound, LimitNotFound)
 _CODES: dict[int, tuple[type[OutlastError], ...]] = {
     WRONG_USAGE: (BadData, ConfigError, ApplicationError, UsageError),
-    NOT_SO: (NotSoError, *_NOT_FOUND, KeyInUse, QueueFull, JobFailed, JobCancelled),
-    STORE_UNUSABLE: (OutlastError,),
+    STORE_UNUSABLE: (StoreError,),
+    NOT_SO: (OutlastError,),
 }
 """Exit code -> its errors. The first that fits counts: BadData is an error of the store, too."""
 

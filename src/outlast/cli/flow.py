@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.text import count_of, line
 from outlast.cli.bulk import TOLD, DryRun
 from outlast.cli.connect import describe_missing, me, on_store
-from outlast.cli.errors import NotSoError
 from outlast.cli.options import JobId, Json, Url, make_group, option
-from outlast.errors import JobNotFound, text_of
-from outlast.insight.acting import SKIP, Refused, Verb, act_on_job
+from outlast.errors import JobNotFound
+from outlast.insight.acting import SKIP, Verb, act_on_job
 from outlast.insight.flows import (
     SHOWN,
     WALK_MAX,
@@ -141,7 +140,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)
 
-    _on_store(url, work, reads=dry_run)
+    on_store(url, work, reads=dry_run)
 
 
 def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
@@ -164,7 +163,7 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.REQUEUE, me()))
         _tell_cut(flow)
 
-    _on_store(url, work, reads=dry_run)
+    on_store(url, work, reads=dry_run)
 
 
 def skip(job_id: JobId, url: Url = None) -> None:
@@ -183,14 +182,7 @@ def skip(job_id: JobId, url: Url = None) -> None:
             raise JobNotFound(describe_missing(job_id, store.url))
         print(f"job {job_id} {await act_on_job(store, SKIP, row, me())}")
 
-    _on_store(url, work, reads=False)
-
-
-def _on_store(url: str | None, work: Callable[[Store], Awaitable[None]], *, reads: bool) -> None:
-    try:
-        on_store(url, work, reads=reads)
-    except Refused as error:
-        raise NotSoError(text_of(error)) from error
+    on_store(url, work, reads=False)
 
 
 def _tell(counts: Mapping[str, int]) -> None:

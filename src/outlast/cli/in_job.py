@@ -7,9 +7,8 @@ from typing import Annotated
 
 import typer
 
-from outlast.cli.errors import NotSoError
 from outlast.cli.options import option
-from outlast.errors import LostLease, UsageError, text_of
+from outlast.errors import UsageError
 from outlast.runner.shell.control_socket import (
     SOCKET_VARIABLE,
     TOKEN_VARIABLE,
@@ -57,10 +56,7 @@ def report(
 
 
 def _ask(request: CheckpointRequest | ReportRequest) -> None:
-    try:
-        ask(os.environ[SOCKET_VARIABLE], request)
-    except LostLease as error:
-        raise NotSoError(text_of(error)) from error
+    ask(os.environ[SOCKET_VARIABLE], request)
 
 
 def _token() -> int:

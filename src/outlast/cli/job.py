@@ -12,17 +12,15 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line, safe
 from outlast.cli.connect import describe_missing, me, on_store
-from outlast.cli.errors import NotSoError
 from outlast.cli.job_page import Page, print_new
 from outlast.cli.options import JobId, Json, Url, advise, flag, naming_flags, option, span
 from outlast.cli.record import write_record
 from outlast.cli.show import console, print_json, word
-from outlast.errors import JobNotFound, UsageError, text_of
-from outlast.insight.acting import Refused
+from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import SCHEMA, job_document, logs_document, stack_document
 from outlast.insight.hiding import Hiding
 from outlast.insight.queries import read_details
-from outlast.insight.stacks import WAIT_SECONDS, NoStack, ask_for_stack, wait_for_stack
+from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
 from outlast.model.job import ENDED
@@ -200,8 +198,6 @@ def stack(
         row = on_store(url, work, reads=False)
     except JobNotFound as error:
         raise JobNotFound(describe_missing(job_id, url)) from error
-    except (Refused, NoStack) as error:
-        raise NotSoError(text_of(error)) from error
     if json:
         print_json({"schema": SCHEMA, "id": row.id, "stack": stack_document(row)})
     else:

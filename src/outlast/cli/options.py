@@ -261,7 +261,7 @@ def _run_alone(function: Callable[..., Any]) -> Callable[..., Any]:
         if following is None:
             function(**given)
         elif {"COMMANDLINE"} & {_source_of(context, name) for name in given.keys() - {"url"}}:
-            raise UsageError(f"write options of {following} after it")
+            raise UsageError(f"options of the list do not go with {following}")
 
     first = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context

@@ -14,8 +14,8 @@ from outlast.cli.connect import me, on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.show import console, gone_table, print_json, workers_table
-from outlast.errors import UsageError, text_of
-from outlast.insight.acting import CannotDrain, ask_to_drain, follow_drain
+from outlast.errors import UsageError
+from outlast.insight.acting import ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
 from outlast.insight.documents import refused_since, workers_document
 from outlast.insight.queries import list_workers
@@ -128,10 +128,7 @@ def drain(
 
 
 async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> None:
-    try:
-        request = await ask_to_drain(store, names, by=me())
-    except CannotDrain as error:
-        raise NotSoError(text_of(error)) from error
+    request = await ask_to_drain(store, names, by=me())
     if not request.chosen:
         print("no worker is alive, so none was asked")
     for row in request.chosen:
