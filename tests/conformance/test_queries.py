@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.insight import acting
-from outlast.insight.acting import By, CannotDrain, ask_to_drain, follow_drain
+from outlast.insight.acting import By, Refused, ask_to_drain, follow_drain
 from outlast.insight.queries import (
     find_jobs,
     list_jobs,
@@ -159,13 +159,13 @@ async def test_workers_are_asked_to_drain_by_name_or_id(store: Store) -> None:
     one, two = await Hands.on(store, "w1"), await Hands.on(store, "w2")
     again = await Hands.on(store, "w2")
     for name in ("w2", "w3"):
-        with pytest.raises(CannotDrain):
+        with pytest.raises(Refused):
             await ask_to_drain(store, ["w1", name])
     assert not any(row.drain_requested for row in (await list_workers(store)).rows)
     request = await ask_to_drain(store, ["w1", str(two.me.worker_id)])
     assert request.asked == {one.me.worker_id, two.me.worker_id}
     await store.set_status(one.me, WorkerStatus.STOPPED)
-    with pytest.raises(CannotDrain, match="is gone already: it is stopped"):
+    with pytest.raises(Refused, match="is gone already: it is stopped"):
         await ask_to_drain(store, ["w1"])
     everybody = await ask_to_drain(store, None)
     assert {row.id for row in everybody.chosen} == {two.me.worker_id, again.me.worker_id}

@@ -11,7 +11,7 @@ from outlast.errors import JobNotFound
 from outlast.insight import stacks as asking
 from outlast.insight.acting import By, NewerAttempt, Refused
 from outlast.insight.documents import job_document
-from outlast.insight.stacks import NoStack, ask_for_stack, find_unanswered, wait_for_stack
+from outlast.insight.stacks import ask_for_stack, find_unanswered, wait_for_stack
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
@@ -81,7 +81,7 @@ async def test_who_asks_twice_waits_for_the_same_answer_and_then_gets_a_new_one(
     later = await ask_for_stack(store, claimed.job_id, ADA)
     assert later.is_new
     assert later.ask.number > first.ask.number
-    with pytest.raises(NoStack, match="has not answered within 0 s"):
+    with pytest.raises(Refused, match="has not answered within 0 s"):
         await wait_for_stack(store, later, 0.0)
     assert [row.actor for row in await store.inspector.actions()] == ["ada", "ada"]
     assert {row.verb for row in await store.inspector.actions()} == {"stack"}
@@ -163,12 +163,12 @@ async def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(
     (claimed,) = await held(store, hands)
     asked = await ask_for_stack(store, claimed.job_id, ADA)
     await hands.hand_in(ended(claimed))
-    with pytest.raises(NoStack, match="is completed: its attempt has ended"):
+    with pytest.raises(Refused, match="is completed: its attempt has ended"):
         await wait_for_stack(store, asked, 1e9)
     (claimed,) = await held(store, hands)
     asked = await ask_for_stack(store, claimed.job_id, ADA)
     await hands.vanish()
-    with pytest.raises(NoStack, match="that worker is lost"):
+    with pytest.raises(Refused, match="that worker is lost"):
         await wait_for_stack(store, asked, 0.0)
 
 

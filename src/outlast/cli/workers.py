@@ -17,13 +17,12 @@ from outlast.cli.show import console, gone_table, print_json, workers_table
 from outlast.errors import UsageError
 from outlast.insight.acting import ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
-from outlast.insight.documents import refused_since, workers_document
-from outlast.insight.queries import list_workers
+from outlast.insight.documents import workers_document
+from outlast.insight.queries import DAY, list_workers
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
 
 GONE_SHOWN = 20  # without --all
-DAY = 86_400.0
 
 HELP = """List workers and their last heartbeats, or ask workers to drain.
 
@@ -44,9 +43,8 @@ def workers(
     json: Json = False,
 ) -> None:
     """List workers."""
-    rows, refusals = on_store(url, list_workers)
-    now = SYSTEM.wall()
-    refused = refused_since(refusals, now - DAY)
+    found, now = on_store(url, list_workers), SYSTEM.wall()
+    rows, refused = found.rows, found.refused(now)
     if json:
         print_json(workers_document(rows, now, refused))
     else:

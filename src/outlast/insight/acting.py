@@ -62,10 +62,6 @@ class NewerAttempt(Refused):
     """Another attempt of the job has begun since the caller read it."""
 
 
-class CannotDrain(OutlastError):
-    """A name stands for no present worker, or for several; no worker was asked."""
-
-
 class DrainRequest(msgspec.Struct, frozen=True):
     """The chosen workers, and the ids of those that were asked; the others have left."""
 
@@ -221,7 +217,7 @@ async def ask_to_drain(
 ) -> DrainRequest:
     """Ask workers, by name or id, to take no more work and leave; None: all present workers.
 
-    Raises CannotDrain, and asks no worker, unless each name stands for one present worker.
+    Raises Refused, and asks no worker, unless each name stands for one present worker.
     """
     rows = await store.inspector.workers()
     here = [row for row in rows if holds(row)]
@@ -240,14 +236,14 @@ def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
         return here[0]
     if here:
         ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
-        raise CannotDrain(f"{len(here)} workers are called {name}: give one of the ids {ids}")
+        raise Refused(f"{len(here)} workers are called {name}: give one of the ids {ids}")
     if found and found[-1].cause == ASLEEP:
-        raise CannotDrain(
+        raise Refused(
             f"worker {name} is asleep (--idle-after) or has ended: end its process to keep it away"
         )
     if found:
-        raise CannotDrain(f"worker {name} is gone already: it is {found[-1].status.value}")
-    raise CannotDrain(f"there is no worker {name}: see `outlast workers`")
+        raise Refused(f"worker {name} is gone already: it is {found[-1].status.value}")
+    raise Refused(f"there is no worker {name}: see `outlast workers`")
 
 
 async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterator[WorkerRow]:

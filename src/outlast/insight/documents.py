@@ -5,7 +5,6 @@ The names in the documents are a contract: they may be added to, never renamed.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -139,11 +138,6 @@ def refusals_document(rows: Iterable[RefusalRow]) -> Document:
     """Return refused writes, each with the job that it was for."""
     shown = [{"id": row.id, "job": row.job_id, **_refusal(row)} for row in rows]
     return {"schema": SCHEMA, "refusals": shown}
-
-
-def refused_since(refusals: Iterable[RefusalRow], since: float) -> Counter[str]:
-    """Return how many writes of each worker were refused since then, by its name."""
-    return Counter(one.worker for one in refusals if one.worker is not None and one.at > since)
 
 
 def iso(seconds: float | None) -> str | None:

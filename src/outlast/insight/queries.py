@@ -5,6 +5,7 @@ The command line, a page and a test call the same functions, and each formats th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from math import inf
@@ -41,6 +42,7 @@ from outlast.store.rows import (
 from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import Place
 
+DAY = 86_400.0  # seconds
 PAGE = 500  # jobs read at once for their states and phases
 PAGE_WHOLE = 20  # jobs read at once with all their arguments, results, checkpoints or crashes
 SCHEDULES_PAGE = 1_000
@@ -113,6 +115,11 @@ class WorkerList(NamedTuple):
 
     rows: list[WorkerRow]
     refusals: list[RefusalRow]
+
+    def refused(self, now: float) -> Counter[str]:
+        """Return how many writes of each worker were refused in the last day, by its name."""
+        late = (one for one in self.refusals if one.at > now - DAY)
+        return Counter(one.worker for one in late if one.worker is not None)
 
 
 async def read_workers(store: Store) -> list[WorkerRow]:

@@ -10,7 +10,7 @@ import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.text import line, span
-from outlast.errors import JobNotFound, OutlastError
+from outlast.errors import JobNotFound
 from outlast.insight.acting import By, NewerAttempt, Refused, note_on
 from outlast.insight.availability import holds
 from outlast.insight.queries import read_workers
@@ -35,10 +35,6 @@ class AskedStack(msgspec.Struct, frozen=True):
     ask: StackAsk
     worker: WorkerRow
     is_new: bool = True
-
-
-class NoStack(OutlastError):
-    """The worker has not answered in time, or the attempt has ended meanwhile."""
 
 
 async def ask_for_stack(
@@ -123,7 +119,7 @@ async def _find_worker(store: Store, row: StoredJob, token: int | None) -> Worke
 async def wait_for_stack(
     store: Store, asked: AskedStack, wait: float = WAIT_SECONDS, clock: Clock = SYSTEM
 ) -> StoredJob:
-    """Return the job's row once it has the answer; NoStack, with the reason if known, if none
+    """Return the job's row once it has the answer; Refused, with the reason if known, if none
     arrives within that many seconds."""
     deadline = clock.boot() + wait
     while True:
@@ -131,9 +127,9 @@ async def wait_for_stack(
         if row.stack is not None and row.stack.asked >= asked.ask.number:
             return row
         if row.state is not State.RUNNING or row.token != asked.ask.token:
-            raise NoStack(f"job {row.id} is {row.state}: its attempt has ended meanwhile")
+            raise Refused(f"job {row.id} is {row.state}: its attempt has ended meanwhile")
         if clock.boot() >= deadline:
-            raise NoStack(await _why_none(store, asked, wait))
+            raise Refused(await _why_none(store, asked, wait))
         await clock.sleep(LOOK_SECONDS)
 
 

@@ -27,22 +27,15 @@ class DeathsPage(msgspec.Struct, frozen=True):
 async def show_deaths(visit: Visit) -> Response:
     """Show ended attempts, newest first."""
     cause = visit.read_name("cause")
-    tenant = visit.access.tenant
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else None if cause == "any" else (cause,),
         worker_id=visit.read_number("worker"),
-        tenant=tenant,
+        tenant=visit.access.tenant,
         before=visit.read_number("before"),
         limit=ROWS,
     )
 
-    async def look(store: Store) -> DeathsPage:
-        suspects = await store.inspector.suspects()
-        own = [one for one in suspects if tenant in {None, one.tenant}]
-        found = await store.inspector.ended_attempts(which)
-        return DeathsPage(found, await store.inspector.causes(tenant), shared_deaths(own))
-
-    page = await visit.ask(("deaths", which), look)
+    page = await read_deaths(visit, which)
     open_cases = [one for one in page.shared if one.waiting]
     return visit.show(
         "deaths.html",
@@ -55,3 +48,15 @@ async def show_deaths(visit: Visit) -> Response:
         cause=cause,
         looked_at=ROWS_LOOKED_AT,
     )
+
+
+async def read_deaths(visit: Visit, which: AttemptFilter) -> DeathsPage:
+    """Return ended attempts, their causes, and shared deaths of the visitor's tenant."""
+
+    async def look(store: Store) -> DeathsPage:
+        suspects = await store.inspector.suspects()
+        own = [one for one in suspects if which.tenant in {None, one.tenant}]
+        found = await store.inspector.ended_attempts(which)
+        return DeathsPage(found, await store.inspector.causes(which.tenant), shared_deaths(own))
+
+    return await visit.ask(("deaths", which), look)

@@ -149,7 +149,7 @@ async def show_logs(visit: Visit) -> Response:
 async def read_payload(visit: Visit) -> str | None:
     """Return the payload in the URL as it is stored, all of it; None: the job has none."""
     row = await visit.ask_job("payload", lambda store, job_id: store.inspector.job(job_id))
-    name = visit.request.path_params["name"]
+    name = visit.name
     if name not in PAYLOADS:
         raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
     found: str | None = getattr(row, name)

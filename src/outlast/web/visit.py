@@ -108,6 +108,12 @@ class Visit:
         job_id: int = self.request.path_params["job_id"]
         return job_id
 
+    @property
+    def name(self) -> str:
+        """The name of the limit, the schedule or the like in the URL."""
+        name: str = self.request.path_params["name"]
+        return name
+
     async def ask_job(self, what: str, work: Callable[[Store, int], Awaitable[T | None]]) -> T:
         """Return what ``work(store, job_id)`` reads of the job in the URL: its row, or an object
         with the row as ``row``. JobNotFound, also for another tenant's job."""

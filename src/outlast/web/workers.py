@@ -6,7 +6,6 @@ import msgspec
 from starlette.responses import Response
 
 from outlast.insight.availability import health, holds, unheard
-from outlast.insight.documents import refused_since
 from outlast.insight.queries import WorkerList, list_workers
 from outlast.model.job import State
 from outlast.store.protocol import Store
@@ -23,7 +22,6 @@ from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
-DAY = 86_400.0
 GONE_SHOWN = 50
 LIVE_SHOWN = 500
 HELD_SHOWN = 100
@@ -65,7 +63,7 @@ def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
 async def show_workers(visit: Visit) -> Response:
     """Show all workers: first those that need attention."""
     found = await visit.ask("workers", list_workers)
-    refused = refused_since(found.refusals, visit.now - DAY)
+    refused = found.refused(visit.now)
     views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]
     here = [one for one in views if holds(one.row)]
     here.sort(key=lambda one: (URGENCY.get(one.health, len(URGENCY)), one.row.name, one.row.id))
@@ -100,7 +98,7 @@ async def show_worker(visit: Visit) -> Response:
     if row is None:
         text = f"No worker has the id {number}, or no longer: rows are kept for a week."
         raise WebRefusal(404, "No such worker", text)
-    refused = refused_since(page.workers.refusals, visit.now - DAY)
+    refused = page.workers.refused(visit.now)
     return visit.show(
         "worker.html",
         worker=view_of(row, visit.now, refused[row.name]),

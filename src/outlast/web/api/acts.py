@@ -203,10 +203,9 @@ def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
 
 
 async def _set_paused(visit: Visit, sent: Act, *, paused: bool) -> Document:
-    name: str = visit.request.path_params["name"]
     by = sent.by(visit)
-    await visit.act(lambda store: pause_schedule(store, name, by, paused=paused))
-    return {"name": name, "paused": paused}
+    await visit.act(lambda store: pause_schedule(store, visit.name, by, paused=paused))
+    return {"name": visit.name, "paused": paused}
 
 
 @ROUTES.at("/schedules/{name:path}/pause", Right.PAUSE, body=Act)
@@ -224,9 +223,8 @@ async def resume_one_schedule(visit: Visit, sent: Act) -> Document:
 @ROUTES.at("/schedules/{name:path}/trigger", Right.TRIGGER, body=Act)
 async def trigger(visit: Visit, sent: Act) -> Document:
     """Enqueue what a schedule calls, now."""
-    name: str = visit.request.path_params["name"]
     by = sent.by(visit)
-    stored = await visit.act(lambda store: trigger_schedule(store, name, visit.now, by))
+    stored = await visit.act(lambda store: trigger_schedule(store, visit.name, visit.now, by))
     return {"id": stored.job_id, "created": stored.created}
 
 
@@ -243,7 +241,7 @@ async def send(visit: Visit, sent: EventAct) -> Document:
 async def change_limit(visit: Visit, sent: LimitAct) -> Document:
     """Set a limit until it is reset; it wins over the code on all workers."""
     new = make_set_limit(
-        visit.request.path_params["name"],
+        visit.name,
         key=sent.key,
         running=sent.running,
         rate=sent.rate,
@@ -255,18 +253,17 @@ async def change_limit(visit: Visit, sent: LimitAct) -> Document:
 @ROUTES.at("/limits/{name:path}/reset", Right.LIMIT, body=KeyAct)
 async def reset_limit(visit: Visit, sent: KeyAct) -> Document:
     """Go back to what the code says."""
-    new = SetLimit(name=visit.request.path_params["name"], key=sent.key, reset=True)
+    new = SetLimit(name=visit.name, key=sent.key, reset=True)
     return await _change_limit(visit, new, sent.by(visit))
 
 
 @ROUTES.at("/limits/{name:path}/hold", Right.LIMIT, body=HoldAct)
 async def hold(visit: Visit, sent: HoldAct) -> Document:
     """Let nothing start under a limit for some seconds."""
-    name: str = visit.request.path_params["name"]
     seconds = check_seconds("seconds", sent.seconds)
-    held, by = Hold(name, sent.key or "", seconds), sent.by(visit)
+    held, by = Hold(visit.name, sent.key or "", seconds), sent.by(visit)
     await visit.act(lambda store: hold_limit(store, held, by))
-    return {"name": name, "key": sent.key, "seconds": seconds}
+    return {"name": visit.name, "key": sent.key, "seconds": seconds}
 
 
 async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
@@ -288,7 +285,7 @@ async def reset_weight(visit: Visit, sent: Act) -> Document:
 
 
 async def _change_weight(visit: Visit, weight: int, by: By) -> Document:
-    new = make_weight(visit.request.path_params["name"], weight)
+    new = make_weight(visit.name, weight)
     await visit.act(lambda store: set_weight(store, new, by))
     return {"tenant": new.tenant, "weight": new.weight}
 
@@ -357,11 +354,11 @@ def _show_paused(visit: Visit, told: Document) -> Response:
 
 
 def _show_limit(visit: Visit, _: Document) -> Response:
-    return visit.go("/limits/limit", name=visit.request.path_params["name"])
+    return visit.go("/limits/limit", name=visit.name)
 
 
 def _show_schedule(visit: Visit, _: Document) -> Response:
-    return visit.go("/schedules/schedule", name=visit.request.path_params["name"])
+    return visit.go("/schedules/schedule", name=visit.name)
 
 
 def _show_waiting(visit: Visit, told: Document) -> Response:

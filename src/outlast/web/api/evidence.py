@@ -8,11 +8,11 @@ from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_group
 from outlast.insight.documents import Document, iso
 from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.queues import read_scale
-from outlast.store.protocol import Store
-from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, EndedAttempts, JobFilter
+from outlast.store.rows import AttemptFilter, EndedAttempt, JobFilter
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.dead import keep_own_numbers
+from outlast.web.deaths import read_deaths
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -42,23 +42,19 @@ async def show_dead_groups(visit: Visit) -> Document:
 )
 async def show_deaths(visit: Visit) -> Document:
     """Attempts that ended badly, newest first, and how many of each cause lately."""
-    cause, tenant = visit.read_name("cause"), visit.access.tenant
+    cause = visit.read_name("cause")
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else (cause,),
-        tenant=tenant,
+        tenant=visit.access.tenant,
         before=visit.read_number("before"),
         limit=read_limit(visit),
     )
-
-    async def look(store: Store) -> tuple[EndedAttempts, list[Cause]]:
-        found = await store.inspector.ended_attempts(which)
-        return found, await store.inspector.causes(tenant)
-
-    found, causes = await visit.ask(("api deaths", which), look)
+    page = await read_deaths(visit, which)
+    causes = [msgspec.to_builtins(one) | {"last_at": iso(one.last_at)} for one in page.causes]
     return {
-        "deaths": [_death(row) for row in found.rows],
-        "causes": [msgspec.to_builtins(one) | {"last_at": iso(one.last_at)} for one in causes],
-        "next_before": found.before,
+        "deaths": [_death(row) for row in page.found.rows],
+        "causes": causes,
+        "next_before": page.found.before,
     }
 
 

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from outlast.insight.bulk import action_document, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
-from outlast.insight.documents import (
-    Document,
-    iso,
-    refusals_document,
-    refused_since,
-    workers_document,
-)
+from outlast.insight.documents import Document, iso, refusals_document, workers_document
 from outlast.insight.limits import limit_document, limits_document, weights_document
 from outlast.insight.pauses import pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
@@ -22,7 +16,6 @@ from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.visit import Visit
 
-DAY = 86_400.0
 DOCTOR_SECONDS = 30.0  # for which the doctor's findings are kept
 ROUTES = ApiRoutes()
 
@@ -37,7 +30,7 @@ async def show_stats(visit: Visit) -> Document:
 async def show_workers(visit: Visit) -> Document:
     """Workers; as `outlast workers --json`."""
     found = await visit.ask("api workers", list_workers)
-    return workers_document(found.rows, visit.now, refused_since(found.refusals, visit.now - DAY))
+    return workers_document(found.rows, visit.now, found.refused(visit.now))
 
 
 @ROUTES.at("/pauses")
@@ -67,9 +60,8 @@ async def show_limits(visit: Visit) -> Document:
 @ROUTES.at("/limits/{name:path}")
 async def show_limit(visit: Visit) -> Document:
     """One limit with its busiest keys; as `outlast limits show NAME --json`."""
-    name: str = visit.request.path_params["name"]
-    found = await visit.ask(("limit", name), lambda store: read_one_limit(store, name))
-    return limit_document(*found)
+    key = ("limit", visit.name)
+    return limit_document(*await visit.ask(key, lambda store: read_one_limit(store, visit.name)))
 
 
 @ROUTES.at("/weights")
