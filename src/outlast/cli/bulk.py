@@ -50,23 +50,21 @@ def act_on_all(
 ) -> None:
     """Act on all jobs that match, or show them. ``since``: only jobs that died in the last
     ``since`` seconds, by the store's clock. NotSoError if some of them stayed unchanged."""
-    on_store(url, lambda store: _act(store, verb, which, since, dry_run=dry_run), reads=dry_run)
 
+    async def work(store: Store) -> None:
+        after = None if since is None else await store.inspector.now() - since
+        seen = await preview(store, verb, msgspec.structs.replace(which, since=after))
+        is_none = seen.count == 0 and not seen.at_least
+        if is_none:
+            await tell_unknown(store, job_filter(verb, which))
+        if dry_run:
+            _show_preview(seen)
+        elif is_none:
+            print(f"0 jobs {DONE[verb]}")
+        else:
+            await follow(store, await begin(store, seen, me()))
 
-async def _act(
-    store: Store, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
-) -> None:
-    if since is not None:
-        which = msgspec.structs.replace(which, since=await store.inspector.now() - since)
-    seen = await preview(store, verb, which)
-    if seen.count == 0 and not seen.at_least:
-        await tell_unknown(store, job_filter(verb, which))
-    if dry_run:
-        _show_preview(seen)
-    elif seen.count == 0 and not seen.at_least:
-        print(f"0 jobs {DONE[verb]}")
-    else:
-        await follow(store, await begin(store, seen, me()))
+    on_store(url, work, reads=dry_run)
 
 
 async def follow(store: Store, action_id: int) -> None:

@@ -11,7 +11,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from outlast.cli.loop import run_loop
 from outlast.client.app import App
@@ -55,10 +55,17 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
 
     Raises StoreUnavailable if there is no file, SchemaMismatch if there is no schema.
     """
-    store = open_store(url, read_only=reads)
-    try:
+    async with store_at(url, read_only=reads) as store:
         await check_exists(store)
         await store.open()
+        yield store
+
+
+@asynccontextmanager
+async def store_at(url: str, **options: Any) -> AsyncIterator[Store]:
+    """Yield a store, which is not open yet, and close it at the end."""
+    store = open_store(url, **options)
+    try:
         yield store
     finally:
         await store.close()

@@ -6,13 +6,13 @@ from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
-from outlast.cli.connect import exists
+from outlast.cli.connect import exists, store_at
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
-from outlast.store.backend import describe_place, file_of, open_store, resolve_url
+from outlast.store.backend import describe_place, file_of, resolve_url
 from outlast.store.values import MAY, Migration, Purpose
 
 
@@ -69,62 +69,44 @@ def migrate(
     address = resolve_url(url)
     if polling_only and file_of(address) is not None:
         raise UsageError("--polling-only is for PostgreSQL")
-    run_loop(
-        lambda: (
-            _check(address)
-            if check
-            else _migrate(address, grant, only, after_restore, polling_only, verbose)
-        )
-    )
+    if check:
+        run_loop(lambda: _check(address))
+        return
+    made = not exists(address)
+    if made and after_restore:
+        raise NotSoError(f"there is no database file {describe_place(address)}: restore it first")
+
+    async def work() -> None:
+        async with store_at(address, polling_only=polling_only) as store:
+            applied = await store.migrate()
+            origin = " (a new file)" if made and file_of(address) else ""
+            did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
+            print(f"{describe_place(address)}{origin}{did}")
+            if polling_only:
+                print("the store is polling only")
+            if after_restore:
+                raised = await raise_tokens(store, SYSTEM.wall())
+                last = f"the last one that was issued is {raised.issued}"
+                print(f"tokens go on above {raised.above}; {last}")
+            if grant is not None:
+                granted = await store.grant(grant, only)
+                for each in granted if verbose else []:
+                    print(f"granted to {safe(grant)}: {each}")
+                new = f"{len(granted)} new" if granted else "no new"
+                print(f"{safe(grant)} may {MAY[only]} ({new} privileges)")
+
+    run_loop(work)
 
 
 async def _check(url: str) -> None:
-    store = open_store(url)
-    try:
+    async with store_at(url) as store:
         steps = await store.migrations()
         missing = [step for step in steps if step.applied_at is None]
         if not missing:
             await store.open()  # refuses a store that this program cannot work with
-    finally:
-        await store.close()
     if missing:
         raise NotSoError(f"{describe_place(url)} lacks {_named(missing)}: run `outlast migrate`")
     print(f"{describe_place(url)} is up to date ({count_of(len(steps), 'step')})")
-
-
-async def _migrate(
-    url: str,
-    role: str | None,
-    purpose: Purpose,
-    after_restore: bool,
-    polling_only: bool,
-    verbose: bool,
-) -> None:
-    made = not exists(url)
-    if made and after_restore:
-        raise NotSoError(f"there is no database file {describe_place(url)}: restore it first")
-    store = open_store(url, polling_only=polling_only)
-    try:
-        applied = await store.migrate()
-        origin = " (a new file)" if made and file_of(url) else ""
-        did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
-        print(f"{describe_place(url)}{origin}{did}")
-        if polling_only:
-            print("the store is polling only")
-        if after_restore:
-            raised = await raise_tokens(store, SYSTEM.wall())
-            print(
-                f"tokens go on above {raised.above}; the last one that was issued is"
-                f" {raised.issued}"
-            )
-        if role is not None:
-            granted = await store.grant(role, purpose)
-            for each in granted if verbose else []:
-                print(f"granted to {safe(role)}: {each}")
-            new = f"{len(granted)} new" if granted else "no new"
-            print(f"{safe(role)} may {MAY[purpose]} ({new} privileges)")
-    finally:
-        await store.close()
 
 
 def _named(steps: list[Migration]) -> str:

@@ -31,7 +31,6 @@ from outlast.insight.pauses import resume as end_pause
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
-from outlast.store.values import NewPause
 
 Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is paused.")]
 Name = Annotated[
@@ -71,7 +70,20 @@ def pause(
     new = make_pause(target, paused_by=by or whoami(), reason=reason, stop=stop)
     seconds = WAIT_SECONDS if wait is None else wait
     who = me(reason) if by is None else By(by, reason)
-    on_store(url, lambda store: _pause(store, new, seconds, who), reads=False)
+    what = name_of(*target)
+
+    async def work(store: Store) -> None:
+        if not await is_named(store, *target):
+            say(f"no job and no worker has {what}: it is paused all the same")
+        made, left = await pause_and_wait(store, new, seconds, by=who)
+        if left:
+            raise NotSoError(
+                f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
+                "look at `outlast workers` and `outlast pauses`"
+            )
+        print(f"{what} is paused: none of its jobs starts; `{command_to_resume(made)}` ends that")
+
+    on_store(url, work, reads=False)
 
 
 def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
@@ -104,20 +116,6 @@ def pauses(url: Url = None, json: Json = False) -> None:
         print_json(pauses_document(found))
     else:
         _show(console(), found)
-
-
-async def _pause(store: Store, new: NewPause, wait: float, who: By) -> None:
-    known = await is_named(store, new.kind, new.name)
-    made, left = await pause_and_wait(store, new, wait, by=who)
-    what = name_of(new.kind, new.name)
-    if not known:
-        say(f"no job and no worker has {what}: it is paused all the same")
-    if left:
-        raise NotSoError(
-            f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
-            "look at `outlast workers` and `outlast pauses`"
-        )
-    print(f"{what} is paused: none of its jobs starts; `{command_to_resume(made)}` ends that")
 
 
 def _show(out: Console, found: PauseList) -> None:

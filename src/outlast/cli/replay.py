@@ -14,6 +14,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import WorkerSettings, worker_settings
 from outlast.base.text import line
 from outlast.cli.application import load
+from outlast.cli.connect import store_at
 from outlast.cli.errors import DONE, NOT_SO, say
 from outlast.cli.jobs import arguments_of
 from outlast.cli.loop import run_loop
@@ -176,19 +177,15 @@ def _run(
 ) -> JobDetails:
     """Run the job in a worker with one runner; return what became of it."""
     from outlast.cli.worker import NO_APPLICATION
-    from outlast.store import open_store
     from outlast.worker.assemble import run_worker
 
     async def work() -> JobDetails:
-        store = open_store(url)
-        await store.open()
-        try:
+        async with store_at(url) as store:
+            await store.open()
             job_id = await _enqueue(store, job, checkpoint)
             settings = _settings(app, record)
             await run_worker(spec or NO_APPLICATION, url, settings, until_empty=True, max_jobs=1)
             found = await read_details(store, job_id, SYSTEM.wall())
-        finally:
-            await store.close()
         assert found is not None
         return found
 
