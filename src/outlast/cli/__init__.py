@@ -18,8 +18,7 @@ run_task.py     outlast run-task
 crash_test.py   outlast crash-test
 run.py          outlast run
 in_job.py       outlast checkpoint and report, from inside a job
-flows.py        outlast flows
-flow.py         outlast flow
+flow.py         outlast flows, and outlast flow with its commands
 dead.py         outlast dead
 bulk.py         acts on all jobs that match a filter, in steps
 workers.py      outlast workers

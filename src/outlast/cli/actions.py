@@ -34,7 +34,7 @@ Examples:
 """
 
 
-def actions(
+def list_(
     job: Annotated[
         int | None, option("--job", "ID", "Only what was done to this job by its number.")
     ] = None,
@@ -125,4 +125,4 @@ def _counts(row: ActionRow) -> str:
     return f"{row.state.value}: {told or 'nothing yet'}"
 
 
-GROUP = make_group(HELP, stop, resume, default=actions)
+GROUP = make_group(HELP, stop, resume, default=list_)

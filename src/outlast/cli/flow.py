@@ -1,14 +1,18 @@
-"""``outlast flow``: show a flow, cancel it, retry it, skip a job of it."""
+"""``outlast flows``; ``outlast flow``: show a flow, cancel it, retry it, skip a job of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
-from outlast.base.text import count_of, line
+from rich.table import Table
+
+from outlast.base.clock import SYSTEM
+from outlast.base.text import ago, at_least, count_of, line
 from outlast.cli.bulk import TOLD, DryRun
 from outlast.cli.connect import describe_missing, me, on_store
-from outlast.cli.options import JobId, Json, Url, make_group, option
+from outlast.cli.options import JobId, Json, Limit, Url, make_group, option
+from outlast.cli.show import console, print_json, table, word
 from outlast.errors import JobNotFound
 from outlast.insight.acting import SKIP, Verb, act_on_job
 from outlast.insight.flows import (
@@ -20,15 +24,15 @@ from outlast.insight.flows import (
     describe_retry,
     describe_states,
     flow_document,
+    flows_document,
+    list_flows,
     read_flow,
 )
 from outlast.insight.sentences import list_some
 from outlast.store.protocol import Store
 from outlast.store.values import Wants
 
-if TYPE_CHECKING:
-    from rich.table import Table
-
+NAME_MAX = 40
 AFTER_SHOWN = 5  # of what one job waits for, in the table
 _HOW = {Wants.COMPLETED: "", Wants.ENDED: " ended", Wants.DEAD: " dead"}
 Shown = Annotated[int, option("--limit", "N", "Show at most N of its jobs.", min=1, max=10_000)]
@@ -46,6 +50,39 @@ Examples:
 """
 
 
+def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
+    """List recent flows, unfinished ones first.
+
+    A flow is all jobs that are linked: by then, chain, group and after, and as children of others.
+    It is shown by the lowest of their numbers, with its name if it has one, and `outlast flow show`
+    takes any of their numbers. The list looks at the newest jobs that wait for others, or have,
+    and counts up to 1,000 jobs of each flow.
+
+    Examples:
+        outlast flows
+        outlast flows --json
+    """
+    found = on_store(url, lambda store: list_flows(store, limit))
+    if json:
+        print_json(flows_document(found))
+        return
+    out, now = console(), SYSTEM.wall()
+    rows = [
+        {
+            "ID": str(flow.id),
+            "NAME": line(flow.name, NAME_MAX),
+            "JOBS": at_least(len(flow.jobs), flow.is_cut),
+            "ENQUEUED": ago(flow.oldest_at, now),
+            "STATES": describe_states(flow),
+            "TASKS": line(", ".join(dict.fromkeys(task for _, task in flow.groups)), NAME_MAX),
+        }
+        for flow in found.flows
+    ]
+    out.print(table(rows, out.width, {"ENQUEUED", "STATES"}) if rows else "no flows")
+    if found.is_cut:
+        out.print("there may be older ones; --limit shows more", style="dim")
+
+
 def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = False) -> None:
     """Show who waits for whom, what failed, and what a retry would run again.
 
@@ -58,8 +95,6 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
         outlast flow show 17 --json
     """
     flow = on_store(url, lambda store: _find(store, job_id))
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(flow_document(flow, limit))
         return
@@ -79,8 +114,6 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
 
 
 def _layers(flow: FlowView, width: int) -> Table:
-    from outlast.cli.show import table
-
     rows = []
     for (layer, task), jobs in flow.groups.items():
         part = FlowView(id=flow.id, jobs=jobs, is_cut=False)
@@ -96,8 +129,6 @@ def _layers(flow: FlowView, width: int) -> Table:
 
 
 def _jobs(jobs: list[FlowJob], width: int) -> Table:
-    from outlast.cli.show import table, word
-
     rows: list[dict[str, Any]] = [
         {
             "LAYER": str(job.layer),

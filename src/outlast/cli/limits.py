@@ -10,7 +10,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, span
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group, option
-from outlast.cli.show import table
+from outlast.cli.show import console, print_json, table
 from outlast.client.limits import make_set_limit
 from outlast.errors import ConfigError
 from outlast.insight.acting import hold_limit, set_limit
@@ -34,11 +34,9 @@ Examples:
 """
 
 
-def limits(url: Url = None, json: Json = False) -> None:
+def list_(url: Url = None, json: Json = False) -> None:
     """List limits."""
     found = on_store(url, lambda store: store.inspector.limits())
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(limits_document(found))
         return
@@ -70,8 +68,6 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
         outlast limits show openai --json
     """
     row, permits = on_store(url, lambda store: read_one_limit(store, name))
-    from outlast.cli.show import console, print_json
-
     if json:
         print_json(limit_document(row, permits))
         return
@@ -170,4 +166,4 @@ def _state(row: LimitRow) -> str:
     return "; ".join(told)
 
 
-GROUP = make_group(HELP, show, set_, hold, reset, default=limits)
+GROUP = make_group(HELP, show, set_, hold, reset, default=list_)

@@ -49,7 +49,7 @@ COMMANDS = {
     "pauses": "pauses",
     "limits": "limits",
     "weight": "weights",
-    "flows": "flows",
+    "flows": "flow",
     "flow": "flow",
     "event": "event",
     "actions": "actions",
@@ -66,7 +66,7 @@ COMMANDS = {
     "dev": "dev",
     "demo": "demo",
 }
-"""Command -> the module that defines it: a function of this name, or ``GROUP``."""
+"""Command -> the module that defines it: a function of this name, or else ``GROUP``."""
 _COMMAND = re.compile(r"(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?", re.MULTILINE)
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -115,11 +115,12 @@ def build(argv: Sequence[str]) -> typer.Typer:
     rest = () if argv[:1] == ["--version"] else COMMANDS
     for name in (wanted,) if wanted in COMMANDS else rest:
         module = importlib.import_module(f"outlast.cli.{COMMANDS[name]}")
-        if hasattr(module, "GROUP"):
+        function = getattr(module, name.replace("-", "_"), None)
+        if function is None:
             root.add_typer(module.GROUP, name=name)
         else:
             behind = {"allow_interspersed_args": name != "run"}  # the others belong to its command
-            add_command(root, getattr(module, name.replace("-", "_")), context_settings=behind)
+            add_command(root, function, context_settings=behind)
     return root
 
 

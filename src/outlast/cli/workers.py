@@ -37,7 +37,7 @@ Examples:
 """
 
 
-def workers(
+def list_(
     every: Annotated[bool, flag("--all", "Show all that are gone, not only the latest.")] = False,
     url: Url = None,
     json: Json = False,
@@ -161,4 +161,4 @@ def _jobs(row: WorkerRow) -> str:
     return count_of(row.running, "job") if row.running else "nothing"
 
 
-GROUP = make_group(HELP, drain, default=workers)
+GROUP = make_group(HELP, drain, default=list_)
