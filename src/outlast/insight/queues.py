@@ -122,7 +122,7 @@ def list_lanes(statistics: Statistics, live: Sequence[WorkerRow], pauses: Pauses
     ]
 
 
-_NOTHING: dict[str, object] = {
+_NOTHING: Document = {
     "at_least": [],
     "oldest_due_seconds": None,
     **dict.fromkeys(COUNTS, 0),
@@ -131,22 +131,21 @@ _NOTHING: dict[str, object] = {
 
 def _queue(
     name: str,
-    counted: dict[str, object] | None,
+    counted: Document | None,
     per_minute: float,
     lanes: list[LaneView],
     live: Sequence[WorkerRow],
     pauses: Pauses,
 ) -> QueueView:
-    told: dict[str, object] = counted or _NOTHING
+    told = counted or _NOTHING
     counts = {key: value for key, value in told.items() if type(value) is int}
     due = counts.get("due", 0)
     to_empty = due / per_minute * MINUTE if due and per_minute else None
-    at_least, oldest = told["at_least"], told["oldest_due_seconds"]
     return QueueView(
         name=name,
         counts=counts,
-        at_least=at_least if isinstance(at_least, list) else [],
-        oldest=oldest if isinstance(oldest, float) else None,
+        at_least=told["at_least"],
+        oldest=told["oldest_due_seconds"],
         per_minute=per_minute,
         to_empty=to_empty,
         pause=pauses.find(name, "", None),

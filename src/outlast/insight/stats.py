@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import msgspec
 
@@ -131,35 +130,20 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
             add(one.queue, name, one.number)
     for end in statistics.ended:
         add(end.queue, end.state, end.number)
-    return [
-        _queue(
-            queue,
-            counts[queue],
-            bounded.get(queue, set()) | _scanned(statistics),
-            oldest,
-            statistics,
+    shared, found = _scanned(statistics), []
+    for queue in sorted(counts):
+        mine, since = counts[queue], oldest.get(queue)
+        full = bounded.get(queue, set()) | shared
+        found.append(
+            {
+                "queue": queue,
+                "queued": sum(mine[name] for name in _QUEUED),
+                **mine,
+                "oldest_due_seconds": None if since is None else max(0.0, statistics.now - since),
+                "at_least": sorted(full | ({"queued"} if full & _QUEUED else set())),
+            }
         )
-        for queue in sorted(counts)
-    ]
-
-
-def _queue(
-    queue: str,
-    counts: dict[str, int],
-    bounded: Iterable[str],
-    oldest: dict[str, float],
-    statistics: Statistics,
-) -> Document:
-    since = oldest.get(queue)
-    rows: Document = {"queue": queue}
-    rows["queued"] = sum(counts[name] for name in _QUEUED)
-    rows |= counts
-    rows["oldest_due_seconds"] = None if since is None else max(0.0, statistics.now - since)
-    named: set[Any] = set(bounded)
-    if named & _QUEUED:
-        named.add("queued")
-    rows["at_least"] = sorted(named)
-    return rows
+    return found
 
 
 def _scanned(statistics: Statistics) -> set[str]:

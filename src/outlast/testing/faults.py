@@ -161,13 +161,9 @@ class FaultWatch:
 
     async def _lose_lease(self) -> None:
         """Reap this worker and reclaim its jobs, as another worker does that believes it dead."""
-        own_id = self._worker.me.worker_id
         for tries_left in reversed(range(REAP_TRIES)):
-            looks = (await self.store.observe()).workers
             try:
-                for seen in looks:
-                    if seen.worker_id == own_id:
-                        await self.store.reap(seen, DeathCause.SILENCE)
+                await self.reap(self.store)
                 break
             except StoreUnavailable:  # an exchange holds the row
                 if not tries_left:
@@ -175,6 +171,12 @@ class FaultWatch:
                 await self.clock.sleep(REAP_PAUSE_SECONDS)
         await Reaper(self._worker, self.store, lambda: 0, clock=self.clock).run_once()
         self._worker.nudges.exchange.give()
+
+    async def reap(self, store: Store) -> None:
+        """Take this worker's lease away."""
+        for seen in (await store.observe()).workers:
+            if seen.worker_id == self._worker.me.worker_id:
+                await store.reap(seen, DeathCause.SILENCE)
 
     # -- what it shows -------------------------------------------------------------------------
 

@@ -17,7 +17,6 @@ from outlast.client.app import App
 from outlast.client.attempt import Attempt, StopReason
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import Crash
-from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.protocol import ForeignConnection, Store
 from outlast.testing.app_under_test import reclaim_all
@@ -153,10 +152,7 @@ class CrashWatch(FaultWatch):
 
     async def _rob(self, store: Store) -> None:
         """Take the lease away and give the job back, as a worker does that finds this one gone."""
-        own_id = self._worker.me.worker_id
-        for seen in (await store.observe()).workers:
-            if seen.worker_id == own_id:
-                await store.reap(seen, DeathCause.SILENCE)
+        await self.reap(store)
         await reclaim_all(store)
 
     def _outside(self, verb: Callable[[Store], Awaitable[Any]]) -> None:
