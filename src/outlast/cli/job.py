@@ -24,7 +24,6 @@ from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
 from outlast.model.job import ENDED
-from outlast.store.logs import LogRow
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 
@@ -142,7 +141,7 @@ def logs(
                 raise JobNotFound(describe_missing(job_id, url))
             kept = await store.inspector.logs(job_id)
             if json:
-                _write(job_id, kept)
+                print_json(logs_document(job_id, kept))
             else:
                 print_new(kept, printed)
             if not follow or row.state in ENDED:
@@ -158,10 +157,6 @@ def _describe_nothing(row: StoredJob) -> str:
     if not row.policy.logs:
         return NOTHING
     return NOTHING_AT_ALL if row.state in ENDED else NOTHING_YET
-
-
-def _write(job_id: int, kept: list[LogRow]) -> None:
-    print_json(logs_document(job_id, kept))
 
 
 def stack(

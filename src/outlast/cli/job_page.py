@@ -68,7 +68,10 @@ class Page:
         answer = why(self._all)
         self._field("why", " ".join(answer.sentences))
         self._field("next", " ".join(answer.moves))
-        self._field("budgets", self._budgets())
+        failures = _budget("failures", row.failures, "retries", row.policy.retries)
+        losses = _budget("losses", row.losses, "max_losses", row.policy.max_losses)
+        limits = Text(_limits(row), style="dim")
+        self._field("budgets", failures + Text("   ") + losses + limits)
         self._field("queue", _placed(row))
         if row.policy.schedule is not None:
             tick = f", tick {stamp(row.policy.tick)}" if row.policy.tick is not None else ""
@@ -87,11 +90,6 @@ class Page:
             if at is not None:
                 self._field(label, f"{ago(at, now)}, {stamp(at)}")
         self._progress()
-
-    def _budgets(self) -> Text:
-        failures = _budget("failures", self._row.failures, "retries", self._row.policy.retries)
-        losses = _budget("losses", self._row.losses, "max_losses", self._row.policy.max_losses)
-        return failures + Text("   ") + losses + Text(_limits(self._row), style="dim")
 
     def _progress(self) -> None:
         progress, number = self._all.progress

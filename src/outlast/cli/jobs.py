@@ -211,21 +211,16 @@ def cancel(
     if bool(job_ids) == any(one is not None for one in filters):
         raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
     if job_ids is None:
-        which = BulkFilter(
-            state=_state_to_cancel(state), task=task, queue=queue, tenant=tenant, label=label
-        )
+        if state not in (None, *STATES[Verb.CANCEL]):
+            raise UsageError(f"--state {state!r}: only queued or running jobs can be cancelled")
+        chosen = State(state or State.QUEUED)
+        which = BulkFilter(state=chosen, task=task, queue=queue, tenant=tenant, label=label)
         act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
         return
     if state is not None or dry_run:
         raise UsageError("--state and --dry-run go with a filter, not with job ids")
     ids = list(dict.fromkeys(job_ids))
     on_store(url, lambda store: tell_each(store, cancel_jobs(store, ids, me())), reads=False)
-
-
-def _state_to_cancel(word: str | None) -> State:
-    if word not in (None, *STATES[Verb.CANCEL]):
-        raise UsageError(f"--state {word!r}: only queued or running jobs can be cancelled")
-    return State(word or State.QUEUED)
 
 
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:

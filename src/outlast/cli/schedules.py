@@ -239,19 +239,15 @@ def backfill(
     async def work(store: Store) -> None:
         row = await read_schedule(store, name)
         jobs = jobs_between(row, _time(row, "--from", start), _time(row, "--to", end))
-        if dry_run:
-            _show_dry(row, jobs)
-        else:
+        if not dry_run:
             await _enqueue(store, jobs, name)
+            return
+        for job in jobs:
+            assert job.policy.tick is not None
+            print(f"{_local(row, job.policy.tick):<32} {stamp(job.policy.tick)}")
+        print(f"{count_of(len(jobs), 'job')} would be enqueued")
 
     on_store(url, work, reads=dry_run)
-
-
-def _show_dry(row: ScheduleRow, jobs: Sequence[NewJob]) -> None:
-    for job in jobs:
-        assert job.policy.tick is not None
-        print(f"{_local(row, job.policy.tick):<32} {stamp(job.policy.tick)}")
-    print(f"{count_of(len(jobs), 'job')} would be enqueued")
 
 
 async def _enqueue(store: Store, jobs: Sequence[NewJob], name: str) -> None:

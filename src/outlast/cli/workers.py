@@ -140,8 +140,10 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
 async def _until_left(store: Store, asked: set[int]) -> None:
     """Print what the workers still run, until all have left. Raises NotSoError if one was lost."""
     lost: list[str] = []
+    ends = {WorkerStatus.STOPPED: "has left", WorkerStatus.LOST: "was lost"}
     async for row in follow_drain(store, asked):
-        print(f"{_called(row)} {_how_far(row)}", flush=True)
+        how = ends.get(row.status) or f"is {row.status.value} and runs {_jobs(row)}"
+        print(f"{_called(row)} {how}", flush=True)
         if row.status is WorkerStatus.LOST:
             lost.append(_called(row))
     if lost:
@@ -150,11 +152,6 @@ async def _until_left(store: Store, asked: set[int]) -> None:
 
 def _called(row: WorkerRow) -> str:
     return f"worker {line(row.name)} ({row.id})"
-
-
-def _how_far(row: WorkerRow) -> str:
-    ends = {WorkerStatus.STOPPED: "has left", WorkerStatus.LOST: "was lost"}
-    return ends.get(row.status) or f"is {row.status.value} and runs {_jobs(row)}"
 
 
 def _jobs(row: WorkerRow) -> str:

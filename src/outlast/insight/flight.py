@@ -142,10 +142,7 @@ def decode_record(data: bytes, name: str) -> FlightRecord:
         record = msgspec.json.decode(data, type=FlightRecord)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise UsageError(f"{name} cannot be read as a flight record: {text_of(error)}") from error
-    return msgspec.structs.replace(record, details=_with_served(record.details))
-
-
-def _with_served(details: JobDetails) -> JobDetails:
-    active = [one for one in details.workers if one.status is WorkerStatus.ACTIVE]
+    active = [one for one in record.details.workers if one.status is WorkerStatus.ACTIVE]
     served = Served((one.queues, one.tasks) for one in active)
-    return msgspec.structs.replace(details, served=served)
+    details = msgspec.structs.replace(record.details, served=served)
+    return msgspec.structs.replace(record, details=details)

@@ -27,7 +27,6 @@ from outlast.store.rows import (
     LOOK_BYTES,
     UPSTREAM,
     AttemptRow,
-    DependencyRow,
     JobFilter,
     JobIds,
     Part,
@@ -141,6 +140,7 @@ async def read_details(
     row = await inspector.job(job_id, text_max)
     if row is None:
         return None
+    has_upstream = row.state is State.BLOCKED or row.reason == UPSTREAM
     refusals: list[RefusalRow] = []
     steps: list[StepRow] = []
     with suppress(NotPermitted):  # a role that only enqueues may read all else
@@ -155,17 +155,11 @@ async def read_details(
         place=await inspector.place(job_id) or Place(),
         held=await inspector.held() if row.state is State.QUEUED else [],
         steps=steps,
-        upstream=await _read_upstream(store, row),
+        upstream=await inspector.dependencies(job_id) if has_upstream else [],
         stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
         pauses=await inspector.pauses(),
         now=now,
     )
-
-
-async def _read_upstream(store: Store, row: StoredJob) -> list[DependencyRow]:
-    if row.state is State.BLOCKED or row.reason == UPSTREAM:
-        return await store.inspector.dependencies(row.id)
-    return []
 
 
 class SearchBounds(NamedTuple):

@@ -183,7 +183,10 @@ def _job_at(row: ScheduleRow, tick: float, key: str | None) -> NewJob:
 
 def schedule_document(row: ScheduleRow, ticks: Sequence[float] = ()) -> Document:
     """Return all about one schedule as one JSON document, with its next ticks."""
-    told = [_tick(spec_of(row), tick) for tick in ticks]
+    told = [
+        {"utc": msgspec.to_builtins(moment(at)), "local": spec_of(row).local(at).isoformat()}
+        for at in ticks
+    ]
     return {"schema": SCHEMA, **_listed(row), "next_ticks": told}
 
 
@@ -196,10 +199,6 @@ def _listed(row: ScheduleRow) -> Document:
     shown = schedule_of(row)
     document: Document = msgspec.to_builtins(shown)
     return {**document, "state": shown.state}
-
-
-def _tick(spec: Spec, tick: float) -> Document:
-    return {"utc": msgspec.to_builtins(moment(tick)), "local": spec.local(tick).isoformat()}
 
 
 def falling_into_changes(rows: Sequence[ScheduleRow], now: float) -> Iterator[tuple[str, str]]:

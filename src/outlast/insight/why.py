@@ -198,19 +198,15 @@ def _dead(about: JobDetails) -> Explanation:
         )
     else:
         cause = "no retry could help (Dead, dead_on, retry_on), or none was possible"
-    died = f"It died {at_time(row.ended_at, about.now)}, {tries(row)}{_handed_back(about)}"
+    released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
+    back = f", {released} of them handed back uncharged" if released else ""
+    died = f"It died {at_time(row.ended_at, about.now)}, {tries(row)}{back}"
     return Explanation(
         position="dead",
         sentences=[f"{died}: {cause}.", *describe_last_end(about.attempts)],
         moves=_requeue(about),
         alike=about.place.dead_alike,
     )
-
-
-def _handed_back(about: JobDetails) -> str:
-    """Say how many of its attempts were handed back, and so are charged to no budget."""
-    released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
-    return f", {released} of them handed back uncharged" if released else ""
 
 
 def _requeue(about: JobDetails) -> list[str]:

@@ -48,7 +48,7 @@ class WantedCall:
 
     def find_differences(self, job: StoredJob) -> list[str]:
         """Return the differences of a job's arguments from the wanted ones, in words."""
-        stored = self._args_of(job)
+        stored = _defaults_of(self.task) | self._read(job)
         return [
             f"{name} is {_show(stored[name])}, not {_show(value)}"
             if name in stored
@@ -56,9 +56,6 @@ class WantedCall:
             for name, value in self.args.items()
             if name not in stored or not _is_same(stored[name], value)
         ]
-
-    def _args_of(self, job: StoredJob) -> dict[str, Any]:
-        return _defaults_of(self.task) | self._read(job)
 
     def _read(self, job: StoredJob) -> dict[str, Any]:
         stored = read_payload("args", job.args, self.task.stores.payloads)

@@ -33,7 +33,12 @@ class BulkRunner:
 
     def start(self, action_id: int) -> None:
         """Carry out an action to its end, in the background."""
-        self._begin(action_id, lambda: self._go_on(action_id))
+
+        async def work() -> None:
+            async for _ in go_on(await self._writer(), action_id, self._clock):
+                pass
+
+        self._begin(action_id, work)
 
     def look_for_left(self) -> None:
         """Continue abandoned actions, in the background: the start does not wait for the store."""
@@ -69,7 +74,3 @@ class BulkRunner:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _go_on(self, action_id: int) -> None:
-        async for _ in go_on(await self._writer(), action_id, self._clock):
-            pass

@@ -38,11 +38,15 @@ async def show_overview(visit: Visit) -> Response:
     findings = group_findings(
         one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in GRAVE
     )
-    died = any(one.name == "dead_jobs" for one in findings)
+    deaths: list[DeathGroup] = []
+    if any(one.name == "dead_jobs" for one in findings):
+        deaths = await visit.ask(
+            "largest deaths", lambda store: read_largest_groups(store, DEATHS_SHOWN), SLOW_SECONDS
+        )
     return visit.show(
         "overview.html",
         findings=findings,
-        deaths=await _read_deaths(visit) if died else [],
+        deaths=deaths,
         queues=seen.stats["queues"],
         lately=await read_lately(visit),
         workers=seen.stats["workers"],
@@ -57,12 +61,6 @@ async def read_lately(visit: Visit) -> dict[str, Series]:
         "last hour", lambda store: read_history(store, detail="numbers"), SLOW_SECONDS
     )
     return {each.name: each for each in found.series}
-
-
-async def _read_deaths(visit: Visit) -> list[DeathGroup]:
-    return await visit.ask(
-        "largest deaths", lambda store: read_largest_groups(store, DEATHS_SHOWN), SLOW_SECONDS
-    )
 
 
 async def _judge_schedules(store: Store, now: float) -> list[Finding]:
