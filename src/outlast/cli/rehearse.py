@@ -97,11 +97,8 @@ def _check_pattern(text: str) -> str:
 
 
 def _is_accepted(one: Mismatch, patterns: list[str]) -> bool:
-    return any(fnmatchcase(text, each) for each in patterns for text in (one.kind, _name(one)))
-
-
-def _name(one: Mismatch) -> str:
-    return f"{one.kind}:{one.name}"
+    names = (one.kind, f"{one.kind}:{one.name}")
+    return any(fnmatchcase(name, each) for each in patterns for name in names)
 
 
 def _document(rehearsal: Rehearsal, place: str, ignored: int) -> dict[str, object]:

@@ -76,7 +76,10 @@ async def verify(
         on_page(verified)
         if page.next_after is None:
             verified.findings.extend(await _check_limits(inspector))
-            verified.findings.extend(await _check_dependencies(inspector))
+            verified.findings.extend(
+                HistoryFinding(rule=RESOLVED, job_id=each.job_id, sentence=_unresolved(each))
+                for each in await inspector.unresolved()
+            )
             break
         after = page.next_after
     del verified.findings[findings_max:]
@@ -105,13 +108,6 @@ async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
             + ", and no worker would look at them",
         )
         for each in await inspector.forgotten()
-    ]
-
-
-async def _check_dependencies(inspector: Inspector) -> list[HistoryFinding]:
-    return [
-        HistoryFinding(rule=RESOLVED, job_id=each.job_id, sentence=_unresolved(each))
-        for each in await inspector.unresolved()
     ]
 
 

@@ -121,7 +121,8 @@ class FaultWatch:
     async def after_save(self, attempt: WatchedAttempt, number: int) -> None:
         """Kill the worker now, if that is due: the checkpoint is stored."""
         if self._is_due(FaultKind.CRASH_AFTER_SAVE, attempt, number):
-            await self._in_loop(self._wait_until_noticed())
+            self._loop.call_soon_threadsafe(self._worker.nudges.exchange.give)
+            await self._in_loop(self._noticed.wait())
             self.check_alive(attempt)
 
     def note_end(self, end: Transition) -> None:
@@ -148,16 +149,12 @@ class FaultWatch:
         self.hit = attempt
         return True
 
-    async def _in_loop(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    async def _in_loop(self, coroutine: Coroutine[Any, Any, object]) -> None:
         """Await a coroutine on the worker's loop, from there or from a plain function's thread."""
         if loop_is_running():
             await coroutine
         else:
             asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    async def _wait_until_noticed(self) -> None:
-        self._worker.nudges.exchange.give()
-        await self._noticed.wait()
 
     async def _lose_lease(self) -> None:
         """Reap this worker and reclaim its jobs, as another worker does that believes it dead."""

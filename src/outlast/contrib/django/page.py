@@ -93,11 +93,6 @@ def _forget(*, setting: str, **_: Any) -> None:
 setting_changed.connect(_forget)
 
 
-def _access_of(user: Any) -> Access:
-    can = [right for right, permission in PERMISSIONS.items() if user.has_perm(permission)]
-    return Access(user.get_username(), can=can)
-
-
 def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
     """Return a request as an ASGI scope."""
     headers = [
@@ -105,6 +100,8 @@ def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
         for name, value in request.headers.items()
     ]
     name, _, port = host.partition(":")
+    user = request.user
+    can = [right for right, permission in PERMISSIONS.items() if user.has_perm(permission)]
     return {
         "type": "http",
         "asgi": {"version": "3.0"},
@@ -118,7 +115,7 @@ def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
         "headers": headers,
         "server": (name, int(port) if port.isdigit() else None),
         "client": (request.META.get("REMOTE_ADDR", ""), 0),
-        STATE: _access_of(request.user),
+        STATE: Access(user.get_username(), can=can),
     }
 
 
