@@ -4,22 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
 from outlast.base.text import count_of
-from outlast.cli.application import load
 from outlast.cli.errors import NotSoError
-from outlast.cli.jobs import arguments_for
-from outlast.cli.options import Application, Json, Sandboxed, flag, option
+from outlast.cli.jobs import CalledTask
+from outlast.cli.options import Json, Sandboxed, flag, option
 from outlast.cli.show import print_json
 
 
 def crash_test(
-    app: Application,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
-    ] = None,
+    called: CalledTask,
     *,
     sandboxed: Sandboxed,
     point: Annotated[
@@ -59,9 +52,7 @@ def crash_test(
     """
     from outlast.testing.crashes import crash_test as run
 
-    application = load(app)
-    found = application.find(task)
-    positional, named = arguments_for(found, arguments or [])
+    application, found, positional, named = called.find()
     report = run(
         application,
         found.call(*positional, **named),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -21,6 +22,7 @@ from outlast.cli.options import (
     JobIds,
     Json,
     Label,
+    Options,
     Placing,
     Queue,
     SomeIds,
@@ -46,14 +48,30 @@ QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 
 
-def enqueue(
-    app: Application,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
+@dataclass(kw_only=True)
+class CalledTask(Options):
+    """A call of a task."""
+
+    app: Application
+    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")]
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
-    ] = None,
-    url: AppUrl = None,
+    ] = None
+
+    def find(self, url: str | None = None) -> tuple[App, Task[..., Any], list[Any], dict[str, Any]]:
+        """Import the application, to be used with the store at ``url``; return it, the task, and
+        the arguments by position and by name."""
+        application = load(self.app)
+        if url is not None:
+            application.url = url
+        found = application.find(self.task)
+        return application, found, *arguments_for(found, self.arguments or [])
+
+
+def enqueue(
+    called: CalledTask,
     *,
+    url: AppUrl = None,
     queue: Annotated[
         str | None, option("--queue", "NAME", "The queue. Default: the task's own.")
     ] = None,
@@ -78,11 +96,7 @@ def enqueue(
         outlast enqueue shop.jobs:app print_book '"Emma"' --after 17,18
         outlast enqueue shop.jobs:app adjust -- -5
     """
-    application = load(app)
-    if url is not None:
-        application.url = url
-    found = application.find(task)
-    positional, named = arguments_for(found, arguments or [])
+    application, found, positional, named = called.find(url)
     placement = {"queue": queue, "labels": label or None, **placing.read()}
     made = not exists(application.url)
     stored = run_loop(lambda: store_call(application, found, placement, *positional, **named))

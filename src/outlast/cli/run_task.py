@@ -9,23 +9,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import typer
 
 from outlast.base.text import line, safe
-from outlast.cli.application import load
 from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.jobs import arguments_for, value_of
+from outlast.cli.jobs import CalledTask, value_of
 from outlast.cli.loop import run_loop
-from outlast.cli.options import (
-    Application,
-    AppUrl,
-    LimitKeys,
-    Owner,
-    flag,
-    option,
-    read_limit_flags,
-)
+from outlast.cli.options import AppUrl, LimitKeys, Owner, flag, option, read_limit_flags
 from outlast.errors import BadArguments, text_of
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_return
@@ -42,11 +32,8 @@ _CALLER = "outlast/runner/here.py"
 
 
 def run_task(
-    app: Application,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="The task's name.")],
-    arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="JSON", help="Its arguments: JSON, or NAME=JSON.")
-    ] = None,
+    called: CalledTask,
+    *,
     checkpoint: Annotated[
         str | None, option("--checkpoint", "JSON", "Go on from this checkpoint.")
     ] = None,
@@ -74,11 +61,7 @@ def run_task(
         outlast run-task shop.jobs:app render '["Emma", 30]' --pdb
         outlast run-task shop.jobs:app sync --tenant acme
     """
-    application = load(app)
-    if url is not None:
-        application.url = url
-    found = application.find(task)
-    positional, named = arguments_for(found, arguments or [])
+    application, found, positional, named = called.find(url)
     keys = read_limit_flags(limit_key, None)
     call = found.using(tenant=tenant, **keys).call(*positional, **named)
     saved = None if checkpoint is None else check_json(checkpoint)
