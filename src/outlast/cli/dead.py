@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from rich.console import Console, RenderableType
@@ -20,11 +20,8 @@ from outlast.cli.options import (
     Json,
     Label,
     Limit,
-    Options,
-    Queue,
+    Named,
     SomeIds,
-    TaskName,
-    Tenant,
     Url,
     flag,
     make_group,
@@ -59,9 +56,8 @@ Examples:
 
 
 def list_(
-    task: TaskName = None,
-    queue: Queue = None,
-    tenant: Tenant = None,
+    *,
+    named: Named,
     group: Group = None,
     limit: Limit = 50,
     before: Before = None,
@@ -78,9 +74,7 @@ def list_(
     """
     which = JobFilter(
         state=State.DEAD,
-        queue=queue,
-        task=task,
-        tenant=tenant,
+        **asdict(named),
         fingerprint=group,
         limit=limit,
         before_id=before,
@@ -119,13 +113,10 @@ def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
 
 
 @dataclass(kw_only=True)
-class Chosen(Options):
+class Chosen(Named):
     """Which dead jobs to act on: by number, by a filter, or all."""
 
     job_ids: SomeIds = None
-    task: TaskName = None
-    queue: Queue = None
-    tenant: Tenant = None
     group: Group = None
     label: Label = None
     error: Error = None
@@ -229,13 +220,7 @@ def _describe_not_dead(job_id: int, state: State | None, url: str) -> str:
 NAME_MAX, CAUSE_MAX = 60, 80
 
 
-def groups(
-    task: TaskName = None,
-    queue: Queue = None,
-    tenant: Tenant = None,
-    url: Url = None,
-    json: Json = False,
-) -> None:
+def groups(*, named: Named, url: Url = None, json: Json = False) -> None:
     """Group dead jobs by cause: task, kind, exception, and place in your code.
 
     The groups with the latest deaths come first. The newest 20,000 dead jobs are read; 2,000 with
@@ -246,7 +231,7 @@ def groups(
         outlast dead list --group 2f6c01ab99e04d17
         outlast dead requeue --group 2f6c01ab99e04d17
     """
-    which = JobFilter(task=task, queue=queue, tenant=tenant)
+    which = JobFilter(**asdict(named))
 
     async def look(store: Store) -> DeathGroups:
         return await read_dead_groups(store, which)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -22,12 +22,10 @@ from outlast.cli.options import (
     JobIds,
     Json,
     Label,
+    Named,
     Options,
     Placing,
-    Queue,
     SomeIds,
-    TaskName,
-    Tenant,
     Url,
     naming_flags,
     option,
@@ -193,9 +191,8 @@ def _quoted(text: str) -> str:
 
 def cancel(
     job_ids: SomeIds = None,
-    task: TaskName = None,
-    queue: Queue = None,
-    tenant: Tenant = None,
+    *,
+    named: Named,
     label: Label = None,
     state: Annotated[
         str | None,
@@ -221,14 +218,14 @@ def cancel(
         outlast cancel --label sweep-1 --dry-run
         outlast cancel --queue mail --state running
     """
-    filters = (task, queue, tenant, label)
-    if bool(job_ids) == any(one is not None for one in filters):
+    filters = {**asdict(named), "label": label}
+    if bool(job_ids) == any(one is not None for one in filters.values()):
         raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
     if job_ids is None:
         if state not in (None, *STATES[Verb.CANCEL]):
             raise UsageError(f"--state {state!r}: only queued or running jobs can be cancelled")
         chosen = State(state or State.QUEUED)
-        which = BulkFilter(state=chosen, task=task, queue=queue, tenant=tenant, label=label)
+        which = BulkFilter(state=chosen, **filters)
         act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
         return
     if state is not None or dry_run:

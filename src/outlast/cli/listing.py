@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, stamp
 from outlast.cli.connect import on_store
 from outlast.cli.errors import say
-from outlast.cli.options import (
-    Before,
-    Error,
-    Json,
-    Label,
-    Limit,
-    Queue,
-    Since,
-    TaskName,
-    Tenant,
-    Url,
-    option,
-)
+from outlast.cli.options import Before, Error, Json, Label, Limit, Named, Since, Url, option
 from outlast.cli.show import JsonList, console, jobs_table
 from outlast.errors import UsageError
 from outlast.insight.documents import listed_document
@@ -37,9 +26,8 @@ def jobs(
     state: Annotated[
         str | None, option("--state", "STATE", "Only jobs in this state or phase.")
     ] = None,
-    queue: Queue = None,
-    task: TaskName = None,
-    tenant: Tenant = None,
+    *,
+    named: Named,
     label: Label = None,
     args: Annotated[
         str | None, option("--args", "TEXT", "Only jobs with this text in their arguments.")
@@ -80,9 +68,7 @@ def jobs(
     real = state_of(state, "--state")
     which = JobFilter(
         state=real,
-        queue=queue,
-        task=task,
-        tenant=tenant,
+        **asdict(named),
         label=label,
         limit=limit,
         before_id=before,
@@ -100,7 +86,7 @@ def jobs(
 
     found = on_store(url, work)
     if not json:
-        filters = (state, queue, task, tenant, label, before, texts)
+        filters = (state, *vars(named).values(), label, before, texts)
         chosen = any(each is not None for each in filters)
         none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
         _show(found, limit, now, none)

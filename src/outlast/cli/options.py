@@ -77,9 +77,6 @@ JobIds = Annotated[
 SomeIds = Annotated[
     list[int] | None, typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
 ]
-Queue = Annotated[str | None, option("--queue", "NAME", "Only jobs of this queue.")]
-TaskName = Annotated[str | None, option("--task", "NAME", "Only jobs of this task.")]
-Tenant = Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")]
 Label = Annotated[str | None, option("--label", "NAME", "Only jobs with this label.")]
 Owner = Annotated[
     str | None, option("--tenant", "NAME", "The customer or project whose job it is.")
@@ -153,6 +150,15 @@ class Placing(Options):
         if completed or ended:
             given["after"] = [*completed, *([AnyEnd(ended)] if ended else [])]
         return {**given, **read_limit_flags(keys, costs)}
+
+
+@dataclass(kw_only=True)
+class Named(Options):
+    """Names that choose jobs."""
+
+    task: Annotated[str | None, option("--task", "NAME", "Only jobs of this task.")] = None
+    queue: Annotated[str | None, option("--queue", "NAME", "Only jobs of this queue.")] = None
+    tenant: Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")] = None
 
 
 @dataclass(kw_only=True)
