@@ -13,7 +13,7 @@ from outlast.cli.bulk import follow
 from outlast.cli.connect import on_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, make_group, option
-from outlast.cli.show import console, print_json, table
+from outlast.cli.show import console, print_json, print_table
 from outlast.insight.bulk import ActionList, actions_document, list_actions
 from outlast.store.actions import ActionRow, ActionState
 
@@ -83,10 +83,7 @@ def resume(
 
 
 def _show(found: ActionList) -> None:
-    out, now = console(), SYSTEM.wall()
-    if not found.rows:
-        out.print("no actions yet")
-        return
+    now = SYSTEM.wall()
     rows = [
         {
             "ID": str(row.id),
@@ -99,9 +96,9 @@ def _show(found: ActionList) -> None:
         }
         for row in found.rows
     ]
-    out.print(table(rows, out.width))
+    print_table(rows, "no actions yet")
     if found.before is not None:
-        out.print(f"--before {found.before} shows what was done before", style="dim")
+        console().print(f"--before {found.before} shows what was done before", style="dim")
 
 
 def _target(row: ActionRow) -> str:

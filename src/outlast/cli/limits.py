@@ -10,7 +10,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, span
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group, option
-from outlast.cli.show import console, print_json, table
+from outlast.cli.show import console, print_json, print_table, table
 from outlast.client.limits import make_set_limit
 from outlast.errors import ConfigError
 from outlast.insight.acting import hold_limit, set_limit
@@ -40,10 +40,6 @@ def list_(url: Url = None, json: Json = False) -> None:
     if json:
         print_json(limits_document(found))
         return
-    if not found:
-        print("there are no limits: app.limit(…) in the code declares one")
-        return
-    out = console()
     rows = [
         {
             "LIMIT": line(row.name),
@@ -55,7 +51,7 @@ def list_(url: Url = None, json: Json = False) -> None:
         }
         for row in found
     ]
-    out.print(table(rows, out.width, fixed=()))
+    print_table(rows, "there are no limits: app.limit(…) in the code declares one", fixed=())
 
 
 def show(name: Name, url: Url = None, json: Json = False) -> None:

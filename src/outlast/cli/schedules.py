@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from json import dumps
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -13,7 +13,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line, pretty, span, stamp
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, flag, make_group, option
-from outlast.cli.show import FIXED, Row, console, print_json, table, word
+from outlast.cli.show import FIXED, Row, console, print_json, print_table, word
 from outlast.errors import UsageError
 from outlast.insight.acting import delete_schedule, note_backfill, pause_schedule, trigger_schedule
 from outlast.insight.queries import read_schedule, read_schedules
@@ -66,11 +66,6 @@ def list_(url: Url = None, json: Json = False) -> None:
     if json:
         print_json(schedules_document(rows))
         return
-    out = console()
-    out.print(_table(rows, out.width) if rows else "no schedules")
-
-
-def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
     now = SYSTEM.wall()
     shown: list[Row] = [
         {
@@ -89,7 +84,7 @@ def _table(rows: Sequence[ScheduleRow], width: int) -> Any:
         }
         for row, one in ((row, schedule_of(row)) for row in rows)
     ]
-    return table(shown, width, FIXED - {"WHEN"})
+    print_table(shown, "no schedules", FIXED - {"WHEN"})
 
 
 def show(

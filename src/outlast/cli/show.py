@@ -106,6 +106,12 @@ def console() -> Console:
     return Console(highlight=False, markup=False, width=PIPED_COLUMNS if piped else None)
 
 
+def print_table(rows: Sequence[Row], none: str, fixed: Collection[str] = FIXED) -> None:
+    """Print rows as a table, or that there is ``none``."""
+    out = console()
+    out.print(table(rows, out.width, fixed) if rows else none, soft_wrap=not rows)
+
+
 def now_and_then(describe: Callable[[Any], str], *, json: bool) -> Callable[[Any], None]:
     """Return a function that prints how far a long read is, at most once in PROGRESS_SECONDS; with
     ``json``, never."""

@@ -9,7 +9,7 @@ import typer
 from outlast.base.text import line
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group
-from outlast.cli.show import console, print_json, table
+from outlast.cli.show import print_json, print_table
 from outlast.client.weights import make_weight
 from outlast.insight.acting import set_weight
 from outlast.insight.limits import weights_document
@@ -42,12 +42,9 @@ def show(url: Url = None, json: Json = False) -> None:
     if json:
         print_json(weights_document(found))
         return
-    if not found:
-        print("no tenant has a weight: `outlast weight set TENANT 3` gives it three turns in a row")
-        return
-    out = console()
+    none = "no tenant has a weight: `outlast weight set TENANT 3` gives it three turns in a row"
     rows = [{"TENANT": line(row.tenant), "WEIGHT": str(row.weight)} for row in found]
-    out.print(table(rows, out.width))
+    print_table(rows, none)
 
 
 def set_(
