@@ -233,8 +233,9 @@ CATALOGUE: dict[str, Event] = {
     ),
     "transaction_left_open": Event(
         "An attempt has ended, but its runner still holds a transaction open, and so the row of the"
-        " job locked (after `complete_in`), or the whole SQLite file: the runner is killed, on"
-        " SQLite only if no other attempt runs there.",
+        " job locked (after `complete_in`): the runner is killed. Or a runner keeps the whole"
+        " SQLite file locked, while an attempt in it has ended or saves: it is killed if it is"
+        " empty, with attempts after a minute.",
         ("job_id", "token", "pid", "seconds"),
         "warning",
     ),

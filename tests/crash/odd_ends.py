@@ -98,10 +98,16 @@ def completes_with_a_transaction_open() -> None:
 
 
 @app.task
-def keeps_a_transaction_open() -> None:
+async def keeps_a_transaction_open() -> None:
     KEPT.append(sqlite3.connect(app.url.removeprefix("sqlite:///")))
     KEPT[0].execute("CREATE TABLE effects (n INTEGER)")
     KEPT[0].execute("INSERT INTO effects VALUES (1)")
+
+
+@app.task(retries=0)
+async def saves_in_its_own_transaction() -> None:
+    await keeps_a_transaction_open.fn()
+    await outlast.current().save(1)
 
 
 def _leave_a_transaction_open() -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.scene import DEADLINE, Scene
-from outlast.model.job import State
+from outlast.model.job import ALONE_IN_RUNNER, State
 from tests.crash import odd_ends
+from tests.crash.kit import IMPATIENT
 
 ODD = {"OUTLAST_TEST_APP": "tests.crash.odd_ends:app"}
 
@@ -75,14 +76,37 @@ async def test_no_ended_task_leaves_a_transaction_open_on_the_queues_file(
     assert (await stage.ended(job.job_id)).state is ends
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["empty", "with another attempt"])
 async def test_a_runner_that_keeps_a_transaction_open_on_the_queues_file_is_replaced(
-    sqlite_stage: Scene,
+    sqlite_stage: Scene, tmp_path: Path, beside: bool
 ) -> None:
-    """A connection of the task's module is never garbage: no end was written, no job claimed."""
-    stage = sqlite_stage
-    worker = await stage.worker("--heartbeat", "1", "--lease", "9", env=ODD)  # patience: 3 s
+    """A connection of the task's module is never garbage: no end was written, no job claimed. The
+    other attempt may hold the transaction itself, and so goes on alone."""
+    stage, flag = sqlite_stage, tmp_path / "flag"
+    worker = await stage.worker("--heartbeat", "1", "--lease", "9", env=ODD | IMPATIENT)
+    other = await stage.enqueue("waits_beside", flag=str(flag)) if beside else 0
+    if beside:
+        await stage.in_state(other, State.RUNNING)
     job_id = await stage.enqueue("keeps_a_transaction_open")
     row = await stage.ended(job_id)
     assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
     told = await stage.told(worker, "transaction_left_open")
     assert told["job_id"] == job_id
+    if beside:
+        (closed,) = await stage.tried(other)
+        assert (closed.outcome, closed.charge) == ("bystander", "loss")
+        assert (await stage.job(other)).solo == ALONE_IN_RUNNER
+        flag.touch()
+        assert (await stage.ended(other)).state is State.COMPLETED
+
+
+async def test_an_attempt_that_saves_in_its_own_transaction_on_the_queues_file_is_ended(
+    sqlite_stage: Scene,
+) -> None:
+    """Its save waited for its own lock, and with it all writers of the file, without end."""
+    stage = sqlite_stage
+    await stage.worker("--heartbeat", "1", "--lease", "9", env=ODD | IMPATIENT)
+    row = await stage.ended(await stage.enqueue("saves_in_its_own_transaction"))
+    (closed,) = await stage.attempts(row.id)
+    assert (row.state, closed.charge) == (State.DEAD, "failure")
+    assert closed.message.endswith("a transaction in it kept the file of the store locked")

@@ -174,8 +174,14 @@ class AttemptControl(Protocol):
         """Kill the runner of an attempt that did not stop."""
         ...
 
-    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
-        """Kill the runner with this pid; unknown ones are fine. ``busy``: even with attempts."""
+    def kill_process(self, pid: int, reason: str) -> None:
+        """Kill the runner with this pid; unknown ones are fine."""
+        ...
+
+    def kill_locking(self, pid: int, waits: int | None) -> None:
+        """Kill the runner with this pid, which keeps the store's file locked, if it is empty; even
+        with attempts if a job is named that has long waited for the file, and may have locked it
+        itself."""
         ...
 
     def give_up(self, tokens: Collection[int]) -> None:

@@ -383,7 +383,7 @@ class LocalPool:
     def _spare(self, *_: object, **__: object) -> None:
         """Do nothing: the process of the attempts is the worker's own."""
 
-    kill = kill_process = give_up = _spare
+    kill = kill_process = kill_locking = give_up = _spare
 
 
 @contextlib.asynccontextmanager

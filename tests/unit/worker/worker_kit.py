@@ -200,6 +200,7 @@ class FakePool:
         self.shown: list[int] = []
         self.stacks: dict[int, str] = {}  # by token
         self.killed_processes: list[tuple[int, str]] = []
+        self.locking: list[tuple[int, int | None]] = []
         self.killed_all: list[str] = []
         self.pulses: dict[int, Responsiveness] = {}
         self.lingers = 0.0
@@ -266,8 +267,11 @@ class FakePool:
     def kill(self, token: int) -> None:
         self.killed.append(token)
 
-    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
-        self.killed_processes.append((pid, reason if busy else f"{reason} if empty"))
+    def kill_process(self, pid: int, reason: str) -> None:
+        self.killed_processes.append((pid, reason))
+
+    def kill_locking(self, pid: int, waits: int | None) -> None:
+        self.locking.append((pid, waits))
 
     def look_at_loops(self) -> None:
         """Do nothing: there are no runners."""

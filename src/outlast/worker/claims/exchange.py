@@ -388,25 +388,23 @@ class Exchange:
         """End a runner whose ended attempt has left its own transaction open, which keeps the row
         locked: the database closes the transactions of an ended process."""
         for transition, seconds in self._in_flight.find_left_open(LEFT_OPEN_SECONDS):
-            self._end_transaction(transition.pid, transition.job_id, transition.token, seconds)
+            _tell_left_open(transition.job_id, transition.token, transition.pid, seconds)
+            if transition.pid is not None:
+                self._control.kill_process(transition.pid, "transaction_left_open")
 
     def _free_the_file(self) -> None:
-        """End an empty runner that keeps all writers of a SQLite file waiting, as after a task that
-        has forgotten to commit on a connection of its module. With other attempts in the runner,
-        the transaction may be theirs."""
+        """End a runner that keeps all writers of a SQLite file waiting, while an attempt in it has
+        ended or saves: as after a task that has forgotten to commit on a connection of its module,
+        or one that saves in its own transaction. Another attempt in it may hold the transaction:
+        so only an empty runner is ended at once, and the attempts in another become suspects."""
         writer = self._store.find_writer()
-        last = None if writer is None else self._in_flight.find_last_ended(writer)
-        if last is not None:
-            seconds = self._clock.boot() - last.ended_at
-            self._end_transaction(writer, last.claimed.job_id, last.token, seconds, busy=False)
-
-    def _end_transaction(
-        self, pid: int | None, job_id: int, token: int, seconds: float, *, busy: bool = True
-    ) -> None:
-        seconds = round(seconds, 3)
-        emit("transaction_left_open", job_id=job_id, token=token, pid=pid, seconds=seconds)
-        if pid is not None:
-            self._control.kill_process(pid, "transaction_left_open", busy=busy)
+        first = None if writer is None else self._in_flight.find_first_waiting(writer)
+        if writer is not None and first is not None:
+            running, since = first
+            job_id, seconds = running.claimed.job_id, self._clock.boot() - since
+            _tell_left_open(job_id, running.token, writer, seconds)
+            waits = job_id if seconds >= LEFT_OPEN_SECONDS else None
+            self._control.kill_locking(writer, waits)
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start the claimed attempts; give back those that may not begin any more."""
@@ -485,11 +483,11 @@ class Exchange:
         try:
             async with asyncio.timeout(self._patience):
                 return await call
-        except TimeoutError:
+        except (TimeoutError, StoreError) as error:
             self._broken = True
-            raise self._say_late() from None
-        except StoreError:
-            self._broken = True
+            self._free_the_file()
+            if isinstance(error, TimeoutError):
+                raise self._say_late() from None
             raise
 
 
@@ -526,6 +524,11 @@ async def exchange_bisecting(
     ]
     reply = await store.exchange(me, [], left)
     return msgspec.structs.replace(reply, answers=answers)
+
+
+def _tell_left_open(job_id: int, token: int, pid: int | None, seconds: float) -> None:
+    seconds = round(seconds, 3)
+    emit("transaction_left_open", job_id=job_id, token=token, pid=pid, seconds=seconds)
 
 
 def _expiring(claimed: Claimed, asked_at: float) -> Claimed:

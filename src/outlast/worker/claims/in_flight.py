@@ -325,10 +325,15 @@ class InFlight:
                 emit("attempt_refused", job_id=transition.job_id, token=token)
         self.counters.note_ends(accepted)
 
-    def find_last_ended(self, pid: int) -> Running | None:
-        """Return the last attempt that has ended in this process, of those without an answer."""
-        ended = reversed(self._unanswered.values())
-        return next((running for running in ended if running.pid == pid), None)
+    def find_first_waiting(self, pid: int) -> tuple[Running, float] | None:
+        """Return the attempt of this process that has waited longest for an answer of the store, to
+        its end or to a save, and since when."""
+        ended = [(each, each.ended_at) for each in self._unanswered.values()]
+        saving = [
+            (each, each.last_sign_at) for each in self.running.values() if each.saving is not None
+        ]
+        waiting = [each for each in ended + saving if each[0].pid == pid]
+        return min(waiting, key=lambda each: each[1], default=None)
 
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
         """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each

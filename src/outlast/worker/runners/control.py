@@ -20,7 +20,7 @@ from outlast.runner.stacks import own_first
 from outlast.store.values import Claimed
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.runners.exits import SUPERSEDED
+from outlast.worker.runners.exits import LOCKS_FILE, SUPERSEDED
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
 from outlast.worker.runners.starter import Prefetches
@@ -155,10 +155,16 @@ class RunnersControl:
             # its neighbours stay leased, unless the worker trusts no lease (see exits.outcome_of)
             self._supervisor.kill(runner, SUPERSEDED if reason == "lease_lost" else reason)
 
-    def kill_process(self, pid: int, reason: str, *, busy: bool = True) -> None:
+    def kill_process(self, pid: int, reason: str) -> None:
         for runner in self._runners:
-            if runner.pid == pid and (busy or not runner.tokens):
+            if runner.pid == pid:
                 runner.kill(reason)
+
+    def kill_locking(self, pid: int, waits: int | None) -> None:
+        for runner in self._runners:
+            if runner.pid == pid and (waits is not None or not runner.tokens):
+                runner.left_by.update([] if waits is None else [waits])
+                runner.kill(LOCKS_FILE)
 
     def give_up(self, tokens: Collection[int]) -> None:
         self._supervisor.give_up(tokens)

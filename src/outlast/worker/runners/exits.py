@@ -25,11 +25,14 @@ from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
 from outlast.worker.runners.supervisor import LIFESPAN
 
-SUPERSEDED = "superseded"  # reason of a kill: an attempt in the runner is no longer current
+# reasons of a kill: an attempt in the runner is no longer current; a transaction that its attempt
+# or an earlier one holds keeps the store's file locked
+SUPERSEDED, LOCKS_FILE = "superseded", "locks_file"
 _DEAF = "it did not stop when asked"
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
 _FAULTS = {"SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT"}  # raised by the running code
-_OWN_DOING = {None, "bad_frame", MAX_RSS}  # kills (None: no kill) that the attempt caused
+# kills that the attempt caused (None: no kill)
+_OWN_DOING = {None, "bad_frame", MAX_RSS, LOCKS_FILE}
 
 
 def outcome_of(
@@ -59,6 +62,8 @@ def outcome_of(
         how = "ended, and its exit status is not known"
     if death.complaint:
         how = f"was killed: it sent {death.complaint}"
+    if killed_for == LOCKS_FILE:
+        how = "was killed: a transaction in it kept the file of the store locked"
     if death.memory:
         how = f"{how} {describe(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):

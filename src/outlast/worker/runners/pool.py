@@ -43,7 +43,7 @@ from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import Prefetch
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
-from outlast.worker.runners.exits import outcome_of, suspicions_of
+from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspicions_of
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import MAX_RSS, Recycling
 from outlast.worker.runners.reload import Reloader
@@ -300,7 +300,7 @@ class RunnerPool:
             self._in_flight.end(token, _NOT_BEGUN)
         attempts = [in_flight[token] for token in sorted(runner.tokens & in_flight.keys() - waited)]
         jobs = [running.claimed.job_id for running in attempts]
-        if runner.kill_reason == MAX_RSS:
+        if runner.kill_reason in (MAX_RSS, LOCKS_FILE):
             jobs += runner.left_by.difference(jobs)
         suspected = suspicions_of(attempts, death)
         for running in attempts:

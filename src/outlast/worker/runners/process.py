@@ -64,7 +64,7 @@ class RunnerState:
 
     ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is the
     bytes of its process group, at the last check. ``left_by``: the jobs that have ended in it since
-    its memory was last found within ``max_rss``: they may have left that memory behind.
+    its memory was last found within ``max_rss``: they may have left that memory behind, or a lock.
     """
 
     def __init__(self, started_at: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from outlast.errors import StoreUnavailable
 from outlast.store.values import ClaimRequest, WorkerRef
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -30,6 +31,7 @@ class Holder:
         self.me = WorkerRef(1, 1)
         self.claims = True
         self.lost = False
+        self.fails = False
         self._store = store
 
     def may_claim(self) -> bool:
@@ -37,6 +39,8 @@ class Holder:
 
     async def reconnect(self) -> bool:
         self._store.calls.append(("reconnect", None))
+        if self.fails:
+            raise StoreUnavailable("locked")
         if not self.lost:
             self.me = WorkerRef(self.me.worker_id, self.me.epoch + 1)
         return not self.lost

@@ -12,6 +12,7 @@ from outlast.runner.protocol import Reported
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, ClaimRequest, Exchanged, WorkerRef
 from outlast.worker.claims.exchange import LEFT_OPEN_SECONDS
+from tests.cases import each_case
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, heard
@@ -187,17 +188,30 @@ async def test_a_runner_that_leaves_its_transaction_open_is_ended(bench):
     assert bench.in_flight.find_left_open(0.0) == []
 
 
-async def test_an_empty_runner_that_keeps_the_file_locked_is_ended(bench):
-    left_open(bench, 1, completed_in=False)
-    left_open(bench, 2, completed_in=False)
-    for writer, killed in [(999, []), (102, [(102, "transaction_left_open if empty")])]:
+@each_case("ended", [True, False])
+async def test_a_runner_that_keeps_the_file_locked_is_ended(ended):
+    """With attempts only after a while; also while only reconnecting fails, as after a break."""
+    bench = Bench()
+    if ended:
+        left_open(bench, 1, completed_in=False)
+    else:
+        bench.in_flight.claim([claimed(1)])[0].pid = 101
+        bench.in_flight.note_saving(1, 1)
+    bench.in_flight.claim([claimed(2)])[0].pid = 102  # calculates
+    bench.store.script = [StoreUnavailable("locked")]
+    asked = []
+    for writer, later in [(999, 0.0), (102, 0.0), (101, 0.0), (101, LEFT_OPEN_SECONDS)]:
+        bench.clock.advance(later)
         bench.store.writer = writer
-        bench.store.script = [StoreUnavailable("locked")]
         with pytest.raises(StoreUnavailable):
             await bench.exchange.run_once()
-        assert bench.pool.killed_processes == killed
+        bench.holder.fails = True
+        asked.append(bench.pool.locking[-1:])
+    assert asked == [[], [], [(101, None)], [(101, 1)]]
+    bench.holder.fails = False
+    bench.in_flight.note_answer(1, 1)
     await bench.exchange.run_once()
-    assert bench.in_flight.find_last_ended(102) is None, "its end has been answered"
+    assert bench.in_flight.find_first_waiting(101) is None, "it has been answered"
 
 
 async def test_an_empty_worker_claims_an_exclusive_job_at_once():

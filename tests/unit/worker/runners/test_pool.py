@@ -265,12 +265,33 @@ async def test_one_process_is_killed_by_its_pid_and_its_attempts_are_released():
     bench.place(own(1), own(2))
     runner = bench.runner(1)
     bench.pool.control.kill_process(99_999, "transaction_left_open")
-    bench.pool.control.kill_process(runner.pid, "transaction_left_open", busy=False)
-    assert runner.kills == [], "it is not empty"
     bench.pool.control.kill_process(runner.pid, "transaction_left_open")
     assert [each.kills for each in bench.runners if each.kills] == [["transaction_left_open"]]
     runner.dies(signal="SIGKILL")
     assert bench.outcomes() == ["released"]
+
+
+@each_case(
+    "running, waits, outcome, charge, solo",
+    [
+        ([1, 2], 9, "bystander", "loss", 1),  # 9 has ended, or one of these holds the lock
+        ([1], 9, "bystander", "loss", 1),
+        ([1, 2], 1, "bystander", "loss", 1),
+        ([1], 1, "signalled", "failure", 0),  # it saves in its own transaction
+    ],
+)
+async def test_a_runner_that_locks_the_file_ends_with_its_suspects(
+    running, waits, outcome, charge, solo
+):
+    bench = await Bench().ready()
+    bench.place(*map(shared, running))
+    runner = bench.runner(1)
+    bench.pool.control.kill_locking(runner.pid, None)
+    assert runner.kills == [], "it is not empty"
+    bench.pool.control.kill_locking(runner.pid, waits)
+    runner.dies(signal="SIGKILL")
+    ends = [(end.outcome, end.charge, end.solo) for end in bench.ends()]
+    assert ends == [(outcome, charge, solo)] * len(running)
 
 
 @each_case("draining", [None, "before", "a moment later"])
