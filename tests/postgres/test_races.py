@@ -14,10 +14,11 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import PostgresStore, complete_on, keep_step_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
-from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep
+from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep, Spawn
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
 from tests.postgres.kit import blocked, change_function, exchange_on, until
 
@@ -355,3 +356,33 @@ async def test_a_step_whose_row_is_locked_is_sent_again(
     assert await store.keep_steps([step]) == [Answer.BUSY]
     await holds.rollback()
     assert await store.keep_steps([step]) == [Answer.ACCEPTED]
+
+
+# -- children of a dead parent
+
+
+async def test_a_child_that_a_person_cancels_as_its_parent_dies_stays_cancelled(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    """Between the look at the children and their locks: it had come back, and run."""
+    name, listed = (
+        "outlast_follow_children_v1",
+        "v_held := ARRAY(SELECT j.id FROM unnest(v_children)",
+    )
+    original = await watcher.fetchval(f"SELECT pg_get_functiondef('{name}'::regproc)")
+    await enqueued(store)
+    parent = await hands.claim_one()
+    step = NamedStep(parent.job_id, parent.token, "spawn 0", '"work"')
+    (child,) = await store.spawn([job(delay=3600)], Spawn(step, 0))
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    await session.execute(change_function(name, listed, f"{PAUSE} {listed}"))
+    await session.execute("SELECT pg_advisory_lock(42)")
+    following = asyncio.create_task(hands.exchange(limit=1))
+    await blocked(watcher)
+    await session.execute(original)  # other tests run the original function
+    other = PostgresStore(store.url)  # the store's own connection waits
+    assert await other.cancel([child.job_id]) == {child.job_id: Cancelled.CANCELLED}
+    await other.close()
+    await session.execute("SELECT pg_advisory_unlock(42)")
+    await following
+    assert await state_of(store, child.job_id) is State.CANCELLED

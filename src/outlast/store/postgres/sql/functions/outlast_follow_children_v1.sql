@@ -23,26 +23,30 @@ BEGIN
                     FOR NO KEY UPDATE OF j SKIP LOCKED);
     stay := ARRAY(SELECT j.id FROM unnest(v_parents) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
                   WHERE j.id <> ALL (v_held));
-    v_children := ARRAY(
-        SELECT c.id FROM unnest(v_held) AS u (id)
+    SELECT coalesce(array_agg(c.id), '{}'), coalesce(array_agg(c.id) FILTER (WHERE c.state = 'cancelled'), '{}')
+    INTO v_children, v_back
+    FROM (
+        SELECT c.id, c.state FROM unnest(v_held) AS u (id)
         JOIN outlast_jobs p ON p.id = ANY (ARRAY[u.id])
         CROSS JOIN LATERAL (
-            SELECT c.id FROM outlast_dependencies d JOIN outlast_jobs c ON c.id = d.upstream_id
+            SELECT c.id, c.state FROM outlast_dependencies d JOIN outlast_jobs c ON c.id = d.upstream_id
             WHERE d.job_id = p.id AND d.place < 0 AND c.attempt_count = 0 AND c.key IS NULL
               AND CASE WHEN p.state IN ('dead', 'cancelled') THEN c.state IN ('queued', 'blocked')
                        ELSE p.ended_at IS NULL AND c.state = 'cancelled' AND NOT c.cancel_requested
                             AND (c.expires_at IS NULL OR c.expires_at > v_now)
                             AND NOT EXISTS (SELECT FROM outlast_dependencies f WHERE f.job_id = c.id AND f.state = 3) END
             LIMIT p_most) c
-        LIMIT p_most);
+        LIMIT p_most) c;
+    -- those that have changed since, as by a cancel of a person, are looked at again
     v_held := ARRAY(SELECT j.id FROM unnest(v_children) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
-                    WHERE j.state IN ('queued', 'blocked', 'cancelled') FOR NO KEY UPDATE OF j SKIP LOCKED);
+                    WHERE j.attempt_count = 0
+                      AND j.state = ANY (CASE WHEN j.id = ANY (v_back) THEN '{cancelled}'::text[] ELSE '{queued,blocked}'::text[] END)
+                    FOR NO KEY UPDATE OF j SKIP LOCKED);
     IF cardinality(v_held) < cardinality(v_children) OR cardinality(v_children) >= p_most THEN
         stay := v_parents;
         more := cardinality(v_children) >= p_most;
     END IF;
-    v_back := ARRAY(SELECT j.id FROM unnest(v_held) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
-                    WHERE j.state = 'cancelled');
+    v_back := ARRAY(SELECT u FROM unnest(v_held) AS u WHERE u = ANY (v_back));
 
     UPDATE outlast_jobs j
     SET state = 'cancelled', position = NULL, ended_at = v_now,
