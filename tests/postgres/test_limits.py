@@ -16,7 +16,9 @@ from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.model.limits import LimitSpec, Need, permit_id
 from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.postgres.limits import LOCKED_MAX, _declare
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.statements import statements
 from outlast.store.values import Answer
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import declare, held, limited, need, permit
@@ -27,6 +29,8 @@ SECONDS = 4.0
 ENDED, DEADLINE = 100, 60.0  # a busy machine goes on for longer, until these have ended
 
 OWN = '{"running":40}'  # what a person sets
+SQL = statements("postgres", "limits")
+MANY = [NewLimit(name, LimitSpec(running=1)) for name in ("a", *map(str, range(LOCKED_MAX + 9)))]
 
 
 async def _enqueue(store: PostgresStore, dice: random.Random, count: int) -> None:
@@ -42,7 +46,7 @@ async def _enqueue(store: PostgresStore, dice: random.Random, count: int) -> Non
     await enqueued(store, *jobs)
 
 
-async def _declare(store: PostgresStore) -> None:
+async def _declare_three(store: PostgresStore) -> None:
     await declare(store, "all", running=9)
     await declare(store, "key", running=2, per="limit_key")
     await declare(store, "rate", spacing=0.005, burst=5.0)
@@ -55,7 +59,7 @@ async def test_the_laws_hold_while_sessions_race(
     store: PostgresStore, session: Any, watcher: Any, trouble: str, seed: int
 ) -> None:
     dice = random.Random(seed)
-    await _declare(store)
+    await _declare_three(store)
     await _enqueue(store, dice, 400)
     fleet = Fleet(store, seed)
     seen: list[dict[str, Any]] = []
@@ -108,9 +112,7 @@ async def test_a_declaration_puts_in_force_what_a_person_sets_meanwhile(
     try:
         async with other.transaction():
             await other.execute("SELECT pg_advisory_xact_lock(outlast_limit_lock_v1('a'))")
-            await other.execute(
-                "SELECT outlast_set_limit_v1('a', 40, NULL, 1, NULL, NULL, $1)", OWN
-            )
+            await other.execute("UPDATE outlast_limits SET own = $1, running = 40", OWN)
             declaring = asyncio.create_task(declare(store, running=7))
             await blocked(watcher)
         await declaring
@@ -126,8 +128,32 @@ async def test_a_limit_whose_lock_is_held_is_left_to_a_later_declaration(
     async with session.transaction():
         await session.execute("SELECT pg_advisory_xact_lock(outlast_limit_lock_v1('a'))")
         assert not await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
-    assert await store.inspector.limits() == []
-    assert await store.declare_limits([NewLimit("a", LimitSpec(running=1))])
+        assert not await store.declare_limits(MANY)
+    assert len(await store.inspector.limits()) == len(MANY) - 1
+    assert await store.declare_limits(MANY)
+
+
+async def test_many_limits_are_declared_with_few_statements(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where another worker has declared them since this one has looked."""
+    sent: list[str] = []
+    fetch = asyncpg.Connection.fetch
+
+    def counting(self: Any, query: str, *values: Any) -> Any:
+        sent.append(query.partition("(")[0])
+        return fetch(self, query, *values)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", counting)
+    look, lock, put = (SQL[name].partition("(")[0] for name in ("known", "lock_in_time", "put"))
+    assert await store.declare_limits(MANY)
+    assert sent == [look, *[lock, look, put] * 2]
+    sent.clear()
+    assert await store.declare_limits(MANY)
+    assert sent == [look]
+    async with store._connections.use() as connection:
+        assert await _declare(connection, {limit.name: limit.spec for limit in MANY[:9]})
+    assert sent == [look, lock, look]
 
 
 async def test_an_exchange_that_meets_many_new_keys_takes_few_locks(

@@ -147,7 +147,6 @@ async def _reap_beside(store: PostgresStore, session: Any) -> None:
 
 async def _all_of_limits(store: PostgresStore) -> None:
     await declare_limit(store, running=1)
-    await store._fetch(statements("postgres", "limits")["renew"], "a")
     await store.set_limit(SetLimit(name="a", key="acme", running=1))
     await store.set_limit(SetLimit(name="a", running=1))
     await store.hold_limit(Hold("a", "", 0.0))

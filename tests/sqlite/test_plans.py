@@ -76,6 +76,21 @@ def test_enqueuing_takes_as_many_statements_for_one_job_as_for_many(
         assert len(seen) - before == 2
 
 
+def test_declaring_takes_as_many_statements_for_one_limit_as_for_many(
+    cursor: sqlite3.Cursor,
+) -> None:
+    seen: list[str] = []
+    for size in (1, MANY):
+        limits = [NewLimit(f"{size}-{n}", LimitSpec(running=1)) for n in range(size)]
+        seen.clear()
+        cursor.connection.set_trace_callback(seen.append)
+        assert sqlite_limits.find_news(cursor, NOW, limits, []) == (limits, [])
+        sqlite_limits.declare_limits(cursor, NOW, limits, [])
+        assert sqlite_limits.find_news(cursor, NOW, limits, []) == ([], [])
+        cursor.connection.set_trace_callback(None)
+        assert len(seen) == 7
+
+
 def test_many_long_arguments_go_in_several_texts(
     cursor: sqlite3.Cursor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

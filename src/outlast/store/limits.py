@@ -11,7 +11,6 @@ import msgspec
 
 from outlast.model.limits import LimitSpec
 
-DECLARED_SECONDS = 60.0  # a younger declaration of the same limit is not written again
 FOLD_MAX = 500  # notices that one exchange folds
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
 LIMITS_SHOWN = 1_000

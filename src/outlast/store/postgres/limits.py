@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from outlast.errors import BadData
@@ -10,7 +12,6 @@ from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.store.actions import Record
 from outlast.store.columns import struct_of
 from outlast.store.limits import (
-    DECLARED_SECONDS,
     RECOUNT_SECONDS,
     DeclaredTask,
     Hold,
@@ -30,6 +31,8 @@ from outlast.store.statements import statements
 from outlast.store.values import Answer
 
 _SQL = statements("postgres", "limits")
+
+LOCKED_MAX = 250  # limits that a transaction locks: a server has some thousand locks for all
 
 
 class PostgresLimitVerbs:
@@ -57,23 +60,14 @@ class PostgresLimitVerbs:
             )
 
     async def _declare_limits(self, limits: Sequence[NewLimit]) -> bool:
-        declared = True
-        names = [limit.name for limit in limits]
-        rows = await self._connections.run(lambda it: it.fetch(_SQL["known"], names))
-        known = {row["name"]: row for row in rows}
-        for limit in limits:
-            row = known.get(limit.name)
-            if row is not None and spec_of(row["declared"]) == limit.spec:
-                if not 0 <= row["age"] < DECLARED_SECONDS:
-                    await self._on_one(_renew, limit)
-                continue
-            declared = await self._on_one(_declare, limit) and declared
-        return declared
-
-    async def _on_one(
-        self, deed: Callable[[Any, NewLimit], Awaitable[bool]], limit: NewLimit
-    ) -> bool:
-        return await self._connections.run(lambda it: deed(it, limit), kind=Transaction.COMMITTED)
+        specs = {limit.name: limit.spec for limit in limits}
+        names = [row[0] for row in await self._connections.run(partial(_read_news, specs=specs))]
+        are_all = True
+        for first in range(0, len(names), LOCKED_MAX):
+            some = {name: specs[name] for name in names[first : first + LOCKED_MAX]}
+            declare = partial(_declare, specs=some)
+            are_all &= await self._connections.run(declare, kind=Transaction.COMMITTED)
+        return are_all
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
         async def work(connection: Any) -> bool:
@@ -130,28 +124,31 @@ def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
     return task.name, to_json(task.limits), task.fair, task.aging, task.priority
 
 
-async def _renew(connection: Any, limit: NewLimit) -> bool:
-    await connection.fetch(_SQL["renew"], limit.name)
-    return True
+async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
+    """Declare limits; return whether the locks of all were free in time. Each is read under its
+    lock: what a person has set meanwhile is put in force, and a limit that another worker has
+    declared in the same way is not written again."""
+    rows = await connection.fetch(_SQL["lock_in_time"], list(specs))
+    locked = {row["name"]: specs[row["name"]] for row in rows}
+    await _put(connection, await _read_news(connection, locked))
+    return len(locked) == len(specs)
 
 
-async def _declare(connection: Any, limit: NewLimit) -> bool:
-    """Declare a limit; return whether its lock was free in time. The lock comes with the first
-    write: if a person has set the limit since it was read, what they set is put in force."""
-    own, text = await _read_own(connection, limit.name), to_json(limit.spec)
-    while True:
-        columns = _columns(limit.spec, own)
-        rows = await connection.fetch(_SQL["declare"], limit.name, text, *columns)
-        if not rows[0][0]:
-            return False
-        before, own = own, await _read_own(connection, limit.name)  # under the lock
-        if own == before:
-            return True
+async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tuple[Any, ...]]:
+    """Return the rows of the limits that the store does not know as they are declared, by name."""
+    rows = await connection.fetch(_SQL["known"], list(specs))
+    known = {row["name"]: (spec_of(row["declared"]), row["own"]) for row in rows}
+    return [
+        (name, to_json(spec), own, *_columns(spec, spec_of(own)))
+        for name, spec in sorted(specs.items(), key=itemgetter(0))
+        for declared, own in [known.get(name, (None, None))]
+        if declared != spec
+    ]
 
 
-async def _read_own(connection: Any, name: str) -> LimitSpec | None:
-    rows = await connection.fetch(_SQL["known"], [name])
-    return spec_of(rows[0]["own"]) if rows else None
+async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
+    if rows:
+        await connection.fetch(_SQL["put"], *(list(column) for column in zip(*rows, strict=True)))
 
 
 async def _set(connection: Any, new: SetLimit) -> bool:
@@ -161,8 +158,8 @@ async def _set(connection: Any, new: SetLimit) -> bool:
         return False
     declared, own = spec_of(rows[0]["declared"]), spec_of(rows[0]["own"])
     own = with_own(declared, None if new.reset else own, new)
-    text = None if own is None else to_json(own)
-    await connection.fetch(_SQL["set"], new.name, text, *_columns(declared, own))
+    texts = rows[0]["declared"], None if own is None else to_json(own)
+    await _put(connection, [(new.name, *texts, *_columns(declared, own))])
     if new.reset:
         await connection.fetch(_SQL["set_key"], new.name, None, None, None)
     return True

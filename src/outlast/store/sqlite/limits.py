@@ -14,7 +14,6 @@ from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
 from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
 from outlast.store.limits import (
-    DECLARED_SECONDS,
     DeclaredTask,
     Hold,
     Miscounted,
@@ -33,37 +32,27 @@ _encode = msgspec.json.Encoder().encode
 
 
 def find_news(
-    cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
+    cursor: Cursor, _: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> tuple[list[NewLimit], list[DeclaredTask]]:
-    """Return the limits whose declaration is missing, different or old in the store, and the tasks
-    whose declaration is missing or different there."""
-    new_limits = [
-        new
-        for new in limits
-        if not cursor.execute(
-            _SQL["is_declared"],
-            {"name": new.name, "declared": _text(new.spec), "since": now - DECLARED_SECONDS},
-        ).fetchone()
-    ]
-    new_tasks = [
-        task
-        for task in tasks
-        if not cursor.execute(_SQL["is_known_task"], _task_row(task)).fetchone()
-    ]
-    return new_limits, new_tasks
+    """Return the limits and tasks whose declaration is missing or different in the store."""
+    rows = cursor.execute(_SQL["declared"], {"names": _text([new.name for new in limits])})
+    declared = {name: text for name, text, _ in rows}
+    names = {"names": _text([task.name for task in tasks])}
+    known = set(cursor.execute(_SQL["known_tasks"], names))
+    return (
+        [new for new in limits if declared.get(new.name) != _text(new.spec)],
+        [task for task in tasks if _task_row(task) not in known],
+    )
 
 
 def declare_limits(
-    cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
+    cursor: Cursor, _: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> None:
     """Store the declarations of limits and tasks."""
     cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
-    for new in limits:
-        is_new = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone() is None
-        values = {"name": new.name, "declared": _text(new.spec), "now": now}
-        cursor.execute(_SQL["declare"], values)
-        if _bring_into_force(cursor, new.name) or is_new:
-            cursor.execute(_SQL["mark"], {"name": new.name})
+    rows = cursor.execute(_SQL["declared"], {"names": _text([new.name for new in limits])})
+    own = {name: spec_of(text) for name, _, text in rows}
+    _put(cursor, [(it.name, _text(it.spec), in_force(it.spec, own.get(it.name))) for it in limits])
 
 
 def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
@@ -78,12 +67,11 @@ def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
         return True
     if new.reset:
         cursor.execute(_SQL["reset_keys"], {"name": new.name})
-    before = None if new.reset else spec_of(row[1])
-    own = with_own(spec_of(row[0]), before, new)
+    declared, before = spec_of(row[0]), None if new.reset else spec_of(row[1])
+    own = with_own(declared, before, new)
     text = None if own is None else _text(own)
     cursor.execute(_SQL["set"], {"name": new.name, "own": text})
-    _bring_into_force(cursor, new.name)
-    cursor.execute(_SQL["mark"], {"name": new.name})
+    _put(cursor, [(new.name, None, in_force(declared, own))])
     return True
 
 
@@ -95,7 +83,7 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
     until = now + hold.seconds if hold.seconds > 0 else None
     if row[2] is not None and not hold.key:
         cursor.execute(_SQL["hold_all"], {"name": hold.name, "until": until})
-        cursor.execute(_SQL["mark"], {"name": hold.name})
+        cursor.execute(_SQL["mark"], {"names": _text([hold.name])})
         return True
     values = {"permit": _make_permit(cursor, hold.name, hold.key), "until": until, "now": now}
     cursor.execute(_SQL["hold"], values)
@@ -153,11 +141,14 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
     return Answer.ACCEPTED
 
 
-def _bring_into_force(cursor: Cursor, name: str) -> bool:
-    """Write the values in force, by the code and a person; return whether they have changed."""
-    declared, own, _ = cursor.execute(_SQL["limit"], {"name": name}).fetchone()
-    values = msgspec.structs.asdict(in_force(spec_of(declared), spec_of(own))) | {"name": name}
-    return cursor.execute(_SQL["bring_into_force"], values).rowcount == 1
+def _put(cursor: Cursor, limits: Sequence[tuple[str, str | None, LimitSpec]]) -> None:
+    """Write the declarations (None: as they are) and the values in force."""
+    rows = [
+        (name, text, spec.running, spec.spacing, spec.burst, spec.per)
+        for name, text, spec in limits
+    ]
+    cursor.execute(_SQL["put"], {"rows": _text(rows)})
+    cursor.execute(_SQL["mark"], {"names": _text([name for name, *_ in limits])})
 
 
 def _make_permit(cursor: Cursor, name: str, key: str) -> int:
@@ -167,8 +158,8 @@ def _make_permit(cursor: Cursor, name: str, key: str) -> int:
 
 
 def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
-    return task.name, _encode(task.limits).decode(), task.fair, task.aging, task.priority
+    return task.name, _text(task.limits), task.fair, task.aging, task.priority
 
 
-def _text(spec: LimitSpec) -> str:
-    return _encode(spec).decode()
+def _text(value: Any) -> str:
+    return _encode(value).decode()

@@ -1,13 +1,9 @@
 -- Limits: declared, set, held and spent; and reads for people. functions/NAME.sql argues why a call of a function is
 -- right against a concurrent claim, fold, reap and late worker.
 
--- name: declare
-SELECT outlast_set_limit_v1($1, p_declared => $2, p_running => $3, p_spacing => $4, p_burst => $5, p_per => $6, p_wait => 0.5)
-
 -- name: known
 -- Read limits before they are changed. Reads only.
-SELECT name, declared, own, extract(epoch FROM clock_timestamp())::float8 - declared_at AS age
-FROM outlast_limits WHERE name = ANY ($1::text[])
+SELECT name, declared, own FROM outlast_limits WHERE name = ANY ($1::text[])
 
 -- name: known_tasks
 -- Read tasks before they are declared: most are known as they are. Reads only.
@@ -23,18 +19,16 @@ ORDER BY u.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE
 SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
 
--- name: renew
--- Note that the code still declares a limit. A row that is being changed is left alone.
-UPDATE outlast_limits SET declared_at = extract(epoch FROM clock_timestamp())
-WHERE name = (SELECT name FROM outlast_limits WHERE name = $1 FOR NO KEY UPDATE SKIP LOCKED)
-
 -- name: lock
 -- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
 -- reads what the first has committed.
 SELECT outlast_lock_v1(outlast_limit_lock_v1($1))
 
--- name: set
-SELECT outlast_set_limit_v1($1, p_own => $2, p_running => $3, p_spacing => $4, p_burst => $5, p_per => $6)
+-- name: lock_in_time
+SELECT outlast_lock_limits_v1($1::text[], 0.5) AS name
+
+-- name: put
+SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: set_key
 SELECT outlast_set_permit_v1($1, $2, $3, $4)

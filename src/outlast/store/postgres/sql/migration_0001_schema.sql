@@ -457,7 +457,8 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_suspect_due_v1.sql
 
 -- Acts of operators, the jump of the token sequence, jobs that messages name, schedules, and unpublished jobs.
-\ir functions/outlast_set_limit_v1.sql
+\ir functions/outlast_lock_limits_v1.sql
+\ir functions/outlast_put_limits_v1.sql
 \ir functions/outlast_set_permit_v1.sql
 \ir functions/outlast_hold_limit_v1.sql
 \ir functions/outlast_holders_v1.sql

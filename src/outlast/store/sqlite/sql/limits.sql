@@ -158,22 +158,29 @@ LIMIT 1000
 UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
 -- name: mark_recounted
 UPDATE outlast_limits SET recounted_at = :now WHERE name = :name
--- name: is_declared
+-- name: declared
 -- Declare, set and hold limits, and take spent cost: these run under the write lock, so no exchange looks at a permit
 -- between the change and its mark: the next exchange opens the streams that a changed permit has room for. A mark
 -- where there is no room costs one look.
-SELECT 1 FROM outlast_limits WHERE name = :name AND declared = :declared AND declared_at BETWEEN :since AND :since + 3600
--- name: is_known_task
-SELECT 1 FROM outlast_tasks WHERE name = ? AND limits = ? AND fair = ? AND aging IS ? AND priority = ?
+SELECT name, CAST(declared AS TEXT), CAST(own AS TEXT) FROM outlast_limits
+WHERE name IN (SELECT value FROM json_each(:names))
+-- name: known_tasks
+SELECT name, CAST(limits AS TEXT), fair, aging, priority FROM outlast_tasks WHERE name IN (SELECT value FROM json_each(:names))
 -- name: declare_task
 INSERT INTO outlast_tasks (name, limits, fair, aging, priority) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE
 SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
 -- name: limit
 SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
--- name: declare
-INSERT INTO outlast_limits (name, declared, declared_at) VALUES (:name, :declared, :now)
-ON CONFLICT (name) DO UPDATE SET declared = excluded.declared, declared_at = excluded.declared_at
+-- name: put
+-- Write the declarations of limits (NULL: as it is) and the values in force: [name, declared, running, spacing, burst, per].
+INSERT INTO outlast_limits (name, declared, running, spacing, burst, per)
+SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
+       json_extract(value, '$[4]'), json_extract(value, '$[5]')
+FROM json_each(:rows) WHERE true
+ON CONFLICT (name) DO UPDATE
+SET declared = coalesce(excluded.declared, declared), running = excluded.running, spacing = excluded.spacing,
+    burst = excluded.burst, per = excluded.per
 -- name: set
 UPDATE outlast_limits SET own = :own WHERE name = :name
 -- name: set_key
@@ -182,13 +189,10 @@ UPDATE outlast_permits SET own_running = coalesce(:running, CASE WHEN NOT :reset
 WHERE id = :permit
 -- name: reset_keys
 UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
--- name: bring_into_force
-UPDATE outlast_limits SET running = :running, spacing = :spacing, burst = :burst, per = :per
-WHERE name = :name AND (running, spacing, burst, per) IS NOT (:running, :spacing, :burst, :per)
 -- name: mark
--- Look again at the permits of a limit that block streams, also at those that would open by time.
+-- Look again at the permits of limits that block streams, also at those that would open by time.
 UPDATE outlast_permits SET freed = 1, opens_at = NULL
-WHERE name = :name AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+WHERE name IN (SELECT value FROM json_each(:names)) AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
 -- name: mark_one
 UPDATE outlast_permits SET freed = 1, opens_at = NULL
 WHERE id = :permit AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)

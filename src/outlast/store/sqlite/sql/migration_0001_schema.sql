@@ -166,7 +166,6 @@ CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
 CREATE TABLE outlast_limits (
     name         TEXT PRIMARY KEY,
     declared     TEXT,
-    declared_at  REAL,
     own          TEXT,
     running      INTEGER,
     spacing      REAL,
@@ -176,7 +175,7 @@ CREATE TABLE outlast_limits (
     recounted_at REAL,
     CONSTRAINT outlast_limits_ranges CHECK (
         running BETWEEN 0 AND 1000000 AND spacing BETWEEN 0 AND 1e9 AND burst BETWEEN 0 AND 1e9
-        AND declared_at BETWEEN -1e15 AND 1e15 AND held_until BETWEEN -1e15 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
+        AND held_until BETWEEN -1e15 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 
 -- Permits: a limit, or the part of it that one tenant or key has; a row is made when a job first needs it. used counts

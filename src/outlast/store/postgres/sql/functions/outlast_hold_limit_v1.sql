@@ -4,7 +4,7 @@
 -- A permit is held by a notice, which waits for no lock: a fold writes the time on the permit's row, before the exchange
 -- claims. An exchange that holds the row at this moment may start jobs that it has counted already. The permit is made
 -- if it is not there, under the advisory lock on its id that every maker takes (outlast_make_permits_v1).
--- All of a limit's permits are held on the limit's row, under its lock, as in outlast_set_limit_v1.
+-- All of a limit's permits are held on the limit's row, under its lock, as in outlast_put_limits_v1.
 CREATE FUNCTION outlast_hold_limit_v1(p_name text, p_id bigint, p_key text, p_seconds double precision) RETURNS boolean
 LANGUAGE plpgsql
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off

@@ -1,7 +1,7 @@
 -- Give one key of a limit a cap of its own; p_running NULL: take it back, of this key or (p_key NULL) of all.
 --
 -- Right against an exchange that counts under the permit, or makes it: the limit's lock is taken alone first, as in
--- outlast_set_limit_v1, so that exchange has committed, and the permit's row is there or is made here. A fold may hold
+-- outlast_put_limits_v1, so that exchange has committed, and the permit's row is there or is made here. A fold may hold
 -- the row: this waits for it, and leaves a notice, since the permit may have room now.
 CREATE FUNCTION outlast_set_permit_v1(p_name text, p_id bigint, p_key text, p_running integer) RETURNS void
 LANGUAGE plpgsql

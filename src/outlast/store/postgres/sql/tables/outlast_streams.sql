@@ -35,7 +35,6 @@ CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
     declared     text,
-    declared_at  double precision,
     own          text,
     running      integer,
     spacing      double precision,

@@ -1,0 +1,26 @@
+-- Write limits: the declaration of the code, the values of a person, and those in force (running to per), which count
+-- from then on. The caller holds the locks of these limits alone (outlast_limit_lock_v1), and has read their rows since
+-- it has them.
+--
+-- Right against an exchange that reads such a limit, and blocks streams by its permits as it was: the lock was taken
+-- alone, so that exchange has committed. The look for blocked streams sees what it has blocked, and leaves a notice for
+-- each permit that blocks one; exchanges that begin later read the new row, or pass over the limit's streams while this
+-- transaction lasts. A lowered limit stops nothing that runs.
+CREATE FUNCTION outlast_put_limits_v1(
+    p_names text[], p_declared text[], p_own text[], p_running integer[], p_spacing double precision[],
+    p_burst double precision[], p_per text[]) RETURNS void
+LANGUAGE plpgsql
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
+SET enable_hashjoin = off SET enable_mergejoin = off
+AS $$
+BEGIN
+    INSERT INTO outlast_limits AS l (name, declared, own, running, spacing, burst, per)
+    SELECT u.* FROM unnest(p_names, p_declared, p_own, p_running, p_spacing, p_burst, p_per) AS u
+    ON CONFLICT (name) DO UPDATE
+    SET declared = excluded.declared, own = excluded.own, running = excluded.running, spacing = excluded.spacing,
+        burst = excluded.burst, per = excluded.per;
+    INSERT INTO outlast_notices (permit)
+    SELECT p.id FROM unnest(p_names) AS u (name) JOIN outlast_permits p ON p.name = u.name
+    WHERE EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id);
+END
+$$;
