@@ -13,7 +13,9 @@ from outlast.model.job import Policy, State
 from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import NewJob
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, row_of
+from tests.conformance.limits_kit import limited, need
 
 
 async def test_jobs_are_claimed_in_the_order_of_enqueue(store: Store, hands: Hands) -> None:
@@ -89,7 +91,9 @@ async def test_nothing_is_stored_for_an_empty_batch(store: Store) -> None:
     assert await store.enqueue([]) == []
 
 
-async def test_jobs_of_a_batch_keep_their_own_differing_fields(store: Store) -> None:
+async def test_jobs_of_a_batch_keep_their_own_differing_fields(
+    store: Store, store_url: str
+) -> None:
     policy = Policy(retries=9, timeout=5.0)
     several = [
         job(args='{"n":1}'),
@@ -100,12 +104,23 @@ async def test_jobs_of_a_batch_keep_their_own_differing_fields(store: Store) -> 
         job(policy=policy),
         job(delay=1_000.0),
         job(run_at=4_000_000_000.0),
+        limited(need("a")),
+        limited(need("a"), aged_by=-60.0),
+        limited(need("a", "k"), need("b"), tenant="acme", fair="acme"),
         job(args='{"n":2}'),
     ]
     for one in several[1:]:  # each together with a plain one, then all together
         ids = await enqueued(store, several[0], one)
         await _are_as_asked(store, ids, [several[0], one])
     await _are_as_asked(store, await enqueued(store, *several), several)
+    alike = [job(), *several[-4:-1], limited(need("c"), tenant="b")]  # in one statement
+    async with raw(store_url) as file:
+        for jobs in (several, alike[:2], alike[3:], alike[1:3]):
+            ids = await enqueued(store, *jobs)
+            columns = "SELECT tenant, stream, needs, aged IS NULL FROM outlast_jobs"
+            rows = await file.rows(f"{columns} WHERE id >= {ids[0]} ORDER BY id")
+            told = [(one.tenant, one.stream, one.needs, one.aged_by is None) for one in jobs]
+            assert [(*row[:3], bool(row[3])) for row in map(tuple, rows)] == told
 
 
 async def _are_as_asked(store: Store, ids: list[int], jobs: list[NewJob]) -> None:

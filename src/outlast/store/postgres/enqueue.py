@@ -58,18 +58,10 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
         return await _enqueue_dependent(connection, jobs, notify=notify)
     if has_keys(jobs):
         return await _enqueue_keyed(connection, jobs, notify=notify)
-    alike = _alike(jobs)
+    alike = _alike(jobs, notify=notify)
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
-    first, more = jobs[0], tuple[Any, ...]()
-    if first.stream is not None:
-        stream = (first.stream, first.needs, first.fair, first.aged_by)
-        statement, more = _SQL["alike_in_stream"], (len(jobs), *stream)
-    elif len(jobs) > 1:
-        statement, more = _SQL["alike"], (len(jobs),)
-    else:
-        statement = _SQL["one"]
-    rows = await connection.fetch(statement, *alike, notify, *more)
+    rows = await connection.fetch(*alike)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -110,9 +102,9 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
     return match_holder(job, row["id"], row["task"], same_args=digest == row["args_digest"])
 
 
-def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
-    """Return the values of the statements ``one``, ``alike`` and ``alike_in_stream``, or None if
-    they cannot store these jobs."""
+def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
+    """Return the statement that stores these jobs, of ``one``, ``alike`` and ``alike_in_streams``,
+    and its values; None if none of them can."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
@@ -127,20 +119,24 @@ def _alike(jobs: Sequence[NewJob]) -> tuple[Any, ...] | None:
         args = BETWEEN.join([job.args for job in jobs])
         if args.count(BETWEEN) != len(jobs) - 1:
             return None
-    policy = first.policy
-    return (
-        first.task,
-        first.queue,
-        args,
-        first.priority,
-        first.tenant,
-        policy_text(policy),
-        policy.timeout,
-    )
+    tenants = [job.tenant for job in jobs]
+    streams = [job.stream for job in jobs]
+    are_one = tenants.count(first.tenant) == streams.count(first.stream) == len(jobs)
+    policy = policy_text(first.policy), first.policy.timeout, notify
+    common = first.task, first.queue, args, first.priority
+    if are_one and first.stream is None:
+        values = (*common, first.tenant, *policy)
+        return (_SQL["one"], *values) if len(jobs) == 1 else (_SQL["alike"], *values, len(jobs))
+    some = jobs[:1] if are_one else jobs
+    needs, fair = [job.needs for job in some], [job.fair for job in some]
+    values = (*common, tenants[: len(some)], *policy)
+    more = (len(jobs), streams[: len(some)], needs, fair, first.aged_by)
+    return _SQL["alike_in_streams"], *values, *more
 
 
 def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
-    """Whether the jobs differ only in arguments. Policies compare by identity: a task has one."""
+    """Whether the jobs differ only in arguments, tenants and streams. Policies compare by identity:
+    a task has one."""
     first = jobs[0]
     return all(
         job is first
@@ -149,8 +145,7 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
             and job.task == first.task
             and job.queue == first.queue
             and job.priority == first.priority
-            and job.stream == first.stream
-            and job.tenant == first.tenant
+            and job.aged_by == first.aged_by
             and job.delay == first.delay
             and job.run_at == first.run_at
             and job.expires == first.expires

@@ -59,23 +59,30 @@ FROM string_to_table(
          chr(31)) AS h (args)
 RETURNING id
 
--- name: alike_in_stream
--- As `alike`, for one job or many of one stream ($10: its id, $11: what its jobs need, $12: whose turn it is, $13: the
--- seconds that their priority is worth, if they age). One notice is appended, as by `many`.
+-- name: alike_in_streams
+-- As `alike`, for jobs that may also differ in their tenants ($5), their streams ($10), what they need ($11) and whose
+-- turn they take ($12); each of these has one value for all jobs, or one for each. $13: the seconds that their priority
+-- is worth, if they age. One notice is appended for each stream, as by `many`.
 WITH arrived AS (
     INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
-    VALUES ($10::bigint, true, $1::text, $2::text, CASE WHEN $13::float8 IS NULL THEN -$4::smallint ELSE 0 END, $12::text)
+    SELECT DISTINCT ON (u.stream) u.stream, true, $1::text, $2::text,
+           CASE WHEN $13::float8 IS NULL THEN -$4::smallint ELSE 0 END, u.fair
+    FROM unnest($10::bigint[], $12::text[]) AS u (stream, fair) WHERE u.stream IS NOT NULL
 )
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, stream, needs, aged)
 SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
-       nextval('outlast_position_seq'), $5::text, $6::text, $7::float8, $10::bigint, $11::text,
+       nextval('outlast_position_seq'), CASE WHEN cardinality($5::text[]) = 1 THEN $5[1] ELSE h.tenant END, $6::text,
+       $7::float8, CASE WHEN cardinality($10::bigint[]) = 1 THEN $10[1] ELSE h.stream END,
+       CASE WHEN cardinality($11::text[]) = 1 THEN $11[1] ELSE h.needs END,
        ((extract(epoch FROM statement_timestamp()) - $13::float8) * 1000)::bigint
-FROM string_to_table(
-         CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
-                  'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
-              ELSE $3::text END,
-         chr(31)) AS h (args)
+FROM ROWS FROM (
+         string_to_table(
+             CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
+                      'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
+                  ELSE $3::text END,
+             chr(31)),
+         unnest($5::text[]), unnest($10::bigint[]), unnest($11::text[])) AS h (args, tenant, stream, needs)
 RETURNING id
 
 -- name: one
