@@ -129,9 +129,8 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
         return (_SQL["one"], *values) if len(jobs) == 1 else (_SQL["alike"], *values, len(jobs))
     some = jobs[:1] if are_one else jobs
     needs, fair = [job.needs for job in some], [job.fair for job in some]
-    values = (*common, tenants[: len(some)], *policy)
     more = (len(jobs), streams[: len(some)], needs, fair, first.aged_by)
-    return _SQL["alike_in_streams"], *values, *more
+    return _SQL["alike_in_streams"], *common, tenants[: len(some)], *policy, *more
 
 
 def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
