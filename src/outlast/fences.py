@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from outlast.client.attempt_context import current
+from outlast.client.attempt import current
 from outlast.errors import LostLease, UsageError
 
 KEY_HEADER, TOKEN_HEADER = "Idempotency-Key", "Fencing-Token"

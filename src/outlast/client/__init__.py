@@ -13,10 +13,9 @@ children.py         children of attempts: made once, and waited for without a sl
 events.py           sends events, and lets attempts wait for them
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
-attempt.py          the attempt that a running task reads, reports to and saves with
+attempt.py          the attempt that a task reads and saves with: ``outlast.current()``
 attempt_store.py    the store of an application, for attempts: waits while it is away
 steps.py            checks, calls and encodes steps of attempts
-attempt_context.py  which attempt runs here: ``outlast.current()``
 awaiting.py         the attempt that runs here, as jobs and limits know it
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store

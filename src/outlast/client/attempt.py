@@ -10,10 +10,11 @@ from __future__ import annotations
 import inspect
 import math
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -23,8 +24,10 @@ from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
 from outlast.base.sync import blocking
 from outlast.client import steps
+from outlast.client.awaiting import running
 from outlast.errors import (
     LostLease,
+    NotInAttempt,
     Snooze,
     Stopped,
     StoreUnavailable,
@@ -60,6 +63,8 @@ class StopReason(StrEnum):
     PAUSE = "pause"
     BLOCKED = "blocked"
 
+
+_batch: ContextVar[tuple[Attempt, ...]] = ContextVar("outlast_batch", default=())
 
 # One lock for all attempts: it is held only for moments. It is reentrant because a signal handler
 # or a finalizer may report or save while its own thread does.
@@ -172,14 +177,16 @@ class Attempt:
         saves: Any = Any,
         max_payload: int = MAX_PAYLOAD,
         payloads: Payloads = PLAIN,
-        children: Family | None = None,
+        make_children: Callable[[], Family] | None = None,
     ) -> None:
         """``deadline`` is in seconds since 1970; ``returns`` is the task's return annotation, and
-        ``saves`` the type of its checkpoints. BadArguments for a checkpoint that ``payloads``
-        cannot read, or that is not of that type: the task must not begin."""
+        ``saves`` the type of its checkpoints. ``make_children``: called once the attempt spawns,
+        or waits for an event. BadArguments for a checkpoint that ``payloads`` cannot read, or that
+        is not of that type: the task must not begin."""
         self._link = link
         self._steps: set[str] = set()  # names used
-        self._family = children
+        self._make_children = make_children
+        self._made_children: Family | None = None
         self._claimed = claimed
         self.returns = returns
         self.max_payload = max_payload
@@ -635,9 +642,11 @@ class Attempt:
         return _wait_event_sync(self, name, timeout=timeout, type=type)
 
     def _children(self, verb: str) -> Family:
-        if self._family is None:
-            raise UsageError(f"there is no job here for {verb}()")
-        return self._family
+        if self._made_children is None:
+            if self._make_children is None:
+                raise UsageError(f"there is no job here for {verb}()")
+            self._made_children = self._make_children()
+        return self._made_children
 
     def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
         """Take the name of a step; return the type of its value."""
@@ -711,6 +720,48 @@ class Attempt:
 
 _step_in_sync: Any = blocking(Attempt.step_in)
 _wait_event_sync: Any = blocking(Attempt.wait_event)
+
+
+def current() -> Attempt:
+    """Return the attempt that this code runs in; NotInAttempt outside one, and in a batch, which
+    has many (``current_batch``).
+
+    It works in the task's coroutine or thread, in asyncio tasks started from it and through
+    ``asyncio.to_thread``. Hand the attempt to other threads; child processes cannot save or report.
+    """
+    if (attempt := find_current()) is None:
+        raise NotInAttempt(_IN_BATCH if _batch.get() else None)
+    return attempt
+
+
+_IN_BATCH = "this code runs for a batch of jobs: outlast.current_batch() returns their attempts"
+
+
+def current_batch() -> list[Attempt]:
+    """Return the attempts of the batch that this code runs for, in the order of its items;
+    NotInAttempt outside one.
+
+    Each can report, and knows its job; ``save``, ``step``, ``spawn`` and the like are refused.
+    """
+    if not (attempts := _batch.get()):
+        raise NotInAttempt("outlast.current_batch() works only in a task with batch=…")
+    return list(attempts)
+
+
+def find_current() -> Attempt | None:
+    """Return the attempt that runs in this context, if any does."""
+    return cast("Attempt | None", running.get(None))
+
+
+def current_token() -> int | None:
+    """Return the token of the attempt that runs in this context, if any does."""
+    attempt = find_current()
+    return None if attempt is None else attempt.token
+
+
+def set_batch(attempts: Sequence[Attempt]) -> None:
+    """Make these what ``current_batch()`` returns in this context."""
+    _batch.set(tuple(attempts))
 
 
 def _fraction(value: Any) -> float | None:

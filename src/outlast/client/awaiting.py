@@ -22,7 +22,8 @@ class RunningHere(Protocol):
 
 
 running: ContextVar[RunningHere] = ContextVar("outlast_attempt")
-"""The attempt that runs in this context (``attempt_context``)."""
+"""The attempt that ``current()`` returns in this context. The executor sets it: it gives each
+attempt its own asyncio task, and so its own context."""
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import logging
 from collections.abc import MutableMapping
 from typing import Any
 
-from outlast.client.attempt_context import find_current
+from outlast.client.attempt import find_current
 
 
 def add_job_fields(

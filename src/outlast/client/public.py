@@ -2,8 +2,7 @@
 
 from outlast.base.config import WorkerOptions, WorkerSettings
 from outlast.client.app import App, BatchDecorator, TaskDecorator
-from outlast.client.attempt import Attempt, StopReason
-from outlast.client.attempt_context import current, current_batch
+from outlast.client.attempt import Attempt, StopReason, current, current_batch
 from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
 from outlast.client.flows import Flow, FlowRun, chain, group

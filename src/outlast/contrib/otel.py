@@ -16,8 +16,7 @@ import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.app import App
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import find_current
+from outlast.client.attempt import Attempt, find_current
 from outlast.client.stores import Enqueue
 from outlast.contrib.trace_context import SentBy, note_context, read_context
 from outlast.errors import ConfigError, text_of

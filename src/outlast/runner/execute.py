@@ -26,8 +26,8 @@ from outlast.base.clock import Clock
 from outlast.base.config import resolve_task_reuse
 from outlast.base.credentials import hide_logins
 from outlast.client.app import App
-from outlast.client.attempt import Attempt, Link
-from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.attempt import Attempt, Family, Link, set_batch
+from outlast.client.awaiting import running
 from outlast.client.batches import BatchLink, BatchTask
 from outlast.client.children import Children
 from outlast.client.flow_parts import read_inputs
@@ -101,6 +101,7 @@ class Executor:
         self._app = app
         self._on_idle = on_idle
         self._make_attempt = make_attempt
+        self._make_children = functools.partial(Children, app.stores)
         self._ran = 0  # attempts since the executor was last idle
         self._in_loop = False  # whether the code of one of them, or its hooks, ran there
         self._link = link
@@ -384,7 +385,7 @@ class Executor:
         self._in_loop = True
         asyncio_task.set_name(f"job {claimed.job_id}")
         self._tasks[claimed.token] = asyncio_task
-        set_current(attempt)
+        running.set(attempt)
         before = contextvars.copy_context()
         try:
             if self._app.around_fns or not task.is_async:
@@ -473,9 +474,10 @@ class Executor:
         args, kwargs = task.signature.decode(claimed.args, more)
         timeout = claimed.policy.timeout
         link: Any = self._link
-        family: Any = Children(self._app.stores)
+        make_children: Callable[[], Family] = self._make_children
         if task.batch:
-            link = family = BatchLink(self._link)
+            link = BatchLink(self._link)
+            make_children = functools.partial(BatchLink, self._link)
         attempt = self._make_attempt(
             link,
             claimed,
@@ -485,7 +487,7 @@ class Executor:
             saves=task.checkpoint,
             max_payload=self._app.max_payload,
             payloads=self._app.stores.payloads,
-            children=family,
+            make_children=make_children,
         )
         return task, attempt, args, kwargs
 
@@ -554,7 +556,7 @@ class Executor:
         if isinstance(prepared, Outcome):
             return claimed, None, prepared
         task, attempt, args, kwargs = prepared
-        set_current(attempt)
+        running.set(attempt)
         try:
             value = call_marked(attempt.token, task.fn, args, kwargs)
             self._leave_if_forked(None)

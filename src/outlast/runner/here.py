@@ -14,8 +14,8 @@ from typing import Any, NamedTuple, NoReturn
 
 from outlast.base.clock import SYSTEM
 from outlast.client.app import App
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.attempt import Attempt, set_batch
+from outlast.client.awaiting import running
 from outlast.client.batches import BatchLink, function_of_one
 from outlast.client.task import Call
 from outlast.errors import UsageError
@@ -141,7 +141,7 @@ def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> 
         async with AsyncExitStack() as stack:
             if lifespan is not None:
                 attempt.resources = await entered(stack, lifespan)
-            set_batch([attempt]) if task.batch else set_current(attempt)
+            set_batch([attempt]) if task.batch else running.set(attempt)
             for around in arounds:
                 await entered(stack, around)
             try:

@@ -22,7 +22,7 @@ from typing import Any, NoReturn
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.app import App
-from outlast.client.attempt_context import current_token
+from outlast.client.attempt import current_token
 from outlast.client.log_fields import mark_records
 from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean

@@ -11,8 +11,8 @@ import contextvars
 from typing import Any, NoReturn, TypeVar
 
 from outlast.base.sync import loop_is_running
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import set_batch, set_current
+from outlast.client.attempt import Attempt, set_batch
+from outlast.client.awaiting import running
 from outlast.client.batches import function_of_one
 from outlast.client.task import Call
 from outlast.errors import SyncInLoop, UsageError
@@ -66,7 +66,7 @@ def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     )
 
     def enter() -> None:
-        set_batch([attempt]) if task.batch else set_current(attempt)
+        set_batch([attempt]) if task.batch else running.set(attempt)
 
     def in_thread() -> Any:
         enter()

@@ -13,8 +13,7 @@ import pytest
 
 import outlast
 from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import set_current
-from outlast.client.awaiting import awaiting
+from outlast.client.awaiting import awaiting, running
 from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
@@ -256,7 +255,7 @@ async def test_current_works_in_tasks_and_threads_started_from_an_attempt(link):
     seen: list[BaseException] = []
 
     async def live() -> outlast.Attempt:
-        set_current(attempt)
+        running.set(attempt)
         thread = threading.Thread(target=lambda: seen.append(_raised()))
         thread.start()
         thread.join()
@@ -291,7 +290,7 @@ async def test_complete_in_takes_a_result_that_fits_and_then_nothing_is_saved(li
 
 async def test_a_wait_is_reported_with_the_last_progress(link):
     attempt = attempt_of(link)
-    set_current(attempt)
+    running.set(attempt)
     attempt.report(0.5, "half")
     with awaiting(7) as tell:
         assert len(link.reports) == 1, "not before it has lasted a while"
@@ -306,7 +305,7 @@ async def test_a_wait_is_reported_with_the_last_progress(link):
 
 
 async def test_a_failed_wait_is_no_longer_reported(link):
-    set_current(attempt_of(link))
+    running.set(attempt_of(link))
     with pytest.raises(TimeoutError), awaiting(7) as tell:
         tell()
         raise TimeoutError

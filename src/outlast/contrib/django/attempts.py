@@ -25,8 +25,7 @@ from django.db import close_old_connections, connections, reset_queries
 from django.utils import timezone
 
 from outlast.client.app import App
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import current
+from outlast.client.attempt import Attempt, current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
 

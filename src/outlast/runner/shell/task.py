@@ -16,8 +16,7 @@ from outlast.base.config import URL_VARIABLE, WAKEUP_VARIABLE
 from outlast.base.credentials import without_secrets
 from outlast.base.text import signal_name
 from outlast.client.app import App
-from outlast.client.attempt import Attempt
-from outlast.client.attempt_context import current
+from outlast.client.attempt import Attempt, current
 from outlast.client.task import Task
 from outlast.client.task_options import TaskOptions
 from outlast.errors import Snooze

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import msgspec
 
 import outlast
-from outlast.client.attempt_context import find_current
+from outlast.client.attempt import find_current
 from outlast.model.crash import Crash
 from outlast.testing.crashes.cases import Point
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from outlast.client.attempt_context import set_current
+from outlast.client.awaiting import running
 from outlast.errors import Snooze
 from outlast.runner import channel, interruptions
 from outlast.runner.shell import task
@@ -21,7 +21,7 @@ def _stdout_of_the_runner(capfd):
 
 
 async def run(script: str, **options):
-    set_current(attempt_of(FakeLink(), **options))  # each test has a context of its own
+    running.set(attempt_of(FakeLink(), **options))  # each test has a context of its own
     return await task.command(["sh", "-c", script])
 
 
