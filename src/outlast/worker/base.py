@@ -14,7 +14,6 @@ from typing import Protocol
 import msgspec
 
 from outlast.model.crash import Progress
-from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.limits import CodeLimits
@@ -60,22 +59,6 @@ class Running(msgspec.Struct, eq=False, gc=False):
             to = min(self.began_at + seconds, now, self.started_at + most)
             self.began_at = max(self.began_at, to)
         self.last_sign_at = max(self.last_sign_at, min(self.last_sign_at + seconds, now))
-
-    def facts(self) -> JobFacts:
-        """Return the facts that the decision about this attempt needs."""
-        claimed = self.claimed
-        return JobFacts(
-            job_id=claimed.job_id,
-            token=claimed.token,
-            failures=claimed.failures,
-            losses=self.losses,
-            policy=claimed.policy,
-            cancel_requested=self.stop_reason == "cancel",
-            solo=claimed.solo,
-            incident=claimed.incident,
-            cohort=claimed.cohort,
-            task=claimed.task,
-        )
 
 
 def no_tether(boottime: float) -> None:

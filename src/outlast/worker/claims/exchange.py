@@ -273,14 +273,16 @@ class Exchange:
     def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
         if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
             return []
-        if self._pauses is not None and not self._pauses.is_known(self._holder.me):
+        me, pauses = self._holder.me, self._pauses
+        if pauses is not None and pauses.known != (me.worker_id, me.registration):
             return []
         requests = self._exclusive.choose(
             lambda: self._starter.make_requests(len(self._in_flight.ended)),
             self._starter.make_exclusive_request,
         )
         wanted = bool(requests)
-        requests = requests if self._pauses is None else self._pauses.narrow(requests)
+        if pauses is not None and pauses.pauses.listed:
+            requests = pauses.narrow(requests)
         if self._units is not None:
             requests = self._units.narrow(requests)
         if self._until_empty is not None:

@@ -25,7 +25,7 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.events import count_wanted, emit
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.job import State
+from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
 from outlast.store.protocol import OUTCOMES_MAX
@@ -229,7 +229,7 @@ class InFlight:
                     task=running.claimed.task,
                     error=outcome.message,
                 )
-        transition = decide(running.facts(), outcome, self._clock.random)
+        transition = decide(_facts_of(running), outcome, self._clock.random)
         if transition.throttles is not None and count_wanted("limit_throttled", 1):
             emit(
                 "limit_throttled",
@@ -357,7 +357,8 @@ class InFlight:
         emit("result_rejected", job_id=transition.job_id, token=transition.token)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
-        decided = decide(self._unanswered[transition.token].facts(), outcome, self._clock.random)
+        facts = _facts_of(self._unanswered[transition.token])
+        decided = decide(facts, outcome, self._clock.random)
         self._rejected[transition.token] = decided
         return decided
 
@@ -429,6 +430,23 @@ class InFlight:
             running.progress = kept
             running.last_sign_at = self._clock.boot()
         return kept
+
+
+def _facts_of(running: Running) -> JobFacts:
+    """Return the facts that the decision about this attempt needs."""
+    claimed = running.claimed
+    return JobFacts(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        failures=claimed.failures,
+        losses=running.losses,
+        policy=claimed.policy,
+        cancel_requested=running.stop_reason == "cancel",
+        solo=claimed.solo,
+        incident=claimed.incident,
+        cohort=claimed.cohort,
+        task=claimed.task,
+    )
 
 
 def _tell_failed(running: Running, transition: Transition) -> None:

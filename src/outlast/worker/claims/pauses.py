@@ -44,16 +44,12 @@ class PauseKeeper:
         self._store = store
         self._nudge = nudge
         self._clock = clock
-        self._known: Row | None = None  # the registration that has read the pauses
+        self.known: Row | None = None  # the registration that has read the pauses
         self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
         self._seen: str | None = None  # the version in the last snapshot or peek
         self._seen_at = clock.boot()
         self._soon = False  # something has changed: read without waiting for a snapshot
         self.pauses = NO_PAUSES
-
-    def is_known(self, me: WorkerRef) -> bool:
-        """Whether this registration has read the pauses."""
-        return self._known == _row_of(me)
 
     def take_look(self, version: str | None) -> None:
         """Note the version in a snapshot or a peek."""
@@ -79,8 +75,8 @@ class PauseKeeper:
         self._apply(pauses)
         if self._seen_at <= asked_at:  # else a newer version may have come meanwhile
             self._seen, self._seen_at = pauses.version, asked_at
-        if self._known != row:
-            self._known = row
+        if self.known != row:
+            self.known = row
             self._owner.look_for_work()
         if self._told != (row, pauses.version):
             recall = self._owner.pool.control.recall
@@ -93,8 +89,8 @@ class PauseKeeper:
     def _is_due(self) -> bool:
         changed = self._soon or self._seen not in {None, self.pauses.version}
         late = self._clock.boot() >= self._seen_at + READ_SECONDS
-        told = self._told == (self._known, self.pauses.version)
-        return changed or late or not told or not self.is_known(self._owner.me)
+        told = self._told == (_row_of(self._owner.me), self.pauses.version)
+        return changed or late or not told
 
     def _apply(self, pauses: Pauses) -> None:
         """Apply the pauses: from now on no paused job is given to a runner."""
@@ -115,8 +111,6 @@ class PauseKeeper:
 
     def narrow(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
         """Return claim requests without paused queues, tasks and tenants."""
-        if not self.pauses.listed:
-            return list(requests)
         if self.pauses.has_all:
             return []
         narrowed = [
