@@ -32,18 +32,12 @@ class Dependency(NamedTuple):
     place: int
 
 
-def has_dependencies(jobs: Sequence[NewJob]) -> bool:
-    """Whether some of these jobs wait for others. UsageError: and some may replace others."""
-    for job in jobs:  # a loop: any() would make a generator for each enqueue
-        if job.after:
-            break
-    else:
-        return False
+def check_dependent(jobs: Sequence[NewJob]) -> None:
+    """Raise UsageError if some of these jobs, of which some wait for others, may replace others."""
     if any(job.on_key is not None for job in jobs):
         raise UsageError(
             "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
         )
-    return True
 
 
 def find_awaited(jobs: Sequence[NewJob]) -> set[int]:
@@ -93,11 +87,6 @@ def not_spawned(spawn: Spawn) -> LostLease:
         f"the attempt of job {spawn.step.job_id} with token {spawn.step.token} is no longer the"
         " current one: it has spawned nothing"
     )
-
-
-def find_needy(claimed: Sequence[Claimed]) -> list[int]:
-    """Return the ids of claimed jobs that get results of jobs upstream; mostly there are none."""
-    return [each.job_id for each in claimed if each.policy.inputs]
 
 
 def add_results(

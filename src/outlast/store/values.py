@@ -5,7 +5,6 @@ A value knows nothing of a store; ``store.rows`` has the values that people and 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import IntEnum, StrEnum
 from typing import NamedTuple
 
@@ -229,11 +228,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     not_tenants: tuple[str, ...] = ()
     followed: FollowedWakeups | None = None
     news: tuple[str, ...] = ()
-
-
-def bytes_max(requests: Sequence[ClaimRequest]) -> int:
-    """Return how many bytes one reply to these requests may bring."""
-    return min([request.bytes_max for request in requests], default=TRIP_BYTES)
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

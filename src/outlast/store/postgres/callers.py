@@ -10,7 +10,6 @@ from typing import Any
 from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
-from outlast.store.dependencies import has_dependencies
 from outlast.store.events import NewEvent
 from outlast.store.foreign import (
     Driver,
@@ -127,7 +126,7 @@ class _OnPostgres:
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Store jobs in the open transaction; without one they are stored at once."""
-        if has_dependencies(jobs) and not await self.in_transaction():
+        if any(job.after for job in jobs) and not await self.in_transaction():
             raise ConnectionMismatch(
                 "jobs that wait for others are stored by several statements: open a transaction"
                 f" first, with {self.begin}"

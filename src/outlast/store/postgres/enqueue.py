@@ -17,14 +17,16 @@ from outlast.store.dependencies import (
     UNWATCHED,
     WATCHED,
     Dependency,
+    check_dependent,
     check_upstream,
     find_awaited,
     find_dependencies,
     find_named,
-    has_dependencies,
     not_spawned,
 )
 from outlast.store.keys import check_batch, match_holder
+from outlast.store.postgres.connection import Transaction
+from outlast.store.postgres.pool import Verbs
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
@@ -39,25 +41,64 @@ TOO_FAST = "jobs with these keys came and went too fast; enqueue again"
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
 
 
-def has_keys(jobs: Sequence[NewJob]) -> bool:
-    """Whether some have keys."""
+class PostgresEnqueueVerbs(Verbs):
+    """The verbs of ``PostgresStore`` that store jobs."""
+
+    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        if not (_are_dependent(jobs) or _have_keys(jobs)):
+            return await self._connections.run_notifying(
+                lambda it, notify: _enqueue_plain(it, jobs, notify=notify), keeps_plans=True
+            )
+        is_alone = len(jobs) == 1 and not jobs[0].after and jobs[0].on_key is None
+        if is_alone and (stored := await self._enqueue_with_key(jobs[0])) is not None:
+            return [stored]
+        return await self._connections.run_notifying(
+            lambda it, notify: enqueue(it, jobs, notify=notify),
+            kind=None if is_alone else Transaction.COMMITTED,
+        )
+
+    async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
+        created = await self._connections.run_notifying(
+            lambda it, notify: _create_with_key(it, job, notify=notify), keeps_plans=True
+        )
+        if created is not None:
+            return created
+        return (await self._connections.run(lambda each: _find_unfinished(each, [job])))[0]
+
+    async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
+        return await self._connections.run_notifying(
+            lambda it, notify: _spawn(it, jobs, which, notify=notify), kind=Transaction.COMMITTED
+        )
+
+
+def _are_dependent(jobs: Sequence[NewJob]) -> bool:
+    for job in jobs:  # noqa: SIM110  # any() would make a generator for each enqueue
+        if job.after:
+            return True
+    return False
+
+
+def _have_keys(jobs: Sequence[NewJob]) -> bool:
     if len(jobs) == 1:
         return jobs[0].key is not None
     return [job.key for job in jobs].count(None) < len(jobs)
 
 
-def _has_labels(jobs: Sequence[NewJob]) -> bool:
-    return any(job.policy.labels for job in jobs)
-
-
 async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
     """Store jobs in their order. Several jobs, of which some have keys, need a transaction."""
+    if _are_dependent(jobs):
+        return await _enqueue_dependent(connection, jobs, notify=notify)
+    if _have_keys(jobs):
+        return await _enqueue_keyed(connection, jobs, notify=notify)
+    return await _enqueue_plain(connection, jobs, notify=notify)
+
+
+async def _enqueue_plain(
+    connection: Any, jobs: Sequence[NewJob], *, notify: bool
+) -> list[Enqueued]:
+    """Store jobs without keys that wait for no others."""
     if not jobs:
         return []
-    if has_dependencies(jobs):
-        return await _enqueue_dependent(connection, jobs, notify=notify)
-    if has_keys(jobs):
-        return await _enqueue_keyed(connection, jobs, notify=notify)
     alike = _alike(jobs, notify=notify)
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
@@ -69,7 +110,7 @@ async def _enqueue_unlike(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool, awaited: Container[int] = ()
 ) -> list[Enqueued]:
     """Store jobs without keys, which may differ in all the rest."""
-    if _has_labels(jobs):
+    if any(job.policy.labels for job in jobs):
         found = [None] * len(jobs)
         stored = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
         return [one for one in stored if one is not None]  # all: none has a key
@@ -77,7 +118,7 @@ async def _enqueue_unlike(
     return [Enqueued(row["id"], True) for row in rows]
 
 
-async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
+async def _create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqueued | None:
     """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
@@ -86,7 +127,7 @@ async def create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enqu
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
-async def find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
+async def _find_unfinished(connection: Any, jobs: Sequence[NewJob]) -> list[Enqueued | None]:
     """Return for each of these jobs the unfinished job that has its key, or None; KeyInUse if that
     is of another task. Expired jobs are ended first, so they hold no key."""
     keys = [job.key for job in jobs if job.key is not None]
@@ -154,7 +195,7 @@ def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
     )
 
 
-async def spawn(
+async def _spawn(
     connection: Any, jobs: Sequence[NewJob], which: Spawn, *, notify: bool
 ) -> list[Enqueued]:
     """Store the children of an attempt, in the transaction that is open, with the step that says
@@ -173,6 +214,7 @@ async def _enqueue_dependent(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool, all_awaited: bool = False
 ) -> list[Enqueued]:
     """Store jobs of which some wait for others, in the transaction that is open."""
+    check_dependent(jobs)
     named = find_named(jobs)
     if named:
         rows = await connection.fetch(_DEPENDENCIES["upstream"], named)
@@ -182,7 +224,7 @@ async def _enqueue_dependent(
     for first in range(0, len(jobs), ENQUEUE_MAX):
         part = jobs[first : first + ENQUEUE_MAX]
         here = {place - first for place in awaited}
-        store = _enqueue_keyed if has_keys(part) else _enqueue_unlike
+        store = _enqueue_keyed if _have_keys(part) else _enqueue_unlike
         stored += await store(connection, part, notify=notify, awaited=here)
     found = find_dependencies(jobs, stored)
     await connection.fetch(
@@ -219,12 +261,12 @@ async def _enqueue_keyed(
     if any(job.on_key is not None for job in jobs):
         return await _enqueue_each(connection, jobs, notify=notify)
     found: list[Enqueued | None] = [None] * len(jobs)
-    if len(jobs) > 1 and has_keys(jobs):
-        found = await find_unfinished(connection, jobs)
+    if len(jobs) > 1 and _have_keys(jobs):
+        found = await _find_unfinished(connection, jobs)
     for _ in range(KEYED_TRIES):
         found = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
         if None in found:
-            looked = await find_unfinished(connection, jobs)
+            looked = await _find_unfinished(connection, jobs)
             found = [one or other for one, other in zip(found, looked, strict=True)]
         if None not in found:
             return [one for one in found if one is not None]
@@ -253,7 +295,7 @@ async def _enqueue_in_window(
     """Store a job unless one with its key is unfinished, or was stored in the same window."""
     mine = (job.key, job.task)
     for _ in range(KEYED_TRIES):
-        (found,) = await find_unfinished(connection, [job])
+        (found,) = await _find_unfinished(connection, [job])
         if found is not None:
             return found
         if await connection.fetch(_SQL["take_window"], *mine, seconds):
@@ -285,7 +327,7 @@ async def _enqueue_or_replace(
         for row in await connection.fetch(_SQL["replace"], *values):
             if row["replaced"]:
                 return Enqueued(row["id"], created=False)
-            found = await find_unfinished(connection, [job])  # ends it if it has expired
+            found = await _find_unfinished(connection, [job])  # ends it if it has expired
             break
         else:
             found = await _store_those_left(connection, [job], [None], notify=notify)
@@ -301,7 +343,7 @@ async def store_unless_taken(
     stored."""
     if not jobs:
         return []
-    if not has_keys(jobs):
+    if not _have_keys(jobs):
         return [each.job_id for each in await enqueue(connection, jobs, notify=notify)]
     stored = await _store_those_left(connection, jobs, [None] * len(jobs), notify=notify)
     taken = [job.key for job, each in zip(jobs, stored, strict=True) if each is None]

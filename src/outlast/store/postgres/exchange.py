@@ -38,13 +38,13 @@ import msgspec
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
-from outlast.store.dependencies import RESULTS_BYTES, add_results, find_needy
+from outlast.store.dependencies import RESULTS_BYTES, add_results
 from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.postgres.statements import Pair, ends_text, pair_of
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
 from outlast.store.statements import statements
 from outlast.store.turns import KINDS_MAX, Turns
-from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
+from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
 _SQL = statements("postgres", "exchange")
 _RESULTS = statements("postgres", "dependencies")["results"]
@@ -394,7 +394,7 @@ class PostgresExchange(Verbs):
         head, claim, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         claimed = _make_all_claimed(rows) if rows else []
-        if claimed and (needy := find_needy(claimed)):
+        if needy := [each.job_id for each in claimed if each.policy.inputs]:
             claimed = add_results(claimed, await self._find_results(needy))
         return Exchanged(
             valid=head.valid,
@@ -430,7 +430,7 @@ class PostgresExchange(Verbs):
         )
         limits = (
             CLAIMS_MAX,
-            bytes_max(requests),
+            min([each.bytes_max for each in requests], default=TRIP_BYTES),
             REFUSALS_KEPT,
             me.registration,
             texts_array_text([queue for queue, _ in turns]),

@@ -3,8 +3,8 @@
 Each verb of ``store.protocol.Store``, which documents it, is one statement of a file in ``sql/``.
 The statement's comment, or the head of the function that it calls, argues why it is right against a
 concurrent claim, reap and late worker. This module holds no rule of its own: it carries values to
-the statements and back. Separate modules beside it hold the hot path, the exchange, and the verbs
-about workers.
+the statements and back. Separate modules beside it hold the hot path (the enqueue, the exchange)
+and the verbs about workers.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.dependencies import has_dependencies
 from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
@@ -28,13 +27,7 @@ from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
 from outlast.store.postgres.actions import PostgresActionVerbs, write_record
 from outlast.store.postgres.connection import Transaction
-from outlast.store.postgres.enqueue import (
-    create_with_key,
-    enqueue,
-    find_unfinished,
-    has_keys,
-    spawn,
-)
+from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import PostgresInspector
@@ -58,7 +51,6 @@ from outlast.store.values import (
     Report,
     RunBy,
     Save,
-    Spawn,
     StepFound,
     Unpublished,
     UnpublishedBatch,
@@ -85,6 +77,7 @@ _FROM_THE_OLDEST = (-inf, -inf, -inf)
 
 class PostgresStore(
     PostgresSchema,
+    PostgresEnqueueVerbs,
     PostgresExchange,
     WorkerVerbs,
     PostgresActionVerbs,
@@ -136,30 +129,6 @@ class PostgresStore(
 
     # -- jobs
 
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        dependent = has_dependencies(jobs)
-        with_keys = has_keys(jobs)
-        replaces = with_keys and any(job.on_key is not None for job in jobs)
-        if len(jobs) == 1 and with_keys and not dependent and not replaces:
-            stored = await self._enqueue_with_key(jobs[0])
-            if stored is not None:
-                return [stored]
-        return await self._connections.run_notifying(
-            lambda it, notify: enqueue(it, jobs, notify=notify),
-            keeps_plans=not with_keys and not dependent,
-            kind=Transaction.COMMITTED
-            if dependent or replaces or (with_keys and len(jobs) > 1)
-            else None,
-        )
-
-    async def _enqueue_with_key(self, job: NewJob) -> Enqueued | None:
-        created = await self._connections.run_notifying(
-            lambda it, notify: create_with_key(it, job, notify=notify), keeps_plans=True
-        )
-        if created is not None:
-            return created
-        return (await self._connections.run(lambda each: find_unfinished(each, [job])))[0]
-
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
         """Of several for one attempt in the batch, the highest number is saved."""
         best = _last_of_each(sorted(saves, key=lambda save: save.number))
@@ -190,12 +159,6 @@ class PostgresStore(
             or answers.get((*pair_of(step), None), Answer.BUSY)
             for step in steps
         ]
-
-    async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
-        return await self._connections.run_notifying(
-            lambda it, notify: spawn(it, jobs, which, notify=notify),
-            kind=Transaction.COMMITTED,
-        )
 
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
         return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))

@@ -16,10 +16,10 @@ from outlast.store.dependencies import (
     RESULTS_BYTES,
     WATCHED,
     add_results,
+    check_dependent,
     check_upstream,
     find_dependencies,
     find_named,
-    find_needy,
 )
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget
@@ -34,6 +34,7 @@ _WANTED = {Wants.COMPLETED: State.COMPLETED.value, Wants.DEAD: State.DEAD.value}
 
 def check(cursor: Any, jobs: Sequence[NewJob]) -> None:
     """Raise JobNotFound or UsageError for a stored job that none of these can wait for."""
+    check_dependent(jobs)
     named = find_named(jobs)
     if named:
         check_upstream(named, dict(cursor.execute(_SQL["upstream"], _ids(named)).fetchall()))
@@ -57,7 +58,7 @@ def note_ended(cursor: Any, job_ids: Iterable[int]) -> None:
 
 def with_results(cursor: Any, claimed: list[Claimed]) -> list[Claimed]:
     """Return claimed jobs with the results of jobs upstream that they get; mostly none gets any."""
-    needy = find_needy(claimed)
+    needy = [each.job_id for each in claimed if each.policy.inputs]
     if not needy:
         return claimed
     values = _ids(needy) | {"bytes": RESULTS_BYTES}

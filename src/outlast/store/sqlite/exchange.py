@@ -31,7 +31,7 @@ from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.streams import Streams, find_next_opening
 from outlast.store.statements import statements
 from outlast.store.turns import Turns
-from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef, bytes_max
+from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
 NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
 
@@ -281,7 +281,7 @@ class Basket:
         self._cursor = cursor
         self._now = now
         self._me = me
-        self._left = bytes_max(requests) if requests else 0
+        self._left = min([each.bytes_max for each in requests], default=0)
 
     def take(self, found: list[Row]) -> list[Row]:
         """Claim as many of these rows as there is room for; return them."""

@@ -19,7 +19,6 @@ import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
-from outlast.store.dependencies import has_dependencies
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
@@ -137,7 +136,7 @@ def defers_commit(connection: Any) -> bool:
 
 def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Store jobs in their order; for a key that an unfinished job holds, return that job."""
-    return (enqueue_flow if has_dependencies(jobs) else _store)(cursor, now, jobs)
+    return (enqueue_flow if any(job.after for job in jobs) else _store)(cursor, now, jobs)
 
 
 def enqueue_flow(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
