@@ -210,30 +210,46 @@ class Pool(Protocol):
         ...
 
 
+class Holder(Protocol):
+    """A worker's registration, and the rights that come with its lease.
+
+    ``draining``: whether the worker takes no more jobs because it is about to leave.
+    """
+
+    me: WorkerRef
+    draining: bool
+
+    def is_trusted(self) -> bool:
+        """Whether attempts may continue under the current lease."""
+        ...
+
+    def may_claim(self) -> bool:
+        """Whether new jobs may be taken, and claimed attempts begin: registered, trusted, not
+        draining."""
+        ...
+
+    def check(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
+        ...
+
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. Return False if the lease is lost."""
+        ...
+
+
 class Owner(Protocol):
     """The worker as seen by its pool and its duties, which it makes and which report to it."""
 
     pool: Pool
 
     @property
+    def registration(self) -> Holder:
+        """Its registration."""
+        ...
+
+    @property
     def me(self) -> WorkerRef:
         """The current registration."""
-        ...
-
-    def is_trusted(self) -> bool:
-        """Whether attempts may continue under the current lease."""
-        ...
-
-    def is_draining(self) -> bool:
-        """Whether the worker takes no more jobs because it is about to leave."""
-        ...
-
-    def may_begin(self) -> bool:
-        """Whether claimed attempts may begin: the lease is trusted, and the worker stays."""
-        ...
-
-    def check_lease(self) -> None:
-        """Stop all attempts if the lease is no longer trusted."""
         ...
 
     def note_begin(self, token: int) -> None:

@@ -324,7 +324,7 @@ class LocalPool:
             self.prefetch.note_freed(freed)
         if not self.prefetch:
             return
-        if not self._owner.may_begin():
+        if not self._owner.registration.may_claim():
             self.give_back("the worker takes no more")
             return
         self._begin(self.prefetch.take(max(0, self._count_free())))

@@ -328,22 +328,6 @@ class Worker:
 
     # -- for its pool --------------------------------------------------------------------------
 
-    def is_trusted(self) -> bool:
-        """Whether attempts may continue under the current lease."""
-        return self.registration.is_trusted()
-
-    def is_draining(self) -> bool:
-        """Whether the worker takes no more jobs because it is about to leave."""
-        return self.registration.draining
-
-    def may_begin(self) -> bool:
-        """Whether claimed attempts may begin."""
-        return self.registration.may_claim()
-
-    def check_lease(self) -> None:
-        """Stop all attempts if the lease is no longer trusted."""
-        self.registration.check()
-
     def note_begin(self, token: int) -> None:
         """Note in the lock file that attempts begin: a worker that finds this one dead reads it."""
         if self._lock is not None:

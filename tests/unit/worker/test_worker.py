@@ -126,10 +126,10 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
     stage.worker.registration.trust.renewed(50.0)
     stage.clock.advance(1.0)
     with heard() as names:
-        stage.worker.check_lease()
+        stage.worker.registration.check()
         assert names == []
         stage.clock.advance(50.0)
-        stage.worker.check_lease()
+        stage.worker.registration.check()
     assert names == ["lease_lost"]
 
 

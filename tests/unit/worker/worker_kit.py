@@ -111,17 +111,21 @@ class FakeOwner:
         self.pool: Any = None
         self.me = WorkerRef(1, 1)
 
+    @property
+    def registration(self) -> FakeOwner:
+        return self
+
     def is_trusted(self) -> bool:
         return self.trusted
 
-    def is_draining(self) -> bool:
-        return self.draining
-
-    def may_begin(self) -> bool:
+    def may_claim(self) -> bool:
         return self.trusted and not self.draining
 
-    def check_lease(self) -> None:
+    def check(self) -> None:
         self.lease_checks += 1
+
+    async def reconnect(self) -> bool:
+        return True
 
     def note_begin(self, token: int) -> None:
         self.begun.append(token)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -41,7 +41,7 @@ from outlast.store.values import (
 )
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.base import Pool, Running
+from outlast.worker.base import Holder, Pool, Running
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.in_flight import (
     InFlight,
@@ -125,20 +125,6 @@ class ExclusiveClaim:
     def _is_taken(self) -> bool:
         running = self._in_flight.running
         return len(running) == 1 and next(iter(running.values())).claimed.solo >= self._least
-
-
-class Holder(Protocol):
-    """The worker's registration, and its right to claim, as the exchange needs them."""
-
-    me: WorkerRef
-
-    def may_claim(self) -> bool:
-        """Whether new jobs may be taken: registered, trusted, not draining."""
-        ...
-
-    async def reconnect(self) -> bool:
-        """Raise the epoch of the registration. Return False if the lease is lost."""
-        ...
 
 
 class Exchange:

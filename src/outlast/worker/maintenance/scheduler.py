@@ -82,7 +82,7 @@ class Scheduler:
 
     async def run_once(self) -> float | None:
         """Fire due schedules, and declare the code's; return the seconds until the next run."""
-        if not self._owner.may_begin():
+        if not self._owner.registration.may_claim():
             return WAIT_SECONDS
         if self._clock.boot() >= self._due_at:
             self._due_at = math.inf  # unless this run finds a later one, the next scan sets it

@@ -194,7 +194,7 @@ class RunnerPool:
         signalled = [end for end in others if _was_signalled(end)]
         runner.note_ended([end.token for end in signalled], self._clock.boot())
         self._end(runner, [end for end in ends if end not in signalled] if signalled else ends)
-        if signalled and self._owner.is_draining():
+        if signalled and self._owner.registration.draining:
             self._end_signalled(runner, signalled)
         elif signalled:
             loop = asyncio.get_running_loop()
@@ -231,7 +231,7 @@ class RunnerPool:
         bystander's. ``others``: the other tokens in its runner."""
         crash = end.outcome.crash
         assert crash is not None
-        if self._owner.is_draining():
+        if self._owner.registration.draining:
             outcome = Outcome(kind=OutcomeKind.RELEASED, message=crash.message)
             return msgspec.structs.replace(end, outcome=outcome)
         jobs = (self._in_flight.job_of(token) for token in others)
@@ -311,8 +311,8 @@ class RunnerPool:
                 [job_id for job_id in jobs if job_id != running.claimed.job_id],
                 suspicion=suspected.get(running.token),
                 killed_for=runner.kill_reason,
-                trusted=self._owner.is_trusted(),
-                draining=self._owner.is_draining(),
+                trusted=self._owner.registration.is_trusted(),
+                draining=self._owner.registration.draining,
             )
             transition = self._in_flight.end(running.token, outcome)
             if transition is not None:

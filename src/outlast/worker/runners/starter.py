@@ -170,7 +170,7 @@ class RunnerStarter:
         """Give free slots to waiting attempts, if attempts may begin at all."""
         if not any(self._prefetches):
             return
-        if self._supervisor.closing or not self._owner.may_begin():
+        if self._supervisor.closing or not self._owner.registration.may_claim():
             self.give_back("the worker takes no more")
             return
         alone, shared = self._prefetches

@@ -87,7 +87,7 @@ class RunnerSupervisor:
         return min((pause for pause in pauses if pause is not None), default=None)
 
     async def _fill(self) -> float | None:
-        while not (self.closing or self._owner.is_draining()) and self._is_missing_one():
+        while not (self.closing or self._owner.registration.draining) and self._is_missing_one():
             is_spare = self._count_staying() >= self._size
             wait = max(self._next_start_at, is_spare * self._spare_at) - self._clock.boot()
             if wait > 0:
@@ -113,7 +113,9 @@ class RunnerSupervisor:
 
     def retire_worn(self) -> None:
         """Retire runners that are due for recycling, unless there is no replacement."""
-        if not (self.closing or self._owner.is_draining()) and self._recycling.retire(self.runners):
+        if not (self.closing or self._owner.registration.draining) and self._recycling.retire(
+            self.runners
+        ):
             self._owner.note_pool_change()
 
     def start_over(self) -> None:

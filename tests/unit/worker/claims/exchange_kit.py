@@ -24,11 +24,11 @@ from tests.unit.worker.worker_kit import (
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
 
 
-class Holder:
+class Holder(FakeOwner):
     """A registration that stands, until it is told otherwise."""
 
     def __init__(self, store: FakeStore) -> None:
-        self.me = WorkerRef(1, 1)
+        super().__init__()
         self.claims = True
         self.lost = False
         self.fails = False
