@@ -104,7 +104,7 @@ async def test_messages_that_a_draining_worker_has_taken_go_to_another_one_at_on
         await shop.until(lambda: len(inbox._waiting) > 0, "messages in its hands")
         worker.settings = msgspec.structs.replace(worker.settings, drain_timeout=NEVER)
         worker.request_drain()
-        await shop.until(worker.is_draining, "its drain")
+        await shop.until(lambda: worker.registration.draining, "its drain")
         exchange.start()
         await shop.until(lambda: not inbox._waiting, "messages that go back")
         async with shop.ready_worker(name="two"):
