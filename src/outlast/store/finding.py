@@ -5,7 +5,7 @@ A store checks itself: its facts know which faults they may show.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import StrEnum
 from typing import Protocol
 
@@ -75,15 +75,10 @@ class Environment(Protocol):
         ...
 
 
-class Route(Protocol):
+class Route(msgspec.Struct, frozen=True):
     """How safe the network path to a server is, judged from URL and environment variables without
-    connecting."""
+    connecting; no finding if the server is on this machine. ``keys``: the files of private keys
+    that the connection uses."""
 
-    @property
-    def keys(self) -> Sequence[str]:
-        """The files of private keys that the connection uses."""
-        ...
-
-    def check(self) -> Iterator[Finding]:
-        """Yield findings, good and bad; nothing if the server is on this machine."""
-        ...
+    findings: list[Finding]
+    keys: list[str] = []

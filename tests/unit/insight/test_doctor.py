@@ -26,11 +26,11 @@ from outlast.insight.doctor.host import locks_of, look_at
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import Pause, PauseKind
 from outlast.payload.payloads import Payloads
-from outlast.store.finding import Finding
+from outlast.store.finding import Finding, Route
 from outlast.store.limits import LimitRow
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
-from outlast.store.postgres.route import PostgresRoute
+from outlast.store.postgres.route import judge, read_sslmode
 from outlast.store.rows import Held, WorkerStatus
 from outlast.store.schedules import ScheduleRow, call_text
 from outlast.store.sqlite.checks import SqliteFacts
@@ -137,8 +137,8 @@ def exposed(**changes: Any) -> Facts:
     return facts(exposure=Exposure(**changes))
 
 
-def reached(**way: Any) -> Facts:
-    return exposed(route=PostgresRoute(**way))
+def reached(sslmode: str | None, *, authority: bool = False) -> Facts:
+    return exposed(route=Route([*judge(sslmode, authority=authority)]))
 
 
 NATS = MessengerUrl(place="nats.example:4222", secured=False, login=True)
@@ -334,9 +334,7 @@ ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
 def test_the_tls_mode_is_read_from_url_and_environment(
     url: str, environ: dict[str, str], mode: str | None
 ) -> None:
-    route = look_at(url, None, [], environ).route
-    assert isinstance(route, PostgresRoute)
-    assert route.sslmode == mode
+    assert read_sslmode(url, environ) == mode
 
 
 def test_there_is_no_way_to_a_file() -> None:

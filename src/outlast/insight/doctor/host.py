@@ -126,7 +126,7 @@ def look_at(
     the environment show. Connects to nothing."""
     read_route = backend_of(url).read_route
     way = None if read_route is None else read_route(url, environ)
-    keys = [] if way is None else [*way.keys]
+    keys = [] if way is None else list(way.keys)
     messenger = None
     with suppress(ConfigError):
         to = kinds.parse(wakeup or "")
@@ -154,7 +154,7 @@ def _mode(path: str) -> int:
 def route(facts: Facts) -> Iterator[Finding]:
     """Whether strangers on the way to the store's server can listen in, or impersonate it."""
     if facts.exposure.route is not None:
-        yield from facts.exposure.route.check()
+        yield from facts.exposure.route.findings
 
 
 def messenger(facts: Facts) -> Iterator[Finding]:

@@ -10,8 +10,8 @@ from outlast.errors import ConfigError
 from outlast.store.backend import Backend, Callers, StoreOptions
 
 if TYPE_CHECKING:
+    from outlast.store.finding import Route
     from outlast.store.postgres.presence import PostgresPresence
-    from outlast.store.postgres.route import PostgresRoute
     from outlast.store.postgres.store import PostgresStore
     from outlast.store.postgres.wakeup import SharedWakeup
 
@@ -40,7 +40,7 @@ def _open_presence(url: str, patience: float) -> PostgresPresence:
     return PostgresPresence(url, patience=patience)
 
 
-def _read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
+def _read_route(url: str, environ: Mapping[str, str]) -> Route:
     from outlast.store.postgres.route import read_route
 
     return read_route(url, environ)

@@ -7,11 +7,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
 
-import msgspec
-
 from outlast.base.text import line
 from outlast.store.environment import is_here
-from outlast.store.finding import Finding, hint, ok, warning
+from outlast.store.finding import Finding, Route, hint, ok, warning
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (
@@ -20,44 +18,36 @@ VERIFY = (
 )
 
 
-class PostgresRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """``sslmode``: None if the server is on this machine; ``authority``: whether an authority for
-    its certificates is known; ``keys``: the file of the client's private key, if there is one."""
-
-    sslmode: str | None
-    authority: bool = False
-    keys: list[str] = []
-
-    def check(self) -> Iterator[Finding]:
-        """Report whether strangers can listen in, or impersonate the server."""
-        mode = self.sslmode
-        if mode is None:
-            return
-        if mode in PROVEN or (mode == "require" and self.authority):
-            yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
-        elif mode == "require":
-            said = "sslmode=require accepts any certificate: the server that answers gets the"
-            yield hint("tls", f"{said} password.", VERIFY)
-        else:
-            said = (
-                f"PostgreSQL is on another host, and sslmode={line(mode, 20)} accepts a connection"
-                " without TLS: then the password and the arguments of jobs travel unencrypted."
-            )
-            yield warning("tls", said, VERIFY)
-
-
-def read_route(url: str, environ: Mapping[str, str]) -> PostgresRoute:
+def read_route(url: str, environ: Mapping[str, str]) -> Route:
     """Return what the URL and the environment show of the network path. Connects to nothing."""
     query = dict(parse_qsl(url.partition("?")[2]))
     key = query.get("sslkey") or environ.get("PGSSLKEY")
-    return PostgresRoute(
-        sslmode=_sslmode(url, query, environ),
-        authority=_authority(query, environ),
-        keys=[key] if key else [],
-    )
+    findings = judge(read_sslmode(url, environ), authority=_authority(query, environ))
+    return Route([*findings], [key] if key else [])
 
 
-def _sslmode(url: str, query: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
+def judge(mode: str | None, *, authority: bool) -> Iterator[Finding]:
+    """Yield whether strangers can listen in, or impersonate the server. ``mode``: sslmode, None
+    if the server is on this machine; ``authority``: whether an authority for its certificates is
+    known."""
+    if mode is None:
+        return
+    if mode in PROVEN or (mode == "require" and authority):
+        yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
+    elif mode == "require":
+        said = "sslmode=require accepts any certificate: the server that answers gets the"
+        yield hint("tls", f"{said} password.", VERIFY)
+    else:
+        said = (
+            f"PostgreSQL is on another host, and sslmode={line(mode, 20)} accepts a connection"
+            " without TLS: then the password and the arguments of jobs travel unencrypted."
+        )
+        yield warning("tls", said, VERIFY)
+
+
+def read_sslmode(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the mode that libpq would use; None if the server is on this machine."""
+    query = dict(parse_qsl(url.partition("?")[2]))
     hosts = _hosts(url) or query.get("host") or environ.get("PGHOST") or ""
     if all(is_here(host) for host in hosts.split(",")):
         return None
