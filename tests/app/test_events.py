@@ -12,8 +12,8 @@ import pytest
 
 import outlast
 from outlast import BadArguments, JobFailed, UsageError
-from outlast.store.events import NewEvent
 from outlast.store.protocol import Store
+from outlast.store.values import NewEvent
 from outlast.testing import inline_sync, isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, row_of, transaction, until

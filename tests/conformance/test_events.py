@@ -8,9 +8,8 @@ import pytest
 
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.events import NewEvent
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, Cancelled, Claimed, NamedStep
+from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, NewEvent
 from tests.app.in_process_kit import run_sql, transaction
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.conformance.test_dependencies import states

@@ -11,7 +11,6 @@ from outlast.model.crash import Progress
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
-from outlast.store.events import NewEvent
 from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit, Weight
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
@@ -23,6 +22,7 @@ from outlast.store.values import (
     ClaimRequest,
     LockIdentity,
     NamedStep,
+    NewEvent,
     NewPause,
     Report,
     Save,

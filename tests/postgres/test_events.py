@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.insight.verify import verify
-from outlast.store.events import NewEvent
 from outlast.store.postgres.statements import ends_text
 from outlast.store.postgres.store import send_on
 from outlast.store.protocol import Store
+from outlast.store.values import NewEvent
 from tests.conformance.kit import Hands, enqueued, job
 from tests.conformance.test_events import NAME, send, waits
 

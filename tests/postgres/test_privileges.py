@@ -13,7 +13,6 @@ import pytest
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
-from outlast.store.events import NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.postgres import privileges
@@ -30,7 +29,7 @@ from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
 from outlast.store.statements import statements
-from outlast.store.values import NamedStep, OnKey, Purpose, Save, Spawn, Upstream
+from outlast.store.values import NamedStep, NewEvent, OnKey, Purpose, Save, Spawn, Upstream
 from tests.conformance.kit import (
     Hands,
     crashed,

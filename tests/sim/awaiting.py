@@ -20,9 +20,8 @@ from outlast.base.clock import seeded
 from outlast.client import events
 from outlast.client.attempt_store import AttemptStore
 from outlast.errors import StoreError
-from outlast.store.events import NewEvent
 from outlast.store.sqlite import events as sqlite_events
-from outlast.store.values import NewJob
+from outlast.store.values import NewEvent, NewJob
 from tests.sim import tasks
 from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.flowing import UNRESOLVED

@@ -17,8 +17,8 @@ from unittest import mock
 
 import outlast
 from outlast.client.attempt_store import AttemptStore
-from outlast.store.sqlite import children as sqlite_children
 from outlast.store.sqlite import dependencies
+from outlast.store.sqlite import steps as sqlite_steps
 from outlast.store.values import Answer, NewJob
 from tests.sim import tasks
 from tests.sim.awaiting import AwaitingWorld
@@ -112,12 +112,12 @@ def _make_others() -> Patches:
         return [None] if names[0].startswith("spawn") else await real(store, *names)
 
     yield mock.patch.object(AttemptStore, "find", find)
-    yield mock.patch.object(sqlite_children, "keep_steps", return_value=[Answer.ACCEPTED])
-    yield without(sqlite_children._SQL, "adopt", "INSERT INTO", "INSERT OR REPLACE INTO")
+    yield mock.patch.object(sqlite_steps, "keep_steps", return_value=[Answer.ACCEPTED])
+    yield without(sqlite_steps._CHILDREN, "adopt", "INSERT INTO", "INSERT OR REPLACE INTO")
 
 
 def _watch_the_ended() -> Patches:
-    yield without(sqlite_children._SQL, "watch", " AND j.ended_at IS NULL", "")
+    yield without(sqlite_steps._CHILDREN, "watch", " AND j.ended_at IS NULL", "")
 
 
 def _leave_children_alone() -> Patches:

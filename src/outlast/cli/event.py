@@ -13,7 +13,7 @@ from outlast.cli.options import Url, option
 from outlast.cli.run_task import check_json
 from outlast.client.events import check_name
 from outlast.insight.acting import send_event
-from outlast.store.events import NewEvent
+from outlast.store.values import NewEvent
 
 
 def event(

@@ -10,7 +10,7 @@ from outlast.base.text import line
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group
 from outlast.cli.show import print_json, print_table
-from outlast.client.weights import make_weight
+from outlast.client.limits import make_weight
 from outlast.insight.acting import set_weight
 from outlast.insight.limits import weights_document
 from outlast.store.limits import Weight

@@ -18,7 +18,7 @@ from outlast.client.flow_parts import FlowPart, check_part, plan_of
 from outlast.client.flows import FlowRun, add_label
 from outlast.client.hooks import Context, is_taking, make_context
 from outlast.client.job import Job, cancel, check_id, not_found, requeue
-from outlast.client.limits import Limit, LimitOptions, Limits
+from outlast.client.limits import Limit, LimitOptions, Limits, Weights
 from outlast.client.pauses import Paused, choose_target, describe_pause, make_pause
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.stores import StoreProvider
@@ -33,7 +33,6 @@ from outlast.client.task import (
     submit,
 )
 from outlast.client.task_options import BatchOptions, TaskOptions, check_known, refuse_unknown
-from outlast.client.weights import Weights
 from outlast.errors import ConfigError, UnknownTask, UsageError
 from outlast.insight.acting import send_event
 from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.errors import Snooze, UsageError, wait_without_slot
 from outlast.payload.codec import encode_payload, from_json, to_json
-from outlast.store.events import NewEvent
+from outlast.store.values import NewEvent
 
 if TYPE_CHECKING:
     from outlast.client.attempt_store import AttemptStore

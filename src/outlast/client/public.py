@@ -7,13 +7,12 @@ from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
 from outlast.client.flows import Flow, FlowRun, chain, group
 from outlast.client.job import Job
-from outlast.client.limits import Limit, LimitOptions, Limits
+from outlast.client.limits import Limit, LimitOptions, Limits, Weights
 from outlast.client.log_fields import add_job_fields
 from outlast.client.pauses import Paused
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.task import AsyncTask, BoundTask, Call, PlainTask, Task
 from outlast.client.task_options import BatchOptions, TaskOptions
-from outlast.client.weights import Weights
 from outlast.errors import (
     ApplicationError,
     BadArguments,

@@ -24,9 +24,8 @@ from outlast.client.back_pressure import QueueMaxima
 from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
-from outlast.store.events import NewEvent
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, ForeignConnection, Store
-from outlast.store.values import Enqueued, NewJob, Spawn
+from outlast.store.values import Enqueued, NewEvent, NewJob, Spawn
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Messenger

@@ -22,12 +22,11 @@ from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
-from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
-from outlast.store.values import Cancelled, Enqueued, Requeued
+from outlast.store.values import Cancelled, Enqueued, NewEvent, Requeued
 
 BATCH = 500  # jobs in one transaction
 NAMED_MAX = 20  # jobs and workers that a record names individually

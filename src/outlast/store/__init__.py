@@ -19,7 +19,6 @@ finding.py      findings of the doctor, and the protocols by which a store check
 environment.py  facts of this machine and its files that stores and the doctor read alike
 columns.py      JSON and numbers in columns, read the same way by all stores
 dependencies.py  what new jobs wait for, and the results that they get
-events.py       values of events
 keys.py         the answer of an enqueue if an unfinished job has the key
 wakeup.py       a worker's wake-up: hints, and a report of its own health
 lockfile.py     a worker's lock file: proof of its death on the same host, and its beat

@@ -16,7 +16,6 @@ from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import (
     RECOUNT_SECONDS,
@@ -43,6 +42,7 @@ from outlast.store.schedules import (
 )
 from outlast.store.stacks import Stack
 from outlast.store.values import (
+    EVENTS_SECONDS,
     Answer,
     Beat,
     Cancelled,
@@ -53,6 +53,7 @@ from outlast.store.values import (
     LockIdentity,
     Migration,
     NamedStep,
+    NewEvent,
     NewJob,
     NewPause,
     NewWorker,

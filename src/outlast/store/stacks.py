@@ -14,11 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from outlast.model.crash import TEXT_MAX
-
 ASKS_MAX = 10  # of one worker, in ASK_SECONDS
 ASK_SECONDS = 10.0
-STACK_MAX = 8 * TEXT_MAX  # characters of a stored answer: JSON may write one as six
 _ROW_MAX = ASKS_MAX * 40  # characters of the requests on a row
 _ASK = re.compile(r"([0-9]{1,16}):([0-9]{1,18})", re.ASCII)
 

@@ -17,6 +17,7 @@ from outlast.model.pause import PauseKind
 from outlast.store.stacks import StackAsk
 
 TRIP_BYTES = 1024 * 1024  # of arguments and checkpoints in one reply, unless a request allows more
+EVENTS_SECONDS = 30 * 86_400.0  # after which an event is deleted, if no unfinished job needs it
 RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name and number
 
 
@@ -228,6 +229,17 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     not_tenants: tuple[str, ...] = ()
     followed: FollowedWakeups | None = None
     news: tuple[str, ...] = ()
+
+
+class NewEvent(msgspec.Struct, frozen=True):
+    """An event to be sent; ``value``: a list with its value, as JSON, in its stored form.
+
+    An attempt that waits for an event ends, and its job is queued for the time at which the wait is
+    over. The store makes it due sooner if the event is sent, and the next attempt looks for it.
+    """
+
+    name: str
+    value: str
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):

@@ -10,7 +10,6 @@ from typing import Any
 from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
-from outlast.store.events import NewEvent
 from outlast.store.foreign import (
     Driver,
     is_of,
@@ -21,7 +20,7 @@ from outlast.store.foreign import (
 )
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
-from outlast.store.values import Enqueued, NamedStep, NewJob, StepFound
+from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
 

@@ -20,7 +20,6 @@ from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
 from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.events import EVENTS_SECONDS, NewEvent
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
@@ -43,9 +42,11 @@ from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import statements
 from outlast.store.values import (
+    EVENTS_SECONDS,
     Answer,
     Enqueued,
     NamedStep,
+    NewEvent,
     NewJob,
     Purpose,
     Report,

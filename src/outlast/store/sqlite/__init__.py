@@ -9,10 +9,9 @@ suspects.py     finds the cohort of suspects that runs next; part of the exchang
 refusals.py     answers a write without a current attempt, and records it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         writes about jobs outside the exchange: enqueue, cancel, checkpoint, logs
-steps.py        values of steps: kept and found
+steps.py         steps: kept and found; children of attempts
 events.py       events: sent and found; who waits for them
 dependencies.py  what blocked jobs wait for
-children.py     children of attempts: stored once, watched
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
 schedules.py    schedules: put, paused, due and fired

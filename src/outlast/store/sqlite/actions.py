@@ -9,13 +9,12 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.sqlite import events, jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
 from outlast.store.statements import statements
-from outlast.store.values import Cancelled, Enqueued, NewJob, NewPause, Requeued
+from outlast.store.values import Cancelled, Enqueued, NewEvent, NewJob, NewPause, Requeued
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,11 +8,10 @@ from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
 from outlast.store.backend import Callers
-from outlast.store.events import NewEvent
 from outlast.store.foreign import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import NewSchedule, Put
-from outlast.store.values import Enqueued, NamedStep, NewJob, StepFound
+from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
 
 T = TypeVar("T")
 

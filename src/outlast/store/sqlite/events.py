@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.model.lifecycle import Transition
-from outlast.store.events import NewEvent
 from outlast.store.sqlite.jobs import clear_errors, one_commit
 from outlast.store.statements import statements
+from outlast.store.values import NewEvent
 
 _SQL = statements("sqlite", "events")
 

@@ -1,4 +1,5 @@
-"""Keeps the values of steps, and finds them for later attempts: plain functions of a cursor.
+"""Keeps the values of steps, and finds them for later attempts; stores the children of attempts,
+and lets an attempt's end wait for them (sql/dependencies.sql). Plain functions of a cursor.
 
 ``find_on`` and ``keep_on`` run on a connection of the caller's own, inside its transaction.
 """
@@ -11,13 +12,16 @@ from typing import Any
 
 import msgspec
 
-from outlast.store.sqlite.jobs import clear_errors
+from outlast.store.dependencies import not_spawned
+from outlast.store.sqlite.jobs import clear_errors, enqueue_flow
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.statements import statements
-from outlast.store.values import Answer, NamedStep, StepFound
+from outlast.store.values import Answer, Enqueued, NamedStep, NewJob, Spawn, StepFound
 
 _STEPS = statements("sqlite", "steps")
 _JOBS = statements("sqlite", "jobs")
+_CHILDREN = statements("sqlite", "dependencies")
+_encode = msgspec.json.Encoder().encode
 
 
 def find_steps(cursor: Any, _: float, steps: Sequence[NamedStep]) -> list[StepFound]:
@@ -65,3 +69,25 @@ def keep_on(cursor: Any, step: NamedStep, now: float) -> bool:
     """Keep the value in the caller's transaction. False: the token is stale."""
     with clear_errors():
         return _is_new(cursor, step, now)
+
+
+def spawn(cursor: Cursor, now: float, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
+    """Store the children of an attempt with the step that says so."""
+    stored = enqueue_flow(cursor, now, jobs)
+    if keep_steps(cursor, now, [which.step]) != [Answer.ACCEPTED]:
+        raise not_spawned(which)
+    made = [each.job_id for each in stored]
+    ids = _encode(made).decode()
+    cursor.execute(_CHILDREN["await"], {"ids": _encode([which.step.job_id, *made]).decode()})
+    cursor.execute(
+        _CHILDREN["adopt"], {"job_id": which.step.job_id, "first": which.first, "ids": ids}
+    )
+    return stored
+
+
+def watch_children(cursor: Cursor, _: float, job_id: int, token: int, ids: Sequence[int]) -> bool:
+    """Let the end of the attempt wait for those of these children that have not ended."""
+    if not cursor.execute(_JOBS["is_current"], (job_id, token)).fetchone():
+        return False
+    cursor.execute(_CHILDREN["watch"], {"job_id": job_id, "ids": _encode(list(ids)).decode()})
+    return True

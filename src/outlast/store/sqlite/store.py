@@ -25,7 +25,6 @@ from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.sqlite import (
-    children,
     events,
     jobs,
     library,
@@ -170,8 +169,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     checkpoint = writes(jobs.checkpoint)
     find_steps = reads(steps.find_steps)
     keep_steps = writes(steps.keep_steps)
-    spawn = writes(children.spawn)
-    watch_children = writes(children.watch_children)
+    spawn = writes(steps.spawn)
+    watch_children = writes(steps.watch_children)
     find_event = reads(events.find_event)
     progress = writes(jobs.progress)
     keep_logs = writes(jobs.keep_logs)

@@ -10,9 +10,8 @@ from starlette.responses import Response
 
 from outlast.base.config import check_seconds
 from outlast.client.events import check_name
-from outlast.client.limits import make_set_limit
+from outlast.client.limits import make_set_limit, make_weight
 from outlast.client.pauses import make_pause
-from outlast.client.weights import make_weight
 from outlast.insight.acting import (
     SKIP,
     By,
@@ -38,8 +37,8 @@ from outlast.insight.limits import limit_document
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.insight.queries import read_one_limit
 from outlast.model.pause import PauseKind
-from outlast.store.events import NewEvent
 from outlast.store.limits import Hold, SetLimit
+from outlast.store.values import NewEvent
 from outlast.web.access import Right
 from outlast.web.action_log import read_named, stop_named
 from outlast.web.api.route import ApiRoutes
