@@ -7,10 +7,12 @@ changes nothing: it gets ``LostLease``.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -85,28 +87,16 @@ class Link(Protocol):
         """Pass on progress, from any thread, without blocking."""
         ...
 
-    async def save(
+    def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Save a checkpoint; return once the store has answered. Called on the link's own loop.
-        ``again``: it is the checkpoint from which the attempt went on."""
+    ) -> Future[StepFound]:
+        """Save a checkpoint, from any thread; return the store's answer to come. ``again``: it is
+        the checkpoint from which the attempt went on."""
         ...
 
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """As ``save``, from a thread without an event loop."""
-        ...
-
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
-        """Keep the value of a step, or look for it (None); return once the store has answered.
-        Called on the link's own loop."""
-        ...
-
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        """As ``step``, from a thread without an event loop."""
+    def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
+        """Keep the value of a step, or look for it (None), from any thread; return the store's
+        answer to come."""
         ...
 
 
@@ -346,15 +336,15 @@ class Attempt:
         """
         text, stored, number = self._next_save(value)
         again = text == self._went_on_from and not self._stepped
-        answer = await self._link.save(self.job_id, self.token, number, stored, again=again)
-        self._saved(answer, text, number)
+        saving = self._link.save(self.job_id, self.token, number, stored, again=again)
+        self._saved((await asyncio.wrap_future(saving)).answer, text, number)
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
         text, stored, number = self._next_save(value)
         again = text == self._went_on_from and not self._stepped
-        answer = self._link.save_blocking(self.job_id, self.token, number, stored, again=again)
-        self._saved(answer, text, number)
+        saving = self._link.save(self.job_id, self.token, number, stored, again=again)
+        self._saved(saving.result().answer, text, number)
 
     def _next_save(self, value: Any) -> tuple[str, str, int]:
         """Return a checkpoint as JSON, in its stored form, and its number."""
@@ -414,7 +404,8 @@ class Attempt:
         """
         returns = self._begin_step(name, function)
         if self.number > 1:
-            found = self._found(await self._link.step(self.job_id, self.token, name, None))
+            looking = self._link.step(self.job_id, self.token, name, None)
+            found = self._found(await asyncio.wrap_future(looking))
             if found is not None:
                 return steps.decode_step(name, found, returns, self._payloads)
         try:
@@ -423,7 +414,8 @@ class Attempt:
         except BaseException:
             self._steps.discard(name)
             raise
-        self._kept(await self._link.step(self.job_id, self.token, name, stored))
+        keeping = self._link.step(self.job_id, self.token, name, stored)
+        self._kept(await asyncio.wrap_future(keeping))
         return value
 
     def step_sync(
@@ -432,7 +424,8 @@ class Attempt:
         """As ``step``, for plain functions: blocks until it is done."""
         returns = self._begin_step(name, function, plain=True)
         if self.number > 1:
-            found = self._found(self._link.step_blocking(self.job_id, self.token, name, None))
+            looking = self._link.step(self.job_id, self.token, name, None)
+            found = self._found(looking.result())
             if found is not None:
                 kept: R = steps.decode_step(name, found, returns, self._payloads)
                 return kept
@@ -442,7 +435,7 @@ class Attempt:
         except BaseException:
             self._steps.discard(name)
             raise
-        self._kept(self._link.step_blocking(self.job_id, self.token, name, stored))
+        self._kept(self._link.step(self.job_id, self.token, name, stored).result())
         return value
 
     @overload

@@ -208,5 +208,5 @@ class BatchLink:
     async def _refuse_later(self, *_: object, **__: object) -> NoReturn:
         self._refuse()
 
-    save = step = spawn = wait_for = wait_event = _refuse_later
-    save_blocking = step_blocking = _refuse
+    save = step = _refuse
+    spawn = wait_for = wait_event = _refuse_later

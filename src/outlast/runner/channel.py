@@ -16,7 +16,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from outlast.base import forks
-from outlast.errors import UsageError, text_of
+from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.runner.protocol import (
     PREFIX_BYTES,
     TO_RUNNER,
@@ -32,6 +32,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.tether import groups_of, kill_group
+from outlast.store.values import Answer, StepFound
 
 READ_BYTES = 1 << 18
 IN_CHILD = (
@@ -53,8 +54,7 @@ class Channel:
         self._is_writing = False
         self._unsent: deque[bytes] = deque()
         self._numbers = itertools.count(1)
-        self._saves: dict[int, Future[str]] = {}
-        self._steps: dict[int, Future[tuple[str, str | None]]] = {}
+        self._asked: dict[int, tuple[Future[StepFound], str]] = {}
         self._on_frame: Callable[[ToRunner], None] | None = None
         self._forks = forks.generation
 
@@ -104,21 +104,22 @@ class Channel:
         except OSError:
             end_with_worker()
 
-    def save(self, token: int, number: int, value: str, *, again: bool) -> Future[str]:
-        """Request a save; the future holds the word of the answer."""
-        future: Future[str] = Future()
-        seq = next(self._numbers)
-        self._saves[seq] = future
+    def save(self, token: int, number: int, value: str, *, again: bool) -> Future[StepFound]:
+        """Request a save; return the answer to come."""
+        seq, answer = self._ask("checkpoint")
         self.send(SaveRequest(seq, token, number, value, again))
-        return future
+        return answer
 
-    def step(self, token: int, name: str, value: str | None) -> Future[tuple[str, str | None]]:
-        """Keep a step, or look for it; the future holds the word of the answer and the value."""
-        future: Future[tuple[str, str | None]] = Future()
-        seq = next(self._numbers)
-        self._steps[seq] = future
+    def step(self, token: int, name: str, value: str | None) -> Future[StepFound]:
+        """Keep a step, or look for it; return the answer to come."""
+        seq, answer = self._ask("step")
         self.send(StepRequest(seq, token, name, value))
-        return future
+        return answer
+
+    def _ask(self, what: str) -> tuple[int, Future[StepFound]]:
+        seq, answer = next(self._numbers), Future[StepFound]()
+        self._asked[seq] = (answer, what)
+        return seq, answer
 
     def _read(self) -> None:
         unpacker = Unpacker(TO_RUNNER)
@@ -134,13 +135,21 @@ class Channel:
 
     def _handle(self, frame: ToRunner) -> None:
         if isinstance(frame, Saved):
-            save, step = self._saves.pop(frame.seq, None), self._steps.pop(frame.seq, None)
-            if save is not None and save.set_running_or_notify_cancel():
-                save.set_result(frame.answer)
-            if step is not None and step.set_running_or_notify_cancel():
-                step.set_result((frame.answer, frame.value))
+            if (asked := self._asked.pop(frame.seq, None)) is not None:
+                settle(*asked, frame.answer, frame.value)
         elif self._on_frame is not None:
             self._on_frame(frame)
+
+
+def settle(answer: Future[StepFound], what: str, word: str, value: str | None) -> None:
+    """Give a save or a step its answer: the store's, or StoreUnavailable for any other word of the
+    worker."""
+    if not answer.set_running_or_notify_cancel():
+        return
+    try:
+        answer.set_result(StepFound(Answer(word), value))
+    except ValueError:
+        answer.set_exception(StoreUnavailable(f"the {what} was {word} by the store"))
 
 
 def end_with_worker() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
 from typing import Any, NamedTuple, NoReturn
 
@@ -59,29 +60,23 @@ class NoWorker:
         if self._listener is not None:
             self._listener.on_progress(progress)
 
-    async def save(
+    def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
+    ) -> Future[StepFound]:
         """Pass a checkpoint to the listener."""
-        return self.save_blocking(job_id, token, number, value_json, again=again)
-
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Pass a checkpoint to the listener, like ``save``."""
         if self._listener is not None:
             self._listener.on_checkpoint(value_json)
-        return Answer.ACCEPTED
+        return _accepted()
 
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
+    def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
         """Accept a step, and drop it."""
-        return StepFound(Answer.ACCEPTED)
+        return _accepted()
 
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        """As ``step``."""
-        return StepFound(Answer.ACCEPTED)
+
+def _accepted() -> Future[StepFound]:
+    answer: Future[StepFound] = Future()
+    answer.set_result(StepFound(Answer.ACCEPTED))
+    return answer
 
 
 def link_of(call: Call[Any], listener: Listener | None = None) -> NoWorker | BatchLink:

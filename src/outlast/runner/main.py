@@ -18,13 +18,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.client.app import App
 from outlast.client.attempt import current_token
 from outlast.client.log_fields import mark_records
-from outlast.errors import ApplicationError, StoreUnavailable, describe, text_of
+from outlast.errors import ApplicationError, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
 from outlast.runner.application import load_app, refuse_greenlets
@@ -61,7 +62,7 @@ from outlast.runner.protocol import (
 from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent
 from outlast.store.limits import CodeLimits, DeclaredTask
-from outlast.store.values import Answer, StepFound
+from outlast.store.values import StepFound
 
 ENDED_BY_A_TASK = "outlast: a task has ended the event loop of its runner\n"
 BROKEN = 3  # exit code of a runner that could not start or continue
@@ -91,30 +92,15 @@ class WorkerLink:
         """Send the progress of an attempt to the worker."""
         self._channel.send(Reported(token, progress))
 
-    async def save(
+    def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Save a checkpoint; returns when the store has answered."""
-        saved = self._channel.save(token, number, value_json, again=again)
-        return answer_of(await asyncio.wrap_future(saved))
+    ) -> Future[StepFound]:
+        """Save a checkpoint."""
+        return self._channel.save(token, number, value_json, again=again)
 
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Save a checkpoint from a plain function's thread."""
-        return answer_of(self._channel.save(token, number, value_json, again=again).result())
-
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
-        """Keep a step, or look for it; returns when the store has answered."""
-        word, value = await asyncio.wrap_future(self._channel.step(token, name, value_json))
-        return StepFound(answer_of(word, "step"), value)
-
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        """As ``step``, from a plain function's thread."""
-        word, value = self._channel.step(token, name, value_json).result()
-        return StepFound(answer_of(word, "step"), value)
+    def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
+        """Keep a step, or look for it."""
+        return self._channel.step(token, name, value_json)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Tell the worker that an attempt ended; ends of one turn of the loop are sent together."""
@@ -162,14 +148,6 @@ class WorkerLink:
                 CrashKind.REJECTED_RESULT, f"its end cannot be reported: {text_of(error)}"
             )
             self._channel.send(AttemptsEnded([End(end.token, outcome)]))
-
-
-def answer_of(word: str, what: str = "checkpoint") -> Answer:
-    """Return the store's answer. Raises StoreUnavailable for any other word of the worker."""
-    try:
-        return Answer(word)
-    except ValueError:
-        raise StoreUnavailable(f"the {what} was {word} by the store") from None
 
 
 class Runner:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
-from queue import SimpleQueue
+from concurrent.futures import Future
 from typing import Any
 
 import msgspec
@@ -27,18 +27,18 @@ from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.application import refuse_greenlets
-from outlast.runner.channel import IN_CHILD
+from outlast.runner.channel import IN_CHILD, settle
 from outlast.runner.execute import Executor, enter_lifespan
-from outlast.runner.main import announcement, answer_of
+from outlast.runner.main import announcement
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first, stacks_here
 from outlast.store.limits import CodeLimits
 from outlast.store.protocol import CLAIMS_MAX, Store
 from outlast.store.schedules import NewSchedule
-from outlast.store.values import Answer, Claimed, ClaimRequest, NamedStep, Save, StepFound
+from outlast.store.values import Claimed, ClaimRequest, NamedStep, Save, StepFound
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS, Running
-from outlast.worker.claims.checkpoints import Answered, Reply
+from outlast.worker.claims.checkpoints import Reply
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes import open_probes
 from outlast.worker.runners.exits import make_crash
@@ -81,45 +81,27 @@ class LocalLink:
             if running is not None:
                 self._checkpoints.report(running, Reported(token, progress))
 
-    async def save(
+    def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Save a checkpoint; returns when the store has answered."""
-        answered: asyncio.Future[Answered] = self._loop.create_future()
-        self._add_save((job_id, token, number, value_json), again, _setting(answered))
-        return _checked("checkpoint", *await answered).answer
+    ) -> Future[StepFound]:
+        def add(reply: Reply) -> None:
+            losses = self._in_flight.losses_with_save(token, again=again)
+            self._checkpoints.add(Save(job_id, token, number, value_json, losses), reply)
 
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        """Save a checkpoint from a plain function's thread. UsageError in a forked child."""
-        add = functools.partial(self._add_save, (job_id, token, number, value_json), again)
-        return _checked("checkpoint", *self._wait(add)).answer
+        return self._ask("checkpoint", add)
 
-    def _add_save(self, values: tuple[int, int, int, str], again: bool, reply: Reply) -> None:  # noqa: FBT001
-        losses = self._in_flight.losses_with_save(values[1], again=again)
-        self._checkpoints.add(Save(*values, losses), reply)
-
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
-        """Keep a step, or look for it; returns when the store has answered."""
-        answered: asyncio.Future[Answered] = self._loop.create_future()
-        self._checkpoints.add(NamedStep(job_id, token, name, value_json), _setting(answered))
-        return _checked("step", *await answered)
-
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        """As ``step``, from a plain function's thread. UsageError in a forked child."""
+    def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
         step = NamedStep(job_id, token, name, value_json)
-        return _checked("step", *self._wait(functools.partial(self._checkpoints.add, step)))
+        return self._ask("step", functools.partial(self._checkpoints.add, step))
 
-    def _wait(self, add: Callable[[Reply], None]) -> Answered:
-        """Return the answer to what ``add`` hands to the store, on the loop."""
+    def _ask(self, what: str, add: Callable[[Reply], None]) -> Future[StepFound]:
+        """Return the answer to what ``add`` hands to the store, on the loop. UsageError in a forked
+        child."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
-        answered: SimpleQueue[Answered] = SimpleQueue()
-        self._loop.call_soon_threadsafe(add, lambda *answer: answered.put(answer))
-        return answered.get()
+        answer: Future[StepFound] = Future()
+        self._loop.call_soon_threadsafe(add, functools.partial(settle, answer, what))
+        return answer
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         """Note an end; the ends of one turn of the loop are passed on together."""
@@ -151,15 +133,6 @@ class LocalLink:
                 self._in_flight.note_returned(token)
         elif (running := self._in_flight.running.get(frame.token)) is not None:
             running.stack = frame.stack
-
-
-def _setting(future: asyncio.Future[Answered]) -> Reply:
-    """Return the reply that resolves a future, unless its attempt no longer waits."""
-    return lambda *answer: None if future.done() else future.set_result(answer)
-
-
-def _checked(what: str, word: str, value: str | None) -> StepFound:
-    return StepFound(answer_of(word, what), value)
 
 
 class LocalHooks(msgspec.Struct, frozen=True):

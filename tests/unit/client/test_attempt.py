@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
+from concurrent.futures import Future
 from datetime import UTC, datetime
 from typing import Any
 
@@ -39,27 +40,22 @@ class FakeLink:
     def report(self, token: int, progress: Progress) -> None:
         self.reports.append(progress)
 
-    async def save(
+    def save(
         self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
-        return self.save_blocking(job_id, token, number, value_json, again=again)
-
-    def save_blocking(
-        self, job_id: int, token: int, number: int, value_json: str, *, again: bool
-    ) -> Answer:
+    ) -> Future[StepFound]:
         self.saves.append((job_id, token, number, value_json, again))
-        return self.answer
+        return self._answer()
 
-    async def step(self, job_id: int, token: int, name: str, value_json: str | None) -> StepFound:
-        return self.step_blocking(job_id, token, name, value_json)
+    def step(self, job_id: int, token: int, name: str, value_json: str | None) -> Future[StepFound]:
+        if value_json is None:
+            return self._answer(self.steps.get(name))
+        self.steps[name] = value_json
+        return self._answer()
 
-    def step_blocking(
-        self, job_id: int, token: int, name: str, value_json: str | None
-    ) -> StepFound:
-        if value_json is not None:
-            self.steps[name] = value_json
-            return StepFound(self.answer)
-        return StepFound(self.answer, self.steps.get(name))
+    def _answer(self, value: str | None = None) -> Future[StepFound]:
+        answer: Future[StepFound] = Future()
+        answer.set_result(StepFound(self.answer, value))
+        return answer
 
 
 @pytest.fixture
@@ -214,19 +210,13 @@ def test_a_value_that_cannot_be_saved_is_refused_before_it_is_sent(link, value):
 
 
 async def test_concurrent_saves_keep_the_latest(link):
-    attempt = attempt_of(link)
-    late, gate = link.save, asyncio.Event()
-
-    async def first_is_late(job_id, token, number, value, *, again) -> Answer:
-        if number == 1:
-            await gate.wait()
-        return await late(job_id, token, number, value, again=again)
-
-    link.save = first_is_late
+    attempt, answers = attempt_of(link), [Future(), Future()]
+    link.save = lambda job_id, token, number, value, *, again: answers[number - 1]
     slow = asyncio.create_task(attempt.save("first"))
     await asyncio.sleep(0)
+    answers[1].set_result(StepFound(Answer.ACCEPTED))
     await attempt.save("second")
-    gate.set()
+    answers[0].set_result(StepFound(Answer.ACCEPTED))
     await slow
     assert attempt.checkpoint == "second"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from concurrent.futures import Future
 
 import pytest
 
@@ -36,17 +37,13 @@ class FakeLink:
     def report(self, token, progress) -> None:
         """Ignore progress."""
 
-    async def save(self, job_id, token, number, value_json, *, again) -> Answer:
-        return self.answer
+    def save(self, job_id, token, number, value_json, *, again) -> Future[StepFound]:
+        return self.step(job_id, token, "", value_json)
 
-    def save_blocking(self, job_id, token, number, value_json, *, again) -> Answer:
-        return self.answer
-
-    async def step(self, job_id, token, name, value_json) -> StepFound:
-        return StepFound(self.answer)
-
-    def step_blocking(self, job_id, token, name, value_json) -> StepFound:
-        return StepFound(self.answer)
+    def step(self, job_id, token, name, value_json) -> Future[StepFound]:
+        answer = Future[StepFound]()
+        answer.set_result(StepFound(self.answer))
+        return answer
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
         self.ends.append(end)
