@@ -210,7 +210,8 @@ def test_a_value_that_cannot_be_saved_is_refused_before_it_is_sent(link, value):
 
 
 async def test_concurrent_saves_keep_the_latest(link):
-    attempt, answers = attempt_of(link), [Future(), Future()]
+    attempt = attempt_of(link)
+    answers: list[Future[StepFound]] = [Future(), Future()]
     link.save = lambda job_id, token, number, value, *, again: answers[number - 1]
     slow = asyncio.create_task(attempt.save("first"))
     await asyncio.sleep(0)
