@@ -256,8 +256,8 @@ class Act(WitnessedVerb):
 
 
 def _two_commits() -> Patches:
-    async def act(self: Any, record: Any, deed: Any, count: Any) -> Any:
-        done = await self._connection.write(deed)
+    async def act(self: Any, record: Any, count: Any, deed: Any, *args: Any, **named: Any) -> Any:
+        done = await self._connection.write(lambda cursor, now: deed(cursor, now, *args, **named))
         await self._connection.write(
             lambda cursor, now: write_record(cursor, now, record, count(done))
         )

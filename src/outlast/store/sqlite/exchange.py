@@ -61,7 +61,7 @@ def exchange(
     if status == "active" and requests:
         look = waiting(cursor, now)
         if look.expires is not None and look.expires <= now:
-            expired = expire(cursor, now)
+            expired = expire(cursor, now, EXPIRE_MAX)
         unresolved = look.notices and resolve(cursor, now)
         look.streams |= look.notices
         if look.soonest is not None and look.soonest <= now:
@@ -257,7 +257,7 @@ def waiting(cursor: Cursor, now: float) -> Probes:
     return Probes(solo, soonest, expires, opens, is_open, bool(notices))
 
 
-def expire(cursor: Cursor, now: float, limit: int = EXPIRE_MAX) -> int:
+def expire(cursor: Cursor, now: float, limit: int) -> int:
     """End queued jobs that have expired without having begun; return how many."""
     ended = cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).fetchall()
     forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
