@@ -257,7 +257,7 @@ def waiting(cursor: Cursor, now: float) -> Probes:
     return Probes(solo, soonest, expires, opens, is_open, bool(notices))
 
 
-def expire(cursor: Cursor, now: float, limit: int) -> int:
+def expire(cursor: Cursor, now: float, limit: int = EXPIRE_MAX) -> int:
     """End queued jobs that have expired without having begun; return how many."""
     ended = cursor.execute(_SQL["expire"], {"now": now, "limit": limit}).fetchall()
     forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
