@@ -251,7 +251,7 @@ def _by_id() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_workers, "apply", by_id)
 
 
-@twin("a reap that does not look again", seed=979, theme="near deaths")
+@twin("a reap that does not look again", seed=915, theme="near deaths")
 def _hasty() -> Iterable[Patch]:
     def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
         values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
@@ -361,7 +361,7 @@ def _encoded_alike() -> Iterable[Patch]:
     yield mock.patch.object(Attempt, "__init__", init)
 
 
-@twin("a deadline is judged of a worker that does not beat", seed=315, theme="long pauses")
+@twin("a deadline is judged of a worker that does not beat", seed=667, theme="long pauses")
 def _unbeaten() -> Iterable[Patch]:
     def now(self: Any, worker_id: int, *, after: float) -> float:
         return float(host_module.HostClock.boot(PROCESS.get().owner.clock))
