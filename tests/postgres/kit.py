@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from outlast.base.clock import SYSTEM
-from outlast.store.postgres.exchange import ClaimFloors, request_columns
+from outlast.store.postgres.exchange import AskedClaim, ClaimFloors, request_columns
 from outlast.store.statements import statements
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands
@@ -40,25 +40,27 @@ async def until(condition: Callable[[], Any]) -> None:
 
 
 async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
-    requests = request_columns([ClaimRequest([TASK], limit)])
     me = hands.me
     lanes, _ = ClaimFloors().ask(SYSTEM.boot())
-    ends = ("{}", "{}", "{}", None)
-    more = (
-        *requests,
-        *lanes,
-        None,
-        None,
-        False,
-        500,
-        10**9,
-        1000,
-        me.registration,
-        '{""}',
-        None,
-        None,
+    asked = AskedClaim(
+        **request_columns([ClaimRequest([TASK], limit)]),
+        **lanes,
+        look_from=None,
+        look_to=None,
+        notify=False,
+        claims_max=500,
+        bytes_max=10**9,
+        firsts='{""}',
+        wakes=None,
+        kind=None,
+        not_queues="{}",
+        not_tenants="{}",
+        mosts="{2}",
+        searches="{1}",
+        news="{}",
     )
-    last = ("{}", "{}", "{2}", "{1}", "{}")
+    ends = ("{}", "{}", "{}", None, 1000)
     statement = statements("postgres", "exchange")["exchange"]
-    reply = await session.fetch(statement, me.worker_id, me.epoch, *ends, *more, *last)
+    worker = (me.worker_id, me.epoch, me.registration)
+    reply = await session.fetch(statement, *worker, *ends, *asked)
     assert len(reply) == limit + 2  # with the heads of the claim and of the exchange

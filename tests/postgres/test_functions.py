@@ -12,6 +12,7 @@ import pytest
 from outlast.errors import SchemaMismatch
 from outlast.store import migrations
 from outlast.store.postgres import schema
+from outlast.store.postgres.exchange import AskedClaim
 from outlast.store.postgres.store import PostgresStore
 
 FOLDER = Path(str(resources.files("outlast.store").joinpath("postgres", "sql")))
@@ -25,6 +26,13 @@ async def test_the_functions_of_the_schema_are_those_of_the_files(session: Any) 
     assert sorted(row["proname"] for row in rows) == sorted(files)
     other = [row["proname"] for row in rows if f"$${row['prosrc']}$$" not in files[row["proname"]]]
     assert other == []
+
+
+async def test_a_claim_is_asked_for_in_the_order_of_the_fields_of_its_type(session: Any) -> None:
+    """The call gives them one after the other, by their order alone."""
+    of_type = """SELECT attname FROM pg_attribute
+                 WHERE attrelid = 'outlast_claim_request_v1'::regclass ORDER BY attnum"""
+    assert [row["attname"] for row in await session.fetch(of_type)] == [*AskedClaim._fields]
 
 
 @pytest.mark.parametrize("edit", ["-- edited\n", "SELECT 1;\n"])

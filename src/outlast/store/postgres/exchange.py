@@ -157,12 +157,12 @@ class ClaimFloors:
             self._forget()
         return before is not None
 
-    def ask(self, now: float) -> tuple[list[str], tuple[int, int] | None]:
-        """Return the lane arguments of the exchange, and the positions below the floors to look at
+    def ask(self, now: float) -> tuple[dict[str, str], tuple[int, int] | None]:
+        """Return the lane fields of an AskedClaim, and the positions below the floors to look at
         as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         floors = [lane.rise(now) for lane in self._lanes.values()]
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
-        return [*self._columns, array_text(floors)], look
+        return {**self._columns, "lane_floors": array_text(floors)}, look
 
     def is_part(self, look: tuple[int, int]) -> bool:
         """Whether this look below the floors leaves out positions below one of them."""
@@ -279,9 +279,13 @@ def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
     return task, queue, rank
 
 
-def _columns(keys: Collection[_Key]) -> list[str]:
+def _columns(keys: Collection[_Key]) -> dict[str, str]:
     queues, tasks, ranks = zip(*keys, strict=True) if keys else ((), (), ())
-    return [texts_array_text(queues), texts_array_text(tasks), array_text(ranks)]
+    return {
+        "lane_queues": texts_array_text(queues),
+        "lane_tasks": texts_array_text(tasks),
+        "lane_ranks": array_text(ranks),
+    }
 
 
 def array_text(values: Iterable[int]) -> str:
@@ -303,7 +307,35 @@ def _quoted(value: str | None) -> str:
     return f'"{value}"'
 
 
-NO_LANES = [*_columns([]), array_text([])]
+_NO_LANES = {**_columns([]), "lane_floors": array_text([])}
+
+
+class AskedClaim(NamedTuple):
+    """An outlast_claim_request_v1, field by field (postgres/sql/types argues them). Arrays are
+    texts."""
+
+    limits: str
+    solos: str
+    tasks: str
+    queues: str
+    named: str
+    lane_queues: str
+    lane_tasks: str
+    lane_ranks: str
+    lane_floors: str
+    look_from: int | None
+    look_to: int | None
+    notify: bool
+    claims_max: int
+    bytes_max: int
+    firsts: str
+    wakes: str | None
+    kind: str | None
+    not_queues: str
+    not_tenants: str
+    mosts: str
+    searches: str
+    news: str
 
 
 class _Head(msgspec.Struct):
@@ -353,9 +385,8 @@ class _ClaimHead(msgspec.Struct):
 
 _Placed = tuple[Any, int | None]  # a row of a claimed job, and its position in the line
 
-_NONE = ("{}", "{}")
 _NO_ENDS = ("{}", "{}", "{}", None)
-_NOT_FOLLOWED = (None, None)
+_NO_REQUEST = ClaimRequest([], 0)
 _head_of = msgspec.json.Decoder(_Head).decode
 _claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
 
@@ -417,35 +448,37 @@ class PostgresExchange(Verbs):
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> tuple[_Head, _ClaimHead, list[_Placed]]:
         began_at = self._clock.boot()
-        lanes, look = self._lanes.ask(began_at) if requests else (NO_LANES, None)
+        lanes, look = self._lanes.ask(began_at) if requests else (_NO_LANES, None)
         search = self._search.ask(requests, began_at)
         turns = [self._turns.begin(request) for request in requests]
-        asked = (
-            me.worker_id,
-            me.epoch,
-            *_end_columns(ended),
-            *request_columns(requests),
-            *lanes,
-            *(look or (None, None)),
+        first = requests[0] if requests else _NO_REQUEST
+        followed = first.followed
+        is_part = look is not None and self._lanes.is_part(
+            look
+        )  # similar workers must go on looking
+        asked = AskedClaim(
+            **request_columns(requests),
+            **lanes,
+            look_from=look and look[0],
+            look_to=look and look[1],
+            notify=True,
+            claims_max=CLAIMS_MAX,
+            bytes_max=min([each.bytes_max for each in requests], default=TRIP_BYTES),
+            firsts=texts_array_text([queue for queue, _ in turns]),
+            wakes=None if followed is None else array_text(followed.positions),
+            kind=None if followed is None or is_part else followed.kind,
+            not_queues=texts_array_text(first.not_queues),
+            not_tenants=texts_array_text(first.not_tenants),
+            mosts=array_text([count for _, count in turns]),
+            searches=array_text(map(int, search.everywhere)),
+            news=texts_array_text(search.queues),
         )
-        limits = (
-            CLAIMS_MAX,
-            min([each.bytes_max for each in requests], default=TRIP_BYTES),
-            REFUSALS_KEPT,
-            me.registration,
-            texts_array_text([queue for queue, _ in turns]),
-        )
-        is_part = look is not None and self._lanes.is_part(look)
-        followed = _followed_columns(requests, is_part=is_part)
-        searched = (
-            *_passed_over(requests),
-            array_text([count for _, count in turns]),
-            array_text(map(int, search.everywhere)),
-            texts_array_text(search.queues),
-        )
+        worker = (me.worker_id, me.epoch, me.registration)
+        ends = (*_end_columns(ended), REFUSALS_KEPT)
 
         def values(notify: bool) -> tuple[Any, ...]:  # noqa: FBT001  # a callback
-            return (*asked, notify, *limits, *(followed if notify else _NOT_FOLLOWED), *searched)
+            asks = asked if notify else asked._replace(notify=False, wakes=None, kind=None)
+            return (*worker, *ends, *asks)
 
         try:
             *found, last = await self._send(values)
@@ -569,46 +602,28 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
     ]
 
 
-def request_columns(requests: Sequence[ClaimRequest]) -> list[str]:
-    """Return claim requests as arguments of the call; a list in one is an array within the
+def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, str]:
+    """Return claim requests as fields of an AskedClaim; a list in one is an array within the
     text."""
     kinds = [(each.solo, tuple(each.tasks), tuple(each.queues)) for each in requests]
-    return [
-        array_text([request.limit for request in requests]),
-        *_kind_columns(tuple(kinds)),
-        texts_array_text([array_text(request.named) for request in requests]),
-    ]
+    return {
+        "limits": array_text([request.limit for request in requests]),
+        "named": texts_array_text([array_text(request.named) for request in requests]),
+        **_kind_columns(tuple(kinds)),
+    }
 
 
 @lru_cache
 def _kind_columns(
     kinds: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...],
-) -> tuple[str, str, str]:
+) -> dict[str, str]:
     """Return what stays the same from one exchange of a worker to the next."""
     solos, tasks, queues = zip(*kinds, strict=True) if kinds else ((), (), ())
-    return (
-        array_text(solos),
-        texts_array_text(map(texts_array_text, tasks)),
-        texts_array_text(map(texts_array_text, queues)),
-    )
-
-
-def _followed_columns(
-    requests: Sequence[ClaimRequest], *, is_part: bool
-) -> tuple[str | None, str | None]:
-    """Return what the exchange reports to listeners that were woken, too; None: nothing. A partial
-    scan must not stop similar workers from scanning: it leaves jobs to them."""
-    followed = requests[0].followed if requests else None
-    if followed is None:
-        return _NOT_FOLLOWED
-    return array_text(followed.positions), None if is_part else followed.kind
-
-
-def _passed_over(requests: Sequence[ClaimRequest]) -> tuple[str, str]:
-    """Return the queues and tenants whose jobs are passed over, as arguments of the call."""
-    if not requests or not (requests[0].not_queues or requests[0].not_tenants):
-        return _NONE
-    return texts_array_text(requests[0].not_queues), texts_array_text(requests[0].not_tenants)
+    return {
+        "solos": array_text(solos),
+        "tasks": texts_array_text(map(texts_array_text, tasks)),
+        "queues": texts_array_text(map(texts_array_text, queues)),
+    }
 
 
 # -- reply

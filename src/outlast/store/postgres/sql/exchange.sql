@@ -3,15 +3,13 @@
 
 -- name: exchange
 SELECT * FROM outlast_exchange_v1(
-    p_worker => $1, p_epoch => $2, p_done_ids => $3::text::bigint[], p_done_tokens => $4::text::bigint[],
-    p_done_results => $5::text::text[], p_ends => $6, p_limits => $7::text::integer[], p_solos => $8::text::integer[],
-    p_tasks => $9::text::text[], p_queues => $10::text::text[], p_named => $11::text::text[],
-    p_lane_queues => $12::text::text[], p_lane_tasks => $13::text::text[], p_lane_ranks => $14::text::smallint[],
-    p_lane_floors => $15::text::bigint[], p_look_from => $16, p_look_to => $17, p_notify => $18, p_claims_max => $19,
-    p_bytes_max => $20, p_refusals_kept => $21, p_registration => $22, p_firsts => $23::text::text[],
-    p_wakes => $24::text::bigint[], p_kind => $25, p_not_queues => $26::text::text[],
-    p_not_tenants => $27::text::text[], p_mosts => $28::text::integer[], p_searches => $29::text::integer[],
-    p_news => $30::text::text[]
+    p_worker => $1, p_epoch => $2, p_registration => $3, p_done_ids => $4::text::bigint[],
+    p_done_tokens => $5::text::bigint[], p_done_results => $6::text::text[], p_ends => $7, p_refusals_kept => $8,
+    p_req => ROW(
+        $9::text::integer[], $10::text::integer[], $11::text::text[], $12::text::text[], $13::text::text[],
+        $14::text::text[], $15::text::text[], $16::text::smallint[], $17::text::bigint[], $18::bigint, $19::bigint,
+        $20::boolean, $21::integer, $22::bigint, $23::text::text[], $24::text::bigint[], $25::text, $26::text::text[],
+        $27::text::text[], $28::text::integer[], $29::text::integer[], $30::text::text[])::outlast_claim_request_v1
 )
 
 -- name: waiting

@@ -410,6 +410,8 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 \ir functions/outlast_is_over_v1.sql
 
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
+\ir types/outlast_claim_request_v1.sql
+\ir types/outlast_claimed_v1.sql
 \ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 

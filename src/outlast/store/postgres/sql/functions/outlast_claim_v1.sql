@@ -20,9 +20,9 @@
 --
 --    Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
 --    jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
---    claim for the same tasks took a job (p_firsts, one for each request), so that a long queue starves no other. A
+--    claim for the same tasks took a job (firsts, one for each request), so that a long queue starves no other. A
 --    claim reads no more queues than it has places (outlast_find_lanes_v1); no step walks over all queues. It looks
---    for as many lanes as the caller expects to need (p_mosts), then for four times as many, until its places are
+--    for as many lanes as the caller expects to need (mosts), then for four times as many, until its places are
 --    filled.
 --
 --    Floors: the caller passes the lanes that it knows, each with a floor, the position below which it has found
@@ -30,20 +30,20 @@
 --    do while an older transaction is open. A scan from the head of a lane walks over all of them; a scan from the
 --    floor does not. Floors are only hints. A job below its floor (its transaction stayed open while later jobs were
 --    claimed) is found by a look below the floors. The caller asks for such a look once a second, as a range of
---    positions (p_look_from, p_look_to): the scan meets no more dead entries than the range has positions, so its
+--    positions (look_from, look_to): the scan meets no more dead entries than the range has positions, so its
 --    cost is bounded. A floor that is too high delays a job and never loses it, since whether a job can be claimed
 --    depends on its row alone.
 --
 --    Unknown lanes: one probe of each gap between known lanes finds new lanes at once, because a gap holds no index
 --    entry, live or dead, except of lanes that the caller does not know. Where the probes walk over too many dead
---    entries (v_walked), the caller has the gaps searched less often (p_searches), and in between only in the queues
---    that wake-ups have named (p_news).
+--    entries (v_walked), the caller has the gaps searched less often (searches), and in between only in the queues
+--    that wake-ups have named (news).
 --
 --    Tokens: the token is drawn while the worker's row is held. A jump of the sequence (outlast_raise_tokens_v1)
 --    locks the workers' table against all such holders, so it can never set the sequence back below a token drawn
 --    here.
 --
---    Reply size: a reply is also bounded in bytes of arguments and checkpoints (p_bytes_max), since a slow link must
+--    Reply size: a reply is also bounded in bytes of arguments and checkpoints (bytes_max), since a slow link must
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued. Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --
@@ -58,53 +58,53 @@
 --    are none. The first due suspect decides the cohort. If another worker claims some jobs of that cohort at the
 --    same time, they run there: a split cohort is only smaller.
 -- 5  Find the largest kind of solo run that a due suspect of these requests waits for.
--- 6  Report what became of the wake-ups that the caller had heard before this call (p_wakes, outlast_followed_v1).
--- 7  Steps 3 to 5 skip what is paused as far as the caller knows (p_not_queues, p_not_tenants). Lanes of a paused
+-- 6  Report what became of the wake-ups that the caller had heard before this call (wakes, outlast_followed_v1).
+-- 7  Steps 3 to 5 skip what is paused as far as the caller knows (not_queues, not_tenants). Lanes of a paused
 --    queue are not read; jobs of a paused tenant are passed over one by one, from their lane's floor on. The caller
 --    gives back jobs that were claimed before it knew of a pause.
 CREATE FUNCTION outlast_claim_v1(
-    p_worker bigint, p_handed integer, p_busy integer,
-    p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
-    p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
-    p_look_from bigint, p_look_to bigint,
-    p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_firsts text[], p_wakes bigint[], p_kind text,
-    p_not_queues text[], p_not_tenants text[], p_mosts integer[], p_searches integer[], p_news text[])
-RETURNS TABLE (
-    head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
-    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint, waited double precision, expires_in double precision)
+    p_worker bigint, p_handed integer, p_busy integer, p_req outlast_claim_request_v1)
+RETURNS SETOF outlast_claimed_v1
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp(); v_started timestamptz;
-    v_index oid := 'outlast_jobs_expires'::regclass; v_from timestamptz := outlast_read_from_v1(v_index, v_now);
-    v_read bigint := pg_stat_get_xact_tuples_returned(v_index); v_expires timestamptz; v_expired integer := 0;
-    v_soonest timestamptz; v_due timestamptz; v_next_due timestamptz; v_due_ids bigint[]; v_runnable bigint[];
-    v_line oid := 'outlast_jobs_lane'::regclass; v_line_read bigint; v_walked bigint := 0;
-    v_wanted text[] := '{}'; v_unknown boolean; v_most_solo integer; v_waiting integer := 0;
+    v_now timestamptz := clock_timestamp();
+    v_at double precision := extract(epoch FROM v_now);
+    v_reply outlast_claimed_v1;
+    -- what the first look shows
+    v_expires timestamptz; v_soonest timestamptz; v_most_solo integer;
+    v_notices boolean; v_streams boolean; v_timed boolean; v_unknown boolean;
+    v_index oid := 'outlast_jobs_expires'::regclass;
+    v_from timestamptz := outlast_read_from_v1(v_index, v_now);
+    v_read bigint := pg_stat_get_xact_tuples_returned(v_index);
+    v_line oid := 'outlast_jobs_lane'::regclass; v_line_read bigint;
+    v_drawn bigint := CASE
+        WHEN p_req.wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
+    v_wanted text[] := '{}'; v_served text[] := '{}'; v_served_queues text[] := '{}';
+    -- one request
     v_tasks text[]; v_queues text[]; v_named bigint[]; v_solo integer; v_left integer;
-    v_searches boolean; v_areas text[]; v_looks boolean; v_most integer; v_reached text; v_before text;
-    v_lanes record; v_new json; v_below boolean; v_late integer;
-    v_next record; v_count integer; v_claimed integer := 0; v_bytes bigint := 0; v_cut boolean := false;
-    v_counts integer[] := array_fill(0, ARRAY[cardinality(p_limits)]);
-    v_order bigint[] := '{}'; v_places bigint[] := '{}';
-    v_at double precision; v_notices boolean; v_streams boolean; v_timed boolean;
-    v_served text[] := '{}'; v_served_queues text[] := '{}'; v_folded record; v_resolved record; v_opened bigint[] := '{}';
-    v_permits bigint[] := '{}'; v_open boolean; v_stream_left integer; v_rounds integer; v_last boolean;
-    v_is_stream boolean; v_stream_bytes bigint := 65536; v_contended boolean := false; v_stayed boolean;
-    v_has_places boolean := false; v_passed bigint[] := '{}'; v_shown bigint[] := '{}';
-    v_drawn bigint := CASE WHEN p_wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
+    v_due timestamptz; v_due_ids bigint[]; v_resolved record; v_folded record; v_stayed boolean;
+    v_open boolean; v_is_stream boolean; v_stream_left integer; v_rounds integer; v_last boolean;
+    v_searches boolean; v_areas text[]; v_looks boolean; v_below boolean;
+    v_lanes record; v_most integer; v_reached text; v_before text;
+    v_next record; v_started timestamptz; v_count integer;
+    -- the whole claim
+    v_claimed integer := 0; v_bytes bigint := 0; v_stream_bytes bigint := 65536; v_cut boolean := false;
+    v_expired integer := 0; v_next_due timestamptz; v_runnable bigint[]; v_opened bigint[] := '{}';
+    v_permits bigint[] := '{}'; v_passed bigint[] := '{}'; v_contended boolean := false;
+    v_has_places boolean := false; v_waiting integer := 0; v_walked bigint := 0; v_late integer; v_new json;
+    v_order bigint[] := '{}'; v_places bigint[] := '{}'; v_shown bigint[] := '{}';
+    v_counts integer[] := array_fill(0, ARRAY[cardinality(p_req.limits)]);
 BEGIN
     v_soonest := outlast_first_due_v1(v_now);
-    v_at := extract(epoch FROM v_now);
-    FOR v_room IN 1..cardinality(p_limits) LOOP
-        IF p_solos[v_room] = 0 THEN
-            v_served := v_served || p_tasks[v_room]::text[];
-            v_served_queues := CASE WHEN p_queues[v_room] <> '{}' THEN v_served_queues || p_queues[v_room]::text[] END;
+    FOR v_room IN 1..cardinality(p_req.limits) LOOP
+        IF p_req.solos[v_room] = 0 THEN
+            v_served := v_served || p_req.tasks[v_room]::text[];
+            v_served_queues := CASE WHEN p_req.queues[v_room] <> '{}' THEN v_served_queues || p_req.queues[v_room]::text[] END;
         END IF;
-        CONTINUE WHEN p_solos[v_room] > 0 OR p_searches[v_room] = 0 OR p_tasks[v_room]::text[] <@ v_wanted;
-        v_wanted := v_wanted || p_tasks[v_room]::text[];
+        CONTINUE WHEN p_req.solos[v_room] > 0 OR p_req.searches[v_room] = 0 OR p_req.tasks[v_room]::text[] <@ v_wanted;
+        v_wanted := v_wanted || p_req.tasks[v_room]::text[];
     END LOOP;
     -- One statement for questions that most exchanges answer with no: has any job expired, does any suspect wait (and
     -- for which kind of solo run at most), is there anything to do for limits, and does any gap between known lanes hold
@@ -119,17 +119,17 @@ BEGIN
            EXISTS (SELECT FROM outlast_notices) OR EXISTS (SELECT FROM outlast_upstream_notices),
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
            EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
-           CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_lane_queues) > 0 THEN EXISTS (
+           CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_req.lane_queues) > 0 THEN EXISTS (
                SELECT FROM (
                    SELECT w.task AS t1, ''::text AS q1, (-32768)::smallint AS r1,
-                          p_lane_tasks[w.first] AS t2, p_lane_queues[w.first] AS q2,
-                          p_lane_ranks[w.first] AS r2
-                   FROM (SELECT u.task, array_position(p_lane_tasks, u.task) AS first
+                          p_req.lane_tasks[w.first] AS t2, p_req.lane_queues[w.first] AS q2,
+                          p_req.lane_ranks[w.first] AS r2
+                   FROM (SELECT u.task, array_position(p_req.lane_tasks, u.task) AS first
                          FROM unnest(v_wanted) AS u (task)) w
                    UNION ALL
                    SELECT k.t1, k.q1, k.r1, k.t2, k.q2, k.r2
-                   FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks,
-                               p_lane_tasks[2:], p_lane_queues[2:], p_lane_ranks[2:])
+                   FROM unnest(p_req.lane_tasks, p_req.lane_queues, p_req.lane_ranks,
+                               p_req.lane_tasks[2:], p_req.lane_queues[2:], p_req.lane_ranks[2:])
                         AS k (t1, q1, r1, t2, q2, r2)
                    WHERE k.t1 = ANY (v_wanted)) g
                CROSS JOIN LATERAL (
@@ -157,15 +157,15 @@ BEGIN
     IF v_expires IS NOT NULL THEN v_expired := outlast_expire_v1(500); END IF;
     IF v_expired = 500 THEN v_next_due := v_now; END IF;
 
-    FOR v_room IN 1..cardinality(p_limits) LOOP
-        v_solo := p_solos[v_room];
+    FOR v_room IN 1..cardinality(p_req.limits) LOOP
+        v_solo := p_req.solos[v_room];
         EXIT WHEN v_cut;
         CONTINUE WHEN v_solo > coalesce(v_most_solo, 0);
-        v_left := least(p_limits[v_room] - p_busy, p_claims_max - v_claimed);
+        v_left := least(p_req.limits[v_room] - p_busy, p_req.claims_max - v_claimed);
         CONTINUE WHEN v_left <= 0;
-        v_tasks := p_tasks[v_room]::text[];
-        v_queues := p_queues[v_room]::text[];
-        v_named := p_named[v_room]::bigint[];
+        v_tasks := p_req.tasks[v_room]::text[];
+        v_queues := p_req.queues[v_room]::text[];
+        v_named := p_req.named[v_room]::bigint[];
         v_due := NULL;
         IF v_solo = 0 THEN  -- 2
             v_due := v_soonest;
@@ -183,7 +183,7 @@ BEGIN
                 EXIT WHEN NOT v_resolved.more;
             END LOOP;
             IF v_resolved.more THEN v_next_due := v_now; END IF;
-            v_folded := outlast_fold_v1(v_at, 1500, v_served, coalesce(v_served_queues, '{}'), p_not_queues);
+            v_folded := outlast_fold_v1(v_at, 1500, v_served, coalesce(v_served_queues, '{}'), p_req.not_queues);
             v_permits := v_permits || v_folded.permits;
             v_opened := v_opened || v_folded.opened;
             v_stayed := v_folded.stayed;
@@ -196,16 +196,16 @@ BEGIN
         v_stream_left := 0;
         IF v_open THEN
             v_stream_left := CASE
-                WHEN v_unknown AND cardinality(p_lane_queues) > 0 OR p_look_to IS NOT NULL OR p_searches[v_room] <> 1
+                WHEN v_unknown AND cardinality(p_req.lane_queues) > 0 OR p_req.look_to IS NOT NULL OR p_req.searches[v_room] <> 1
                     OR EXISTS (
                     SELECT FROM unnest(v_tasks) AS t (task)
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
-                        WHERE cardinality(p_lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL
+                        WHERE cardinality(p_req.lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL
                           AND j.stream IS NULL
                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
                     UNION ALL
-                    SELECT FROM unnest(p_lane_tasks, p_lane_queues, p_lane_ranks, p_lane_floors) AS k (task, queue, rank, low)
+                    SELECT FROM unnest(p_req.lane_tasks, p_req.lane_queues, p_req.lane_ranks, p_req.lane_floors) AS k (task, queue, rank, low)
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
                         WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
@@ -216,21 +216,21 @@ BEGIN
         v_rounds := 4;
         v_last := false;
 
-        v_searches := p_searches[v_room] = 1;
-        v_areas := CASE WHEN v_searches OR cardinality(v_queues) > 0 THEN v_queues ELSE p_news END;
+        v_searches := p_req.searches[v_room] = 1;
+        v_areas := CASE WHEN v_searches OR cardinality(v_queues) > 0 THEN v_queues ELSE p_req.news END;
         v_looks := CASE WHEN v_searches THEN v_unknown ELSE cardinality(v_areas) > 0 END;
-        v_most := least(p_mosts[v_room], v_left + 1);
-        v_reached := p_firsts[v_room];
+        v_most := least(p_req.mosts[v_room], v_left + 1);
+        v_reached := p_req.firsts[v_room];
         v_before := NULL;
-        v_below := p_look_to IS NOT NULL;
+        v_below := p_req.look_to IS NOT NULL;
         LOOP
             v_is_stream := v_open AND v_stream_left > 0;
             IF v_is_stream THEN  -- 3
                 v_next := outlast_claim_streams_v1(
-                    v_tasks, v_queues, p_not_queues, p_not_tenants, v_passed, v_stream_left,
-                    least(v_stream_bytes, p_bytes_max - v_bytes),
+                    v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_passed, v_stream_left,
+                    least(v_stream_bytes, p_req.bytes_max - v_bytes),
                     CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_stream_bytes < 65536 THEN 0
-                         ELSE p_bytes_max - v_bytes END);
+                         ELSE p_req.bytes_max - v_bytes END);
                 v_permits := v_permits || v_next.permits;
                 v_passed := v_passed || v_next.passed;
                 v_contended := v_contended OR v_next.contended;
@@ -242,26 +242,26 @@ BEGIN
                 IF v_next.cut OR v_rounds = 0 AND v_next.more THEN v_next_due := v_now; END IF;
             ELSIF v_solo > 0 THEN  -- 4
                 v_next := outlast_next_suspects_v1(
-                    v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_left, v_now);
+                    v_solo, v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_left, v_now);
                 v_permits := v_permits || v_next.permits;
                 v_due := outlast_next_suspect_due_v1(
-                    v_solo, v_tasks, v_queues, p_not_queues, p_not_tenants, v_now);
+                    v_solo, v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_now);
                 v_reached := NULL;
             ELSIF cardinality(v_named) > 0 THEN  -- 3
                 v_next := outlast_named_v1(
-                    v_named, v_tasks, v_queues, p_not_queues, p_not_tenants, v_left);
+                    v_named, v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_left);
                 v_named := '{}';
             ELSE
                 v_line_read := pg_stat_get_xact_tuples_returned(v_line);
                 v_lanes := outlast_find_lanes_v1(
                     v_tasks, CASE WHEN v_below THEN v_queues ELSE v_areas END,
-                    NOT v_searches AND cardinality(v_queues) = 0, p_not_queues,
-                    p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors,
+                    NOT v_searches AND cardinality(v_queues) = 0, p_req.not_queues,
+                    p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors,
                     v_looks AND NOT v_below, v_reached, v_before, v_most);
                 v_walked := v_walked + pg_stat_get_xact_tuples_returned(v_line) - v_line_read;
                 v_next := outlast_lock_lanes_v1(
                     v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
-                    CASE WHEN v_below THEN p_look_from END, p_look_to, p_not_tenants, v_left);
+                    CASE WHEN v_below THEN p_req.look_from END, p_req.look_to, p_req.not_tenants, v_left);
                 IF v_below THEN
                     v_late := coalesce(v_late, 0) + coalesce(cardinality(v_next.ids), 0);
                     v_below := false;
@@ -269,16 +269,16 @@ BEGIN
                     v_most := least(4 * v_most, 1000000);
                     v_new := coalesce(v_new, v_lanes.fresh);
                     v_reached := v_lanes.reached;
-                    IF v_reached IS NULL AND v_before IS NULL AND p_firsts[v_room] <> '' AND v_looks
+                    IF v_reached IS NULL AND v_before IS NULL AND p_req.firsts[v_room] <> '' AND v_looks
                         AND cardinality(v_areas) = 0
                     THEN  -- wrap around: from the first queue up to where the search began
                         v_reached := '';
-                        v_before := p_firsts[v_room];
+                        v_before := p_req.firsts[v_room];
                     END IF;
                 END IF;
             END IF;
-            IF v_bytes + v_next.bytes > p_bytes_max THEN
-                SELECT greatest(count(*) FILTER (WHERE s.total <= p_bytes_max - v_bytes), 1 - v_claimed) INTO v_count
+            IF v_bytes + v_next.bytes > p_req.bytes_max THEN
+                SELECT greatest(count(*) FILTER (WHERE s.total <= p_req.bytes_max - v_bytes), 1 - v_claimed) INTO v_count
                 FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0))
                                  OVER (ORDER BY r.n) AS total
                       FROM unnest(v_next.rows) WITH ORDINALITY AS r (row, n)
@@ -346,7 +346,7 @@ BEGIN
         v_next_due := least(v_next_due, v_due, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms'
                  WHEN v_stayed THEN v_now + (10 + 30 * random()) * interval '1 ms' END);
     END IF;
-    IF p_notify AND v_opened <> '{}' THEN  -- those that are still open wake listeners, by their first jobs
+    IF p_req.notify AND v_opened <> '{}' THEN  -- those that are still open wake listeners, by their first jobs
         v_runnable := v_runnable || ARRAY(
             SELECT j.id FROM unnest(v_opened) AS u (id)
             JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)
@@ -358,23 +358,23 @@ BEGIN
 
     IF v_most_solo > 0 THEN  -- 5
         SELECT coalesce(max(k.solo), 0) INTO v_waiting
-        FROM generate_series(1, v_most_solo) AS k (solo), unnest(p_tasks, p_queues) AS r (tasks, queues)
+        FROM generate_series(1, v_most_solo) AS k (solo), unnest(p_req.tasks, p_req.queues) AS r (tasks, queues)
         WHERE EXISTS (SELECT FROM outlast_suspect_heads_v1(
-            k.solo, r.tasks::text[], r.queues::text[], p_not_queues, p_not_tenants, v_now) h WHERE h.id IS NOT NULL);
+            k.solo, r.tasks::text[], r.queues::text[], p_req.not_queues, p_req.not_tenants, v_now) h WHERE h.id IS NOT NULL);
     END IF;
 
-    IF p_wakes IS NOT NULL THEN  -- 6
-        PERFORM outlast_followed_v1(p_wakes, v_places, p_kind, v_drawn, p_limits, p_solos, v_counts,
-            v_cut OR p_busy > 0 OR v_claimed >= p_claims_max OR 0 = ANY (p_searches)
+    IF p_req.wakes IS NOT NULL THEN  -- 6
+        PERFORM outlast_followed_v1(p_req.wakes, v_places, p_req.kind, v_drawn, p_req.limits, p_req.solos, v_counts,
+            v_cut OR p_busy > 0 OR v_claimed >= p_req.claims_max OR 0 = ANY (p_req.searches)
                 OR coalesce(v_next_due <= v_now, false),  -- there is more at once
-            CASE WHEN p_look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_lane_floors) AS u (floor)) END);
+            CASE WHEN p_req.look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_req.lane_floors) AS u (floor)) END);
     END IF;
 
-    IF p_notify AND v_runnable IS NOT NULL THEN
+    IF p_req.notify AND v_runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_runnable);
     END IF;
     IF p_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
-    head := json_build_object(
+    v_reply.head := json_build_object(
         'order', v_order,
         'places', v_shown,
         'counts', v_counts,
@@ -386,6 +386,6 @@ BEGIN
         'late', v_late,
         'walked', v_walked,
         'lanes', coalesce(v_new, '[]'::json))::text;
-    RETURN NEXT;
+    RETURN NEXT v_reply;
 END
 $$;

@@ -26,18 +26,10 @@
 -- and no new lanes. For the same reason parameters are arrays and not JSON, and functions are called from assignments
 -- and not from a SELECT.
 CREATE FUNCTION outlast_exchange_v1(
-    p_worker bigint, p_epoch integer,
-    p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text,
-    p_limits integer[], p_solos integer[], p_tasks text[], p_queues text[], p_named text[],
-    p_lane_queues text[], p_lane_tasks text[], p_lane_ranks smallint[], p_lane_floors bigint[],
-    p_look_from bigint, p_look_to bigint,
-    p_notify boolean, p_claims_max integer, p_bytes_max bigint, p_refusals_kept integer,
-    p_registration text, p_firsts text[], p_wakes bigint[], p_kind text,
-    p_not_queues text[], p_not_tenants text[], p_mosts integer[], p_searches integer[], p_news text[])
-RETURNS TABLE (
-    head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
-    failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint, waited double precision, expires_in double precision)
+    p_worker bigint, p_epoch integer, p_registration text,
+    p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
+    p_req outlast_claim_request_v1)
+RETURNS SETOF outlast_claimed_v1
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off
@@ -46,7 +38,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_status text; v_asked boolean; v_valid boolean; v_incarnation uuid;
-    v_ends record; v_cancels json;
+    v_ends record; v_cancels json; v_reply outlast_claimed_v1;
 BEGIN
     -- 1
     SELECT w.status,
@@ -64,16 +56,12 @@ BEGIN
     v_ends := outlast_hand_in_v1(p_done_ids, p_done_tokens, p_done_results, p_ends, p_refusals_kept);
 
     -- 3
-    IF v_valid AND v_status = 'active' AND cardinality(p_limits) > 0 THEN
-        RETURN QUERY SELECT * FROM outlast_claim_v1(
-            p_worker, v_ends.handed, v_ends.busy, p_limits, p_solos, p_tasks, p_queues, p_named,
-            p_lane_queues, p_lane_tasks, p_lane_ranks, p_lane_floors, p_look_from, p_look_to,
-            p_notify, p_claims_max, p_bytes_max, p_firsts, p_wakes, p_kind,
-            p_not_queues, p_not_tenants, p_mosts, p_searches, p_news);
+    IF v_valid AND v_status = 'active' AND cardinality(p_req.limits) > 0 THEN
+        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.handed, v_ends.busy, p_req);
     ELSIF v_ends.handed = 0 THEN
         PERFORM set_config('synchronous_commit', 'off', true);  -- 5
     END IF;
-    IF p_notify AND v_ends.runnable IS NOT NULL THEN
+    IF p_req.notify AND v_ends.runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_ends.runnable);
     END IF;
     -- 4
@@ -81,12 +69,12 @@ BEGIN
         SELECT json_agg(json_build_array(j.id, j.token)) INTO v_cancels
         FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested;
     END IF;
-    head := json_build_object(
+    v_reply.head := json_build_object(
         'valid', v_valid,
         'others', coalesce(v_ends.others, '[]'::json),
         'cancels', coalesce(v_cancels, '[]'::json),
         'incarnation', v_incarnation,
         'drawn', coalesce(pg_sequence_last_value('outlast_position_seq'), 0))::text;
-    RETURN NEXT;
+    RETURN NEXT v_reply;
 END
 $$;

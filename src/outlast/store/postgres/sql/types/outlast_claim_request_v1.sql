@@ -1,0 +1,27 @@
+-- What a worker asks a claim for. It makes one request for each kind of jobs that it has places for: the n-th elements
+-- of limits, solos, tasks, queues, named, firsts, mosts and searches belong to one request. An array within an array
+-- is its text, since the arrays differ in length.
+CREATE TYPE outlast_claim_request_v1 AS (
+    limits integer[],        -- how many jobs each request may bring
+    solos integer[],         -- 0: jobs of the line and of streams; above: suspects that run alone so
+    tasks text[],            -- the tasks that the worker knows
+    queues text[],           -- the queues that it serves; empty: all
+    named text[],            -- jobs that wake-ups have named, which come first
+    lane_queues text[],      -- the lanes that the caller knows, in the order of the index: queue, task, negative
+    lane_tasks text[],       -- priority, and the position from which to read
+    lane_ranks smallint[],
+    lane_floors bigint[],
+    look_from bigint,        -- positions below the floors to look at as well; NULL: none
+    look_to bigint,
+    notify boolean,          -- whether jobs that can run now are announced
+    claims_max integer,      -- jobs in the whole reply
+    bytes_max bigint,        -- bytes of arguments and checkpoints in the whole reply
+    firsts text[],           -- the queue behind which each request begins
+    wakes bigint[],          -- positions of the wake-ups that the caller has heard; NULL: it reports none
+    kind text,               -- which workers hear that nothing is left for them; NULL: none
+    not_queues text[],       -- queues and tenants that are paused
+    not_tenants text[],
+    mosts integer[],         -- how many lanes each request expects to need
+    searches integer[],      -- 1: look for lanes that the caller does not know everywhere; 0: only in news
+    news text[]              -- queues that wake-ups have named
+);
