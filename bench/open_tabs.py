@@ -1,8 +1,9 @@
 """Browsers with open pages, as light as possible: they run beside what they are to leave alone.
 
-    python -m bench.open_tabs PORT PATH TOPICS TABS
+    python -m bench.open_tabs PORT PATH TABS
 
-Each tab waits for hints, and asks for its page again at each. Prints a line once each has its page.
+Each tab asks for its page again every two seconds, as the script of the page does. Prints a line
+once each has its page.
 Ends when its input does.
 """
 
@@ -11,17 +12,16 @@ from __future__ import annotations
 import asyncio
 import sys
 
-RETRY_SECONDS = 1.0  # as the page's streams ask for
+LOOK_SECONDS = 2.0
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Tab:
     """An open page. ``fetched``: whether it has been there."""
 
-    def __init__(self, port: int, path: str, topics: str) -> None:
+    def __init__(self, port: int, path: str) -> None:
         self._port, self._path = port, path
-        self._events = f"/events?topics={topics.replace(' ', '%20')}"
-        self._fetcher: Connection | None = None
+        self._connection: Connection | None = None
         self._tag = b""
         self.fetched = asyncio.Event()
 
@@ -29,30 +29,19 @@ class Tab:
         """Follow the page until it is cancelled."""
         while True:
             try:
-                await self._listen()
+                await self._fetch()
             except (OSError, asyncio.IncompleteReadError):
-                self._fetcher = None
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _listen(self) -> None:
-        reader, writer = await self._ask(self._events)
-        try:
-            while (line := await reader.readline()) not in {b"", b"0\r\n"}:
-                if line.startswith(b"data:"):
-                    await self._fetch()
-        finally:
-            writer.close()
-
-    async def _ask(self, path: str, on: Connection | None = None) -> Connection:
-        """Send a request; return the connection, from which the answer is to be read."""
-        reader, writer = on or await asyncio.open_connection("127.0.0.1", self._port)
-        known = b"if-none-match: " + self._tag + b"\r\n" if self._tag else b""
-        writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\n".encode() + known + b"\r\n")
-        return reader, writer
+                self._connection = None
+            await asyncio.sleep(LOOK_SECONDS)
 
     async def _fetch(self) -> None:
         """Ask for the page, on the same connection as before."""
-        self._fetcher = reader, _ = await self._ask(self._path, self._fetcher)
+        if self._connection is None:
+            self._connection = await asyncio.open_connection("127.0.0.1", self._port)
+        reader, writer = self._connection
+        known = b"if-none-match: " + self._tag + b"\r\n" if self._tag else b""
+        request = f"GET {self._path} HTTP/1.1\r\nhost: localhost\r\n".encode()
+        writer.write(request + known + b"\r\n")
         head = await reader.readuntil(b"\r\n\r\n")
         lines = (line.partition(b":") for line in head.splitlines())
         fields = {name.lower(): value.strip() for name, _, value in lines}
@@ -63,8 +52,8 @@ class Tab:
 
 async def main() -> None:
     """Open the pages."""
-    _, port, path, topics, number = sys.argv
-    tabs = [Tab(int(port), path, topics) for _ in range(int(number))]
+    _, port, path, number = sys.argv
+    tabs = [Tab(int(port), path) for _ in range(int(number))]
     following = [asyncio.ensure_future(tab.follow()) for tab in tabs]
     for tab in tabs:
         await tab.fetched.wait()

@@ -5,9 +5,9 @@
 Every address is asked *warm* (fresh: nothing that was read before is used, the database has it in
 memory) and *cold* (the page's process has just begun, and the database's memory is empty:
 PostgreSQL was started again, the file was dropped from the system's cache). Then what each
-statement reads, a scrape, the first page's bytes, 50 open pages beside a worker, from a change to
-the page that shows it, and memory. With ``--after`` the stores are filled, and measured once
-that file exists. Some 10 GB of space are needed for 10,000,000 rows (``TMPDIR``).
+statement reads, a scrape, the first page's bytes, 50 open pages beside a worker, and memory. With
+``--after`` the stores are filled, and measured once that file exists. Some 10 GB of space are
+needed for 10,000,000 rows (``TMPDIR``).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from bench.environment import CARELESS, SETTINGS, ground
 from bench.kit import tell
-from bench.open_pages import changes, tabs
+from bench.open_pages import tabs
 from bench.page_process import Shop, page, quantile
 from bench.series import Series
 from harness.servers import PostgresServer
@@ -29,7 +29,6 @@ from outlast.web.render import asset_path
 
 ROWS, QUICK_ROWS = 10_000_000, 100_000
 WARM, COLD = 30, 1  # times that each address is asked
-CHANGES = 20
 DRAIN_SECONDS, PAIRS = 10.0, 3
 ROWS_MAX, BUFFERS_MAX = 20_000, 5_000
 STEPS_MAX = 400_000  # of SQLite's machine: 20,000 rows at 20 steps each
@@ -207,7 +206,6 @@ def parts(
         "a scrape": lambda: scrape(shop, series, times),
         "bytes": lambda: weigh(shop, series),
         "statements": lambda: plans(shop, series, folder),
-        "changes": lambda: changes(shop, series, 3 if options.quick else CHANGES),
         "open pages": lambda: tabs(shop, series, seconds, 1 if options.quick else PAIRS),
         "cold": lambda: cold(shop, series, 1 if options.quick else COLD),
     }

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import uvicorn
@@ -37,28 +37,11 @@ def serving(url: str, judge: Judge = let_in, *, prefix: str = "", **settings: An
 
     mounted = Starlette(routes=[Mount(prefix, page)], lifespan=life) if prefix else page
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        server = _PageServer(uvicorn.Config(mounted, log_config=None, lifespan="on"))
+        server = uvicorn.Server(uvicorn.Config(mounted, log_config=None, lifespan="on"))
         thread = threading.Thread(target=asyncio.run, args=[server.serve([listening])])
         thread.start()
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}{prefix}/"
         finally:
-            server.stop(site.stop_streams)
+            server.should_exit = True
             thread.join()
-
-
-class _PageServer(uvicorn.Server):
-    """Can be stopped from another thread, open streams and all."""
-
-    _loop: asyncio.AbstractEventLoop | None = None
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Note the loop that it runs on."""
-        self._loop = asyncio.get_running_loop()
-        await super().startup(sockets)
-
-    def stop(self, stop_streams: Callable[[], None]) -> None:
-        """End the streams, then the server."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(stop_streams)
-        self.should_exit = True

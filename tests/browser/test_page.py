@@ -185,38 +185,28 @@ def test_times_are_the_reader_s_and_utc_on_hover(browser: Browser, sqlite_url: s
 # -- live
 
 
-HINTED = """
-const [done] = arguments, main = document.getElementById("main");
-let hints = 0;
-const source = new EventSource(`${main.dataset.events}?topics=${main.dataset.topics}`);
-source.onmessage = async () => {
-  hints += 1;
-  if (hints === 1) return requestAnimationFrame(() => { window.listens = true; });
-  source.close();
-  await fetch(location.href);
-  await fetch(location.href);
-  window.hinted = true;
-};
-done();
+COUNT_LOOKS = """
+const select = getSelection.bind(window);
+window.looks = 0;
+window.getSelection = () => { window.looks += 1; return select(); };
 """
 
 
 def test_an_open_page_follows_the_store_and_keeps_what_the_reader_does(
     browser: Browser, sqlite_url: str
 ) -> None:
-    """A selection holds the page as it is, also after a hint that has reached the browser."""
+    """A selection holds the page as it is, also while the script looks again."""
     number = populated(sqlite_url)["dead"]
     with serving(sqlite_url) as address:
         browser.open(f"{address}jobs/{number}")
         browser.run("window.same = true; document.querySelector('details').open = false")
-        browser.driver.execute_async_script(HINTED)
-        browser.wait(lambda each: each.run("return window.listens"), "the first hint")
         selected = browser.run(
             "getSelection().selectAllChildren(document.querySelector('.lead'));"
             "return getSelection().toString()"
         )
         on(sqlite_url, lambda store: store.requeue([number]))
-        browser.wait(lambda each: each.run("return window.hinted"), "a hint")
+        browser.run(COUNT_LOOKS)
+        browser.wait(lambda each: each.run("return window.looks"), "a look of the script")
         assert browser.run("return getSelection().toString()") == selected
         assert "dead" in browser.text("h1")
         browser.run("getSelection().removeAllRanges()")

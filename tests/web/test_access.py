@@ -81,7 +81,6 @@ PAGES = {
     ("GET", "/flows/{job_id:int}"): get("/flows/{job}", by_tenant=True),
     ("POST", "/flows/{job_id:int}/cancel"): post("/flows/{job}/cancel", "cancel", by_tenant=True),
     ("POST", "/flows/{job_id:int}/retry"): post("/flows/{job}/retry", "requeue", by_tenant=True),
-    ("GET", "/events"): get("/events?topics=odd", by_tenant=True),
     ("GET", "/queues"): get("/queues"),
     ("GET", "/queues/queue"): get("/queues/queue?name=default"),
     ("GET", "/tasks"): get("/tasks"),

@@ -9,7 +9,13 @@ import pytest
 
 from outlast.errors import NotPermitted, StoreError, StoreUnavailable
 from outlast.store import open_store
-from outlast.web.reader import KEEP_SECONDS, StoreReader
+from outlast.web.reader import (
+    BYTES_MAX,
+    KEEP_SECONDS,
+    SLOW_KEEP_SECONDS,
+    RenderedPages,
+    StoreReader,
+)
 from tests.conformance.kit import enqueued, job
 from tests.manual_clock import ManualClock
 from tests.web.kit import page_on
@@ -33,6 +39,30 @@ async def test_all_who_ask_at_once_share_one_look_and_those_soon_after(store: St
         clock.advance(KEEP_SECONDS)
         assert await reader.ask("n", count) == 1
         assert reader.looks == 2
+    finally:
+        await reader.close()
+
+
+async def test_a_slow_look_is_made_less_often(store: Store) -> None:
+    clock = ManualClock()
+    reader = StoreReader(store.url, clock)
+
+    async def is_made_again(took: float, after: float) -> bool:
+        reader.forget_all()
+
+        async def look(store: Store) -> None:
+            clock.advance(took)
+
+        await reader.ask("n", look)
+        before = reader.looks
+        clock.advance(after - took)
+        await reader.ask("n", look)
+        return reader.looks > before
+
+    try:
+        for took, pause in ((0.01, KEEP_SECONDS), (0.1, 5.0), (1.0, SLOW_KEEP_SECONDS)):
+            made = [await is_made_again(took, pause + late) for late in (-0.01, 0.01)]
+            assert made == [False, True], took
     finally:
         await reader.close()
 
@@ -85,3 +115,36 @@ async def test_the_reading_side_cannot_write(store: Store) -> None:
     finally:
         await reader.close()
     assert (await store.inspector.counts()) == {}
+
+
+async def test_a_page_is_put_together_once_for_all_tabs_until_the_store_is_looked_at_again(
+    store: Store,
+) -> None:
+    clock = ManualClock()
+    reader = StoreReader(store.url, clock)
+    pages, made = RenderedPages(reader, clock), iter("abcdefg")
+
+    def get(key: str = "/", since: int | None = None) -> str:
+        begun = reader.forgotten if since is None else since
+        return pages.get(key, lambda: next(made), begun).body.decode()
+
+    assert [get(), get(), get("/jobs"), get()] == ["a", "a", "b", "a"]
+    await reader.ask("now", lambda store: store.inspector.now())
+    assert [get(), get()] == ["c", "c"]
+    reader.forget_all()
+    assert [get(), get()] == ["d", "d"]
+    clock.advance(1.5)
+    assert get() == "e"
+    assert get(since=reader.forgotten - 1) == "f", "of looks before an act that others have seen"
+    assert get() == "e"
+    await reader.close()
+
+
+async def test_pages_that_are_kept_together_are_bounded_in_bytes(store: Store) -> None:
+    reader = StoreReader(store.url, ManualClock())
+    pages = RenderedPages(reader, ManualClock())
+    for number in range(9):
+        pages.get(number, lambda: "x" * (BYTES_MAX // 4), reader.forgotten)
+        assert sum(len(page.body) for _, page in pages._kept.values()) <= BYTES_MAX
+    assert pages.get(8, lambda: "not made again", reader.forgotten).body[:1] == b"x"
+    await reader.close()

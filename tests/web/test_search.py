@@ -32,7 +32,7 @@ async def test_jobs_are_found_by_arguments_errors_and_time(store: Store) -> None
         ):
             text = await page.see("/jobs", **query)
             assert {one for one in (ada, bob) if f'id="job-{one}"' in text} == found, query
-            assert "data-topics" not in text, "a search is not made again whenever a job ends"
+            assert "data-live" not in text, "a search is not made again whenever a job ends"
         for wrong in ({"since": "soon"}, {"args": "a\x00"}, {"error": "x" * 2_000}):
             assert (await page.get("/jobs", params=wrong)).status_code == 400, wrong
 

@@ -39,7 +39,6 @@ GRACE_SECONDS = 3  # for requests under way, once the server stops
 # new objects before the youngest generation is collected, and its collections before older ones
 # are: a page of many rows makes some 10,000 objects, and nearly all of them are freed with it
 COLLECT_AFTER = (5_000, 20, 20)
-STREAM_SECONDS = 50.0  # of hints in one answer: proxies end one that is silent for a minute
 
 
 class _Server(uvicorn.Server):
@@ -68,13 +67,12 @@ def choose_users(
 
 
 async def serve(site: Site, users: Users, host: str, port: int, place: str) -> None:
-    """Serve until Ctrl-C or SIGTERM; then end open streams, and requests under way."""
+    """Serve until Ctrl-C or SIGTERM; then end the requests under way."""
     with listen(host, port, "--port") as listening:
         PatientProtocol.most = make_room()
-        site.stream_seconds = STREAM_SECONDS
         _prepare_requests()
         _introduce(users, f"{url_of(host, listening.getsockname()[1])}/", place)
-        await _run(_Server(config_of(site)), listening, site)
+        await _run(_Server(config_of(site)), listening)
 
 
 def _prepare_requests() -> None:
@@ -100,7 +98,7 @@ def config_of(site: Site) -> uvicorn.Config:
     )
 
 
-async def _run(server: _Server, listening: socket.socket, site: Site) -> None:
+async def _run(server: _Server, listening: socket.socket) -> None:
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is not None:
         loop.add_signal_handler(signal.SIGTERM, task.cancel)
@@ -109,7 +107,6 @@ async def _run(server: _Server, listening: socket.socket, site: Site) -> None:
         await asyncio.shield(serving)
     finally:
         loop.remove_signal_handler(signal.SIGTERM)
-        site.stop_streams()
         server.should_exit = True
         await serving
 

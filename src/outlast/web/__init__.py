@@ -13,7 +13,6 @@ sign_in.py      sign-in by a password, and what slows down guesses
 security.py     checks hosts and sites of each request, and sets the headers of each answer
 problem.py      the reason for a refusal, as a status and a sentence
 reader.py       the reading side of the store: one read for all visitors; rendered pages
-sampler.py      checks for changes, once for all open pages
 render.py       Jinja2: the filters and globals of all templates; the stylesheet and the scripts
 overview.py     /: what needs attention: the doctor's findings by kind, each with its page
 jobs.py         /jobs and /go
@@ -33,7 +32,6 @@ refusals.py     /refusals: writes of attempts that had lost their job
 system.py       /system: the store, its schema, the doctor's findings; /metrics
 api/            the API: the same for programs, in JSON
 bulk_runner.py  carries out actions on many jobs, even if another process abandoned them
-live.py         /events: hints that something has changed
 templates/      one for each page, base.html around them, macros.html within
 static/         the stylesheet, our script, and idiomorph (its licence beside it)
 """

@@ -22,7 +22,6 @@ from outlast.web import (
     job,
     jobs,
     limits,
-    live,
     overview,
     queues,
     refusals,
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from outlast.client.app import App
 
 PAGES: tuple[ModuleType, ...] = (overview, jobs, bulk, job, flows, dead, deaths)
-PAGES += (queues, tasks, workers, schedules, limits, refusals, action_log, system, live, api)
+PAGES += (queues, tasks, workers, schedules, limits, refusals, action_log, system, api)
 ENDPOINTS: list[Endpoint] = [each for page in PAGES for each in page.ENDPOINTS]
 
 

@@ -22,10 +22,9 @@ from outlast.insight.flows import (
     list_flows,
     read_flow,
 )
-from outlast.model.job import ENDED, State
+from outlast.model.job import State
 from outlast.store.protocol import Store
 from outlast.web.endpoint import Endpoints
-from outlast.web.live import TOPICS_MAX
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -50,7 +49,6 @@ async def show_flow(visit: Visit) -> Response:
     """Show the flow of one job."""
     flow = await find_flow(visit)
     jobs = flow.some(JOBS_SHOWN)
-    left = [job.id for job in flow.jobs if job.state and job.state not in ENDED]
     return visit.show(
         "flow.html",
         flow=flow,
@@ -58,7 +56,6 @@ async def show_flow(visit: Visit) -> Response:
         drawing=draw_flow(flow),
         states=describe_states,
         retry=describe_retry(flow),
-        left=left[: TOPICS_MAX - 1],
         layers=list(flow.groups.items())[:JOBS_SHOWN] if len(jobs) < len(flow.jobs) else [],
         asked=visit.query.get("ask"),
         done=DONE.get(visit.query.get("done", ""), ""),

@@ -1,18 +1,19 @@
 """Read the store over a few read-only connections, with one read for all visitors who ask.
 
-A result is kept for KEEP_SECONDS: any number of open pages costs the store one read in that time.
-The server ends statements that take longer than a second. A read that fails is forgotten at once,
-and tried again for the next visitor.
+A result is kept for KEEP_SECONDS, and longer if the read was slow, so that it takes no more than
+SHARE of the time: any number of open pages costs the store one read in that time. The server ends
+statements that take longer than a second. A read that fails is forgotten at once, and tried again
+for the next visitor.
 
-When something has changed, each open tab loads again, and one read answers all of them. So the page
-is rendered once as well: for one user, one address and one state of the reads.
+Each open tab loads again every few seconds, and one read answers all of them. So the page is
+rendered once as well: for one user, one address and one state of the reads.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,13 +29,15 @@ T = TypeVar("T")
 CONNECTIONS = 3
 STATEMENT_SECONDS = 1.0
 KEEP_SECONDS = 2.0
+SHARE = 0.02  # of the time, for one read: a slow one is made less often,
+SLOW_KEEP_SECONDS = 10.0  # but its result is kept no longer than this for that
 KEPT_MAX = 200  # reads whose results are kept
 _WITHOUT = "without payloads"  # in the key of such a read
 
 
 class _Look:
-    """A read that is done or under way, when it began, and for how many seconds its result is kept.
-    It belongs to one event loop."""
+    """A read that is done or under way, when it began, and for how many seconds its result is kept
+    from then on. It belongs to one event loop."""
 
     __slots__ = ("began_at", "keep", "loop", "result")
 
@@ -48,8 +51,7 @@ class StoreReader:
 
     Attributes:
         looks: how many reads went to the store.
-        spent: how many seconds they took in total.
-        forgotten: how often a kept result was dropped, since it may have changed.
+        forgotten: how often the kept results were dropped, since they may have changed.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -65,7 +67,6 @@ class StoreReader:
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
         self.looks = self.forgotten = 0
-        self.spent = 0.0
 
     async def ask(
         self,
@@ -75,7 +76,8 @@ class StoreReader:
         *,
         payload: bool = True,
     ) -> T:
-        """Return the result of ``work(store)``, read at most ``keep`` seconds ago.
+        """Return the result of ``work(store)``, read at most ``keep`` seconds ago, or up to
+        SLOW_KEEP_SECONDS if that read was slow.
 
         ``key`` names the read, with everything that its result depends on: the same key, the same
         answer. ``payload``: whether the visitor has that right; all that ``work`` reads is covered
@@ -89,23 +91,6 @@ class StoreReader:
             self._tidy()
         result: T = await asyncio.shield(look.result)
         return result
-
-    def forget(self, *keys: Hashable) -> None:
-        """Drop the kept results of these reads."""
-        self.forgotten += 1
-        self._drop(keys)
-
-    def forget_before(self, at: float) -> None:
-        """Drop results that were requested before ``at`` (on the clock that never steps): something
-        has changed. Results that are kept for longer than usual stay: they follow their own
-        pace."""
-        old = [key for key, look in self._kept.items() if look.began_at < at]
-        self.forget(*(key for key in old if self._kept[key].keep <= KEEP_SECONDS))
-
-    def _drop(self, keys: Iterable[Hashable]) -> None:
-        for key in keys:
-            self._kept.pop(key, None)
-            self._kept.pop((_WITHOUT, key), None)
 
     def forget_all(self) -> None:
         """Drop all kept results: something was changed."""
@@ -122,16 +107,18 @@ class StoreReader:
     ) -> asyncio.Task[T]:
         async def look() -> T:
             self.looks += 1
-            began_at = self._clock.boot()
-            try:
-                return await work(covering.view(await self._stores.store()))
-            finally:
-                self.spent += self._clock.boot() - began_at
+            return await work(covering.view(await self._stores.store()))
 
         def end(done: asyncio.Task[T]) -> None:
             failed = done.cancelled() or done.exception() is not None
-            if failed and (mine := self._kept.get(key)) is not None and mine.result is done:
+            mine = self._kept.get(key)
+            if mine is None or mine.result is not done:
+                return
+            if failed:
                 del self._kept[key]
+                return
+            took = self._clock.boot() - mine.began_at
+            mine.keep = max(mine.keep, min(took / SHARE, SLOW_KEEP_SECONDS))
 
         task = asyncio.get_running_loop().create_task(look(), name="outlast-web-look")
         task.add_done_callback(end)
@@ -144,9 +131,8 @@ class StoreReader:
 
     def _tidy(self) -> None:
         """Drop stale results and, if there are too many, the oldest."""
-        old = [key for key, look in self._kept.items() if self._is_stale(look)]
-        self._drop(old)
-        self._drop(list(self._kept)[: max(0, len(self._kept) - KEPT_MAX)])
+        kept = {key: look for key, look in self._kept.items() if not self._is_stale(look)}
+        self._kept = dict(list(kept.items())[-KEPT_MAX:])
 
 
 PAGE_SECONDS = 1.0
@@ -170,8 +156,8 @@ _NONE = RenderedPage(b"", "")
 
 
 class RenderedPages:
-    """The pages of one site. A page is used again until the store is read again, or a kept read is
-    forgotten: so no page is older than the hint that it follows."""
+    """The pages of one site. A page is used again until the store is read again, or the kept reads
+    are forgotten: so no page is older than the act that its user has just done."""
 
     def __init__(self, reader: StoreReader, clock: Clock) -> None:
         self._reader = reader
@@ -182,8 +168,8 @@ class RenderedPages:
 
     def get(self, key: Hashable, make: Callable[[], str], since: int) -> RenderedPage:
         """Return the page of this key; make it if there is none. ``since``: the reader's
-        ``forgotten`` before the first read for the page. If something was forgotten meanwhile,
-        other tabs may already have a hint of changes that this page lacks."""
+        ``forgotten`` before the first read for the page. If the reads were forgotten meanwhile,
+        this page lacks a change that others may have seen: it is not kept for them."""
         if since != self._reader.forgotten:
             return finish(make())
         state = (self._reader.looks, since)

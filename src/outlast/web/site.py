@@ -19,7 +19,6 @@ from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
 from outlast.web.reader import RenderedPages, StoreReader
-from outlast.web.sampler import Sampler
 
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
@@ -28,7 +27,6 @@ Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 T = TypeVar("T")
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
-STREAM_SECONDS = 15.0
 
 
 class Site:
@@ -47,8 +45,6 @@ class Site:
         hosts: names by which the page may be requested; ``*``: any.
         read_only: no user may change anything.
         encryption_of: ``Payloads.encryption`` of a task's application, if it is known.
-        stream_seconds: for how long one answer sends hints. A server that stops waits for open
-            answers; one that ends them itself (``stop_streams``) may let them last.
     """
 
     def __init__(
@@ -75,7 +71,6 @@ class Site:
         self.read_only = read_only
         self.encryption_of = encryption_of
         self.hiding = Hiding(hide, hide_keys)
-        self.stream_seconds = STREAM_SECONDS
         self.clock: Clock = SYSTEM
         self.reader = StoreReader(self.url, self.clock, self.hiding)
         self.pages = RenderedPages(self.reader, self.clock)
@@ -90,10 +85,6 @@ class Site:
         await self.reader.ask("store id", lambda store: store.store_id())
         return await self._writers.store()
 
-    def sampler(self) -> Sampler:
-        """Return the sampler for the clients of the running loop."""
-        return self.on_this_loop(_make_sampler)
-
     def on_this_loop(self, make: Callable[[Site], T]) -> T:
         """Return what ``make(site)`` has made for the running loop; make it if there is none."""
         made = self._of_loops.setdefault(asyncio.get_running_loop(), {})
@@ -102,16 +93,8 @@ class Site:
         found: T = made[make]
         return found
 
-    def stop_streams(self) -> None:
-        """End the streams of hints of the running loop: its server is about to stop."""
-        self.sampler().stopped.set()
-
     async def close(self) -> None:
         """Close the stores of the running loop."""
         await self.bulk.close()
         await self.reader.close()
         await self._writers.close()
-
-
-def _make_sampler(site: Site) -> Sampler:
-    return Sampler(site.reader, site.clock)

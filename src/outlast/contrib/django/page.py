@@ -47,7 +47,6 @@ PERMISSIONS = {
 }
 OF_SCHEDULES = ("schedules", "api/v1/schedules")  # addresses that show schedules, or act on them
 VIEW_SCHEDULES = "outlast.view_schedule"
-LOOK_AGAIN = b"retry: 5000\ndata: \n\n"  # in milliseconds
 STATE = "outlast.django"  # in the scope of a request: its user
 
 
@@ -57,9 +56,6 @@ STATE = "outlast.django"  # in the scope of a request: its user
 def show_page(request: Any, within: str = "") -> HttpResponse:
     """Answer as the page does at this address."""
     host = request.get_host()  # refuses a host that is not in ALLOWED_HOSTS
-    if within == "events" and request.user.has_perm(PERMISSIONS[Right.VIEW]):
-        # A stream would hold a thread of the server: the page reconnects every few seconds.
-        return HttpResponse(LOOK_AGAIN, content_type="text/event-stream")
     if within.startswith(OF_SCHEDULES) and not request.user.has_perm(VIEW_SCHEDULES):
         raise PermissionDenied
     _, application = _page(store_url())

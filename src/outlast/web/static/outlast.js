@@ -2,7 +2,8 @@
 // Without this script every page works; it is as it was when it was asked for.
 (() => {
   "use strict";
-  const POLL_SECONDS = 10, RETRY_SECONDS = 3;
+  const LOOK_SECONDS = 2, LONGEST_SECONDS = 10;  // between two looks at the page
+  const SHARE = 0.02;  // of the time, for answers
   const pad = (n) => String(n).padStart(2, "0");
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
   const region = () => document.getElementById("main");
@@ -33,9 +34,11 @@
     }
   }
 
-  // -- the region: asked for again when something has changed, and put in place of what is shown
+  // -- the region: asked for again every few seconds, and put in place of what is shown
 
-  let tag = null, busy = false, wanted = false;
+  let tag = null, busy = false, timer = 0;
+
+  const isLive = () => region().dataset.live !== undefined;
 
   function isInUse() {
     const selection = getSelection(), here = region();
@@ -45,29 +48,38 @@
     return here.contains(active) && active.matches("input, select, textarea");
   }
 
-  async function refresh() {
-    wanted = true;
-    if (busy || document.hidden || isInUse()) return;
-    wanted = false;
+  // Asks now, and again later: the longer the answer takes, the later.
+  async function follow() {
+    if (busy) return;
+    clearTimeout(timer);
+    const began = performance.now();
     busy = true;
+    const goesOn = document.hidden || isInUse() || await refresh();
+    busy = false;
+    const pause = Math.min((performance.now() - began) / SHARE, LONGEST_SECONDS * 1000);
+    if (goesOn && isLive()) timer = setTimeout(follow, Math.max(pause, LOOK_SECONDS * 1000));
+  }
+
+  // Returns whether to go on.
+  async function refresh() {
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
-      if (answer.status === 304) return show("");
-      if (answer.status === 401) { stop(); return show("Signed out: load the page again", 0); }
+      if (answer.status === 401) { show("Signed out: load the page again"); return false; }
       const type = answer.headers.get("content-type") || "";
-      if (!type.startsWith("text/html")) return;
+      if (answer.status === 304) { show(""); return true; }
+      if (!type.startsWith("text/html")) return true;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const isKnown = fresh.title === document.title;  // there was nothing else to show before
-      if (answer.status >= 500) return show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`, RETRY_SECONDS);
+      if (answer.status >= 500) { show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`); return true; }
+      if (isInUse()) return true;  // since a moment ago
       replace(fresh);
       tag = answer.ok ? answer.headers.get("etag") : null;
       show("");
     } catch {
       show("No answer from the server: this is how it was");
-    } finally {
-      busy = false;
     }
+    return true;
   }
 
   function replace(fresh) {
@@ -81,49 +93,23 @@
     });
   }
 
-  // -- hints from the server; without them, a look every ten seconds
-
-  let source = null;
-
-  function start() {
-    const { topics, events } = region().dataset;
-    if (!topics || source || document.hidden) return;
-    source = new EventSource(`${events}?topics=${encodeURIComponent(topics)}`);
-    source.onmessage = refresh;
-  }
-
-  function stop() {
-    if (source) source.close();
-    source = null;
-  }
-
-  // Says what is the matter, and asks again soon; nothing: all is well.
-  function show(trouble, again = trouble ? RETRY_SECONDS : 0) {
+  // Says what is the matter; nothing: all is well.
+  function show(trouble) {
     const place = document.getElementById("live");
     if (place.textContent !== trouble) place.textContent = trouble;
-    if (again) setTimeout(refresh, again * 1000);
   }
 
-  const isLive = () => region().dataset.topics !== undefined;
-
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) return stop();
-    if (isLive()) { start(); refresh(); }
-  });
-  for (const event of ["selectionchange", "focusout", "close"]) {
-    document.addEventListener(event, () => setTimeout(() => { if (wanted && isLive()) refresh(); }, 0), true);
-  }
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && isLive()) follow(); });
   document.addEventListener("keydown", (event) => {
     const typing = event.target.matches("input, select, textarea");
     if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
     document.querySelector(".find input").focus();
   });
-  setInterval(() => { if (isLive() && (!source || source.readyState !== 1)) refresh(); }, POLL_SECONDS * 1000);
 
   document.getElementById("zone").textContent = Intl.DateTimeFormat().resolvedOptions().timeZone || "local time";
   const tab = document.querySelector(".top nav [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 16;
   localise(document);
-  start();
+  if (isLive()) timer = setTimeout(follow, LOOK_SECONDS * 1000);
 })();

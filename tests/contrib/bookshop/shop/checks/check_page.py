@@ -49,18 +49,12 @@ class Page(TransactionTestCase):
         self.assertEqual(set(PERMISSIONS), set(Right))
         self.assertEqual(Permission.objects.filter(codename__in=EACH).count(), len(EACH))
 
-    def test_it_looks_again_instead_of_holding_a_thread(self):
-        self.sign_in("view_job")
-        hints = self.get("events?topics=jobs")
-        self.assertEqual(hints["Content-Type"], "text/event-stream")
-        self.assertEqual(hints.content, b"retry: 5000\ndata: \n\n")
-
     def test_strangers_sign_in_first_and_others_are_refused(self):
         self.assertRedirects(
             self.get("jobs"), "/admin/login/?next=/work/outlast/jobs", fetch_redirect_response=False
         )
         self.sign_in()
-        for path in ("", "jobs", "events?topics=jobs"):
+        for path in ("", "jobs"):
             self.assertEqual(self.get(path).status_code, 403, path)
 
     @override_settings(ALLOWED_HOSTS=["shop.example.org"])
