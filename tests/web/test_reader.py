@@ -9,13 +9,7 @@ import pytest
 
 from outlast.errors import NotPermitted, StoreError, StoreUnavailable
 from outlast.store import open_store
-from outlast.web.reader import (
-    BYTES_MAX,
-    KEEP_SECONDS,
-    SLOW_KEEP_SECONDS,
-    RenderedPages,
-    StoreReader,
-)
+from outlast.web.reader import KEEP_SECONDS, SLOW_KEEP_SECONDS, StoreReader
 from tests.conformance.kit import enqueued, job
 from tests.manual_clock import ManualClock
 from tests.web.kit import page_on
@@ -115,36 +109,3 @@ async def test_the_reading_side_cannot_write(store: Store) -> None:
     finally:
         await reader.close()
     assert (await store.inspector.counts()) == {}
-
-
-async def test_a_page_is_put_together_once_for_all_tabs_until_the_store_is_looked_at_again(
-    store: Store,
-) -> None:
-    clock = ManualClock()
-    reader = StoreReader(store.url, clock)
-    pages, made = RenderedPages(reader, clock), iter("abcdefg")
-
-    def get(key: str = "/", since: int | None = None) -> str:
-        begun = reader.forgotten if since is None else since
-        return pages.get(key, lambda: next(made), begun).body.decode()
-
-    assert [get(), get(), get("/jobs"), get()] == ["a", "a", "b", "a"]
-    await reader.ask("now", lambda store: store.inspector.now())
-    assert [get(), get()] == ["c", "c"]
-    reader.forget_all()
-    assert [get(), get()] == ["d", "d"]
-    clock.advance(1.5)
-    assert get() == "e"
-    assert get(since=reader.forgotten - 1) == "f", "of looks before an act that others have seen"
-    assert get() == "e"
-    await reader.close()
-
-
-async def test_pages_that_are_kept_together_are_bounded_in_bytes(store: Store) -> None:
-    reader = StoreReader(store.url, ManualClock())
-    pages = RenderedPages(reader, ManualClock())
-    for number in range(9):
-        pages.get(number, lambda: "x" * (BYTES_MAX // 4), reader.forgotten)
-        assert sum(len(page.body) for _, page in pages._kept.values()) <= BYTES_MAX
-    assert pages.get(8, lambda: "not made again", reader.forgotten).body[:1] == b"x"
-    await reader.close()

@@ -12,7 +12,7 @@ session.py      sign-in for `outlast web`: a link that works once, or a proxy's 
 sign_in.py      sign-in by a password, and what slows down guesses
 security.py     checks hosts and sites of each request, and sets the headers of each answer
 problem.py      the reason for a refusal, as a status and a sentence
-reader.py       the reading side of the store: one read for all visitors; rendered pages
+reader.py       the reading side of the store: one read for all visitors
 render.py       Jinja2: the filters and globals of all templates; the stylesheet and the scripts
 overview.py     /: what needs attention: the doctor's findings by kind, each with its page
 jobs.py         /jobs and /go

@@ -4,19 +4,13 @@ A result is kept for KEEP_SECONDS, and longer if the read was slow, so that it t
 SHARE of the time: any number of open pages costs the store one read in that time. The server ends
 statements that take longer than a second. A read that fails is forgotten at once, and tried again
 for the next visitor.
-
-Each open tab loads again every few seconds, and one read answers all of them. So the page is
-rendered once as well: for one user, one address and one state of the reads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
-
-import msgspec
 
 from outlast.base.clock import Clock
 from outlast.client.stores import StoreProvider
@@ -51,7 +45,6 @@ class StoreReader:
 
     Attributes:
         looks: how many reads went to the store.
-        forgotten: how often the kept results were dropped, since they may have changed.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -66,7 +59,7 @@ class StoreReader:
         )
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
-        self.looks = self.forgotten = 0
+        self.looks = 0
 
     async def ask(
         self,
@@ -94,7 +87,6 @@ class StoreReader:
 
     def forget_all(self) -> None:
         """Drop all kept results: something was changed."""
-        self.forgotten += 1
         self._kept.clear()
 
     async def close(self) -> None:
@@ -133,61 +125,3 @@ class StoreReader:
         """Drop stale results and, if there are too many, the oldest."""
         kept = {key: look for key, look in self._kept.items() if not self._is_stale(look)}
         self._kept = dict(list(kept.items())[-KEPT_MAX:])
-
-
-PAGE_SECONDS = 1.0
-BYTES_MAX = 2 * 1024 * 1024  # of all kept pages
-
-
-class RenderedPage(msgspec.Struct, frozen=True):
-    """A page as it is sent, and its ETag, with which a browser shows that it has the page."""
-
-    body: bytes
-    tag: str
-
-
-def finish(text: str) -> RenderedPage:
-    """Return a page from its text."""
-    body = text.encode()
-    return RenderedPage(body, f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"')
-
-
-_NONE = RenderedPage(b"", "")
-
-
-class RenderedPages:
-    """The pages of one site. A page is used again until the store is read again, or the kept reads
-    are forgotten: so no page is older than the act that its user has just done."""
-
-    def __init__(self, reader: StoreReader, clock: Clock) -> None:
-        self._reader = reader
-        self._clock = clock
-        self._kept: dict[Hashable, tuple[float, RenderedPage]] = {}
-        self._state = (0, 0)
-        self._bytes = 0
-
-    def get(self, key: Hashable, make: Callable[[], str], since: int) -> RenderedPage:
-        """Return the page of this key; make it if there is none. ``since``: the reader's
-        ``forgotten`` before the first read for the page. If the reads were forgotten meanwhile,
-        this page lacks a change that others may have seen: it is not kept for them."""
-        if since != self._reader.forgotten:
-            return finish(make())
-        state = (self._reader.looks, since)
-        if state != self._state:
-            self._state = state
-            self._forget_all()
-        until, page = self._kept.pop(key, (0.0, _NONE))
-        if self._clock.boot() < until:
-            self._kept[key] = until, page
-            return page
-        self._bytes -= len(page.body)
-        page = finish(make())
-        if self._bytes + len(page.body) > BYTES_MAX:
-            self._forget_all()
-        self._kept[key] = (self._clock.boot() + PAGE_SECONDS, page)
-        self._bytes += len(page.body)
-        return page
-
-    def _forget_all(self) -> None:
-        self._kept.clear()
-        self._bytes = 0

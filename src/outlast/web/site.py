@@ -18,7 +18,7 @@ from outlast.store.backend import resolve_url
 from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
-from outlast.web.reader import RenderedPages, StoreReader
+from outlast.web.reader import StoreReader
 
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
@@ -35,7 +35,6 @@ class Site:
 
     Attributes:
         reader: the reading side of the store.
-        pages: the pages rendered a moment ago.
         bulk: carries out actions on many jobs.
         judge: returns the user of a request.
         refuse: returns the answer to an unknown visitor, instead of a plain refusal.
@@ -73,7 +72,6 @@ class Site:
         self.hiding = Hiding(hide, hide_keys)
         self.clock: Clock = SYSTEM
         self.reader = StoreReader(self.url, self.clock, self.hiding)
-        self.pages = RenderedPages(self.reader, self.clock)
         self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]]
         self._of_loops = WeakKeyDictionary()
         self._writers = StoreProvider(self.url, connections=1, application="outlast-web")

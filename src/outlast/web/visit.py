@@ -7,6 +7,7 @@ that prefix without a header about it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode
@@ -19,7 +20,7 @@ from outlast.insight.covering import Covering
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
 from outlast.web.problem import WebRefusal
-from outlast.web.reader import KEEP_SECONDS, RenderedPage, finish
+from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render
 from outlast.web.site import Site
 
@@ -43,7 +44,6 @@ class Visit:
         self.access = access
         self.now = site.clock.wall()
         self.path = path_of(request)
-        self._since = site.reader.forgotten
 
     @property
     def root(self) -> str:
@@ -176,21 +176,12 @@ class Visit:
     def show(self, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page, or a 304 if the browser's copy (by its ETag) is current. Each template
         gets ``visit``, ``site``, ``link`` and ``now`` besides the values."""
-        page = self._rendered(template, values, status)
-        if status == 200 and self.request.headers.get("if-none-match") == page.tag:  # noqa: PLR2004
-            return Response(status_code=304, headers={"etag": page.tag})
-        headers = {"etag": page.tag, "content-type": "text/html; charset=utf-8"}
-        return Response(page.body, status, headers)
-
-    def _rendered(self, template: str, values: dict[str, Any], status: int) -> RenderedPage:
-        """Return the page, perhaps the one rendered for another tab of this user from the same
-        reads."""
-        access, asked = self.access, str(self.request.query_params)
-        key = (template, self.path, asked, access.user, access.can, access.tenant)
         known = {"visit": self, "site": self.site, "link": self.link, "now": self.now}
-        if self.request.method != "GET" or status != 200:  # noqa: PLR2004
-            return finish(render(template, known | values))
-        return self.site.pages.get(key, lambda: render(template, known | values), self._since)
+        body = render(template, known | values).encode()
+        tag = f'"{hashlib.blake2b(body, digest_size=12).hexdigest()}"'
+        if status == 200 and self.request.headers.get("if-none-match") == tag:  # noqa: PLR2004
+            return Response(status_code=304, headers={"etag": tag})
+        return Response(body, status, {"etag": tag, "content-type": "text/html; charset=utf-8"})
 
     def go(self, path: str, **query: Any) -> RedirectResponse:
         """Send the browser to another page, after a form."""
