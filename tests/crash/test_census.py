@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -129,15 +127,6 @@ def check_words(said: str, resumed: int, goal: int) -> None:
     assert "verify    1 job, 1 closed attempt: 16 rules hold" in said
 
 
-def test_two_commits_are_enough_and_the_demo_says_that_it_slows_itself(tmp_path):
-    repo = repository(tmp_path / "tiny", 2)
-    with demo(tmp_path, "--repo", str(repo)) as running:
-        code, said, complaints = running.finish()
-    assert (code, complaints) == (0, ""), said
-    assert "slowed to 2 s a commit, so that there is something to kill" in said
-    assert "1 of 2 commits were not done twice" in said
-
-
 @pytest.mark.parametrize(
     ("when", "number"),
     [
@@ -166,62 +155,3 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(
 def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
     with demo(tmp_path, "--repo", str(generated)) as running:
         running.interrupt(when, signal.SIGKILL)
-
-
-def test_a_repository_that_breaks_during_the_job_is_reported_in_one_line(tmp_path):
-    repo = repository(tmp_path / "short", 8)
-    with demo(tmp_path, "--repo", str(repo)) as running:
-        running.read_until("took it")
-        (repo / ".git").rename(repo / "gone")
-        code, _, complaints = running.finish()
-    assert code == 1
-    assert len(complaints.splitlines()) == 1
-    assert "the job ended as dead: NotARepository" in complaints
-
-
-UNUSABLE = {
-    ("--repo", "empty"): (1, "not a git repository"),
-    ("--repo", "new"): (1, "has no commits yet"),
-    ("--repo", "first"): (1, "has one commit: the demo needs two"),
-    ("--repo", "good", "--out", "file"): (1, "there is a file of that name"),
-    ("--repo", "good", "--out", "file/below"): (1, "file/below: Not a directory"),
-    ("--repo", "good", "--url", "jobs.db"): (2, "is not the URL of a store"),
-    ("--repo", "good", "--url", "postgresql://u:secret@127.0.0.1:1/jobs"): (3, "cannot connect"),
-}
-
-
-def test_unusable_arguments_are_refused_in_one_line(tmp_path):
-    (tmp_path / "empty").mkdir()
-    (tmp_path / "file").touch()
-    for name, commits in (("new", 0), ("first", 1), ("good", 3)):
-        repository(tmp_path / name, commits)
-    for arguments, (code, word) in UNUSABLE.items():
-        words = [each if set(each) & set("-.") else str(tmp_path / each) for each in arguments]
-        with demo(tmp_path, *words, GIT_CEILING_DIRECTORIES=str(tmp_path)) as running:
-            exit_code, said, complaints = running.finish()
-        assert (exit_code, said) == (code, ""), arguments
-        assert complaints.startswith("outlast: ")
-        assert len(complaints.splitlines()) == 1
-        assert word in complaints
-        assert "secret" not in complaints
-        assert not running.out.exists(), "an empty folder was left behind"
-
-
-def test_a_missing_git_is_reported_in_one_line(tmp_path):
-    with demo(tmp_path, PATH=str(tmp_path)) as running:
-        code, said, complaints = running.finish()
-    assert (code, said) == (1, "")
-    assert complaints == "outlast: git is not installed, or not on the PATH\n"
-
-
-def test_two_demos_do_not_share_a_folder(tmp_path, generated):
-    (tmp_path / "out").mkdir()
-    fd = os.open(tmp_path / "out", os.O_RDONLY)
-    fcntl.flock(fd, fcntl.LOCK_EX)
-    try:
-        with demo(tmp_path, "--repo", str(generated)) as running:
-            code, _, complaints = running.finish()
-    finally:
-        os.close(fd)
-    assert code == 1
-    assert "another demo is running there" in complaints
