@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 import outlast
 from outlast.store.values import ClaimRequest
 from outlast.testing import isolate
@@ -36,26 +34,6 @@ async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(app: outl
     assert calls == [SIZE] * 4
 
 
-async def test_item_errors_are_retried_and_the_others_are_not(app: outlast.App) -> None:
-    seen: list[list[int]] = []
-
-    @app.task(batch=4, batch_wait=0.05, retries=1, backoff=0.0)
-    async def some(items: list[int]) -> list[int]:
-        seen.append(items)
-        odd = {place: ValueError(f"{n} is odd") for place, n in enumerate(items) if n % 2}
-        raise outlast.ItemErrors(odd, [10 * n for n in items])
-
-    jobs = await app.enqueue_many([some.call(n) for n in range(4)])
-    async with app.worker():
-        for n in (0, 2):
-            assert await jobs[n].result(timeout=DEADLINE) == 10 * n
-        for n in (1, 3):
-            with pytest.raises(outlast.JobFailed, match=f"{n} is odd"):
-                await jobs[n].result(timeout=DEADLINE)
-    assert sorted(n for items in seen for n in items) == [0, 1, 1, 2, 3, 3]
-    assert (await row_of(jobs[0])).failures == 0
-
-
 async def test_a_drain_gives_gathered_jobs_back_at_once(app: outlast.App) -> None:
     @app.task(batch=SIZE, batch_wait=60)
     async def never(items: list[int]) -> None:
@@ -67,20 +45,6 @@ async def test_a_drain_gives_gathered_jobs_back_at_once(app: outlast.App) -> Non
             await until(lambda: has_state(job, "running"))
     row = await row_of(job)
     assert (row.state, row.failures, row.losses) == ("queued", 0, 0)
-
-
-async def test_a_cancelled_job_leaves_its_gathering_batch(app: outlast.App) -> None:
-    @app.task(batch=2, batch_wait=60)
-    async def pair(items: list[int]) -> list[int]:
-        return items
-
-    async with app.worker():
-        first = await pair.enqueue(1)
-        await until(lambda: has_state(first, "running"))
-        await first.cancel()
-        await until(lambda: has_state(first, "cancelled"))
-        others = [await pair.enqueue(n) for n in (2, 3)]
-        assert [await job.result(timeout=DEADLINE) for job in others] == [2, 3]
 
 
 async def test_keys_limits_and_delays_are_those_of_each_job(app: outlast.App) -> None:

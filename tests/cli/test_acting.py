@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.cli.conftest import Filled
 
 
@@ -63,22 +61,6 @@ def test_dead_requeue_takes_only_dead_jobs(filled: Filled) -> None:
     assert filled.job(filled.ids["cancelled"])["state"] == "cancelled"
 
 
-@pytest.mark.parametrize(
-    ("choice", "count"),
-    [
-        (["--task", "mail"], 1),
-        (["--queue", "none"], 0),
-        (["--tenant", "acme"], 1),
-        (["--task", "mail", "--tenant", "other"], 0),
-        (["--all"], 1),
-    ],
-    ids=["task", "queue", "tenant", "task of another tenant", "all"],
-)
-def test_dead_requeue_by_filter(rows: Filled, choice: list[str], count: int) -> None:
-    said = rows("dead", "requeue", *choice)
-    assert (said.code, said.out) == (0, f"{count} job{'s' * (count != 1)} requeued\n")
-
-
 def test_dead_jobs_are_grouped_and_a_group_is_requeued(rows: Filled) -> None:
     found = rows("dead", "groups", "--json").json()
     (group,) = found["groups"]
@@ -108,13 +90,3 @@ def test_dead_discard_leaves_other_jobs_alone(rows: Filled) -> None:
     assert rows("dead", "discard", "--all").out == "1 job discarded\n"
     left = rows("jobs", "--json").json()["jobs"]
     assert {each["id"] for each in left} == set(rows.ids.values()) - {rows.ids["dead"]}
-
-
-@pytest.mark.parametrize(
-    "command",
-    [["requeue"], ["discard"], ["discard", "1", "--all"], ["discard", "--all", "--task", "mail"]],
-    ids=" ".join,
-)
-def test_dead_requeue_and_discard_of_all_jobs_need_a_flag(rows: Filled, command: list[str]) -> None:
-    rows("dead", *command).refused(2, "--all")
-    assert len(rows("dead", "list", "--json").json()["jobs"]) == 1

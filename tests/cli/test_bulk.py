@@ -199,12 +199,14 @@ def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["17", "--dry-run"], "--dry-run goes with a filter"),
-        (["17", "--error", "late"], "name the dead jobs"),
-        (["--dry-run"], "name the dead jobs"),
-        (["--all", "--since", "1h"], "name the dead jobs"),
+        (["requeue", "17", "--dry-run"], "--dry-run goes with a filter"),
+        (["requeue", "17", "--error", "late"], "name the dead jobs"),
+        (["requeue"], "or with --all"),
+        (["discard"], "or with --all"),
+        (["discard", "1", "--all"], "name the dead jobs"),
+        (["discard", "--all", "--since", "1h"], "name the dead jobs"),
     ],
 )
 def test_what_does_not_go_together_is_refused(outlast: Outlast, options, says, sqlite_url) -> None:
     outlast("migrate", "--url", sqlite_url)
-    outlast("dead", "requeue", *options, "--url", sqlite_url).refused(2, says)
+    outlast("dead", *options, "--url", sqlite_url).refused(2, says)

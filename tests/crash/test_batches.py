@@ -24,17 +24,6 @@ async def enqueue(stage: Scene, name: str, items: list[int]) -> list[int]:
 
 
 @pytest.mark.short
-async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(stage: Scene) -> None:
-    ids = await enqueue(stage, "indexes", list(range(HUNDRED)))
-    await stage.worker()
-    for item, job_id in enumerate(ids):
-        row = await stage.ended(job_id)
-        assert (row.state, row.result) == (State.COMPLETED, f'"item {item}"')
-    (call,) = stage.entries("batch")
-    assert call["items"] == list(range(HUNDRED))
-
-
-@pytest.mark.short
 @pytest.mark.slow_but("-indexes")
 @pytest.mark.parametrize("name", ["indexes", "indexes_in_a_thread"])
 async def test_a_poison_item_in_a_hundred_is_found_and_charged_alone(

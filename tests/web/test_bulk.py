@@ -59,21 +59,6 @@ async def test_all_jobs_of_a_filter_are_requeued_and_those_that_come_later_are_n
     }
 
 
-async def test_queued_jobs_of_a_filter_are_cancelled_by_the_time_of_their_enqueuing(
-    store: Store,
-) -> None:
-    ids = await enqueued(store, job(queue="a"), job(queue="a"), job(queue="b"))
-    async with page_on(store.url) as page:
-        text = await page.see("/jobs/cancel", phase="queued", queue="a", since="1h")
-        assert "Cancel 2 jobs?" in text
-        await page.submit("/jobs/cancel", **hidden_fields(text))
-        (row,) = await store.inspector.actions(1)
-        await eventually(lambda: is_over(store, row.id))
-    assert list((await states(store)).items()) == [
-        (ids[2], State.QUEUED), (ids[1], State.CANCELLED), (ids[0], State.CANCELLED),
-    ]  # fmt: skip
-
-
 async def test_a_preview_that_has_not_looked_at_all_jobs_sets_no_bound(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,10 +9,9 @@ import pytest
 from outlast.model.job import State
 from outlast.store.actions import ActionState
 from outlast.store.rows import JobFilter
-from outlast.web.access import EVERYTHING
-from tests.conformance.kit import Hands, crashed, enqueued, eventually, job
-from tests.web.filled_kit import FINAL, fill
-from tests.web.kit import hidden_fields, let_in, page_on
+from tests.conformance.kit import eventually
+from tests.web.filled_kit import fill
+from tests.web.kit import hidden_fields, page_on
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -91,36 +90,3 @@ async def test_more_jobs_than_were_shown_are_left_alone(store: Store) -> None:
         for wrong in ({"as_of": "nan"}, {"up_to_id": "-1"}, {"expected": "x"}):
             assert (await page.submit("/jobs/discard", **(fields | wrong))).status_code == 400
     assert (await store.inspector.dead_groups(JobFilter())).looked_at == 3
-
-
-async def test_a_user_of_one_tenant_acts_on_its_jobs_of_a_group_alone(store: Store) -> None:
-    hands = await Hands.on(store)
-    jobs = [job(policy=FINAL, tenant=tenant) for tenant in ("acme", "other")]
-    await enqueued(store, *jobs * 3)
-    await hands.hand_in(*[crashed(one) for one in await hands.claim(6)])
-    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
-    assert group.number == 6
-    async with page_on(store.url, let_in(tenant="acme")) as page:
-        text = await page.see("/jobs/discard", group=group.fingerprint)
-        assert "Discard 3 jobs?" in text
-        fields = hidden_fields(text)
-        await page.submit("/jobs/discard", **fields)
-        (row,) = await store.inspector.actions(1)
-        await eventually(lambda: is_over(store, row.id))
-        assert "3 of 3 jobs" in await page.see(f"/actions/{row.id}")
-        assert (await page.get("/actions")).status_code == 403
-    (left,) = (await store.inspector.dead_groups(JobFilter())).groups
-    assert left.number == 3
-    async with page_on(store.url, let_in(tenant="other")) as page:
-        assert (await page.get(f"/actions/{row.id}")).status_code == 404
-
-
-@pytest.mark.parametrize("lacking", ["bulk", "discard"])
-async def test_a_group_is_discarded_only_with_both_rights(store: Store, lacking: str) -> None:
-    await fill(store, ["mail"])
-    (group,) = (await store.inspector.dead_groups(JobFilter())).groups
-    async with page_on(store.url, let_in(EVERYTHING - {lacking})) as page:
-        assert "Discard all" not in await page.see("/dead/group", group=group.fingerprint)
-        asked = {"group": group.fingerprint or ""}
-        assert (await page.get("/jobs/discard", params=asked)).status_code == 403
-        assert (await page.submit("/jobs/discard", **asked)).status_code == 403
