@@ -17,9 +17,7 @@ from outlast.web.sign_in import (
     NAME_TRIES,
     WAITING_MAX,
     Guesses,
-    PasswordQueue,
     PasswordUsers,
-    network_of,
     origin_of,
 )
 from tests.manual_clock import ManualClock
@@ -180,76 +178,6 @@ async def test_a_flood_is_checked_one_by_one_and_holds_up_no_other_answer(
     assert most == 1
 
 
-async def test_a_flood_from_some_networks_keeps_no_one_else_out(
-    file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    users, gate = PasswordUsers(file, clock=ManualClock()), threading.Event()
-    is_of = PasswordHash.is_of
-
-    def check(kept: PasswordHash, password: str) -> bool:
-        assert gate.wait(60)
-        return is_of(kept, password)
-
-    monkeypatch.setattr(PasswordHash, "is_of", check)
-    guessers = [f"198.{18 + n % 2}.{n}.1" for n in range(WAITING_MAX)]
-    flood = [asyncio.ensure_future(try_in(users, WRONG, each)) for each in guessers]
-    async with asyncio.timeout(60):
-        while len(users._queue._waiting) < WAITING_MAX - 1:
-            await asyncio.sleep(0)
-        owner = asyncio.ensure_future(try_in(users, ADA, "203.0.113.7"))
-        late = [asyncio.ensure_future(try_in(users, WRONG, f"198.18.{n}.2")) for n in range(30)]
-        await asyncio.wait(late)
-        gate.set()
-        assert await owner == IN
-    assert sorted(await asyncio.gather(*flood)) == [OUT] * (WAITING_MAX - 1) + [503]
-    assert {each.result() for each in late} == {503}
-
-
-async def test_a_turn_is_passed_on_by_those_who_leave() -> None:
-    queue = PasswordQueue()
-    order: list[str] = []
-
-    async def take(name: str) -> None:
-        async with queue.take(name):
-            order.append(name)
-
-    async with queue.take("first"):
-        leaves, stays, gone = (asyncio.ensure_future(take(each)) for each in "abc")
-        await asyncio.sleep(0)
-        gone.cancel()
-        await asyncio.wait([gone])
-    leaves.cancel()  # its turn has come in the same moment
-    await asyncio.wait([leaves, stays])
-    assert order == ["b"]
-    async with asyncio.timeout(60), queue.take("last"):
-        assert not queue._waiting
-
-
-async def test_who_gave_way_and_left_in_the_same_moment_passes_no_turn_on() -> None:
-    queue, at_once = PasswordQueue(), 0
-
-    async def take(network: str) -> None:
-        nonlocal at_once
-        async with queue.take(network):
-            at_once += 1
-            assert at_once == 1
-            await asyncio.sleep(0)
-            at_once -= 1
-
-    async with queue.take("first"):
-        at_once = 1
-        crowd = [asyncio.ensure_future(take("crowd")) for _ in range(WAITING_MAX - 1)]
-        await asyncio.sleep(0)
-        other = asyncio.ensure_future(take("other"))
-        while queue._waiting[-1][0] != "other":
-            await asyncio.sleep(0)
-        crowd[-1].cancel()
-        await asyncio.wait([crowd[-1]])
-        await asyncio.sleep(0)
-        at_once = 0
-    await asyncio.gather(*crowd[:-1], other)
-
-
 def test_memory_is_bounded_and_addresses_of_one_network_are_one() -> None:
     guesses = Guesses(ManualClock())
     for number in range(ADDRESS_TRIES):
@@ -265,6 +193,4 @@ def test_memory_is_bounded_and_addresses_of_one_network_are_one() -> None:
 def test_an_address_in_either_writing_is_the_same() -> None:
     assert origin_of("::ffff:192.0.2.1") == origin_of("192.0.2.1") == "192.0.2.1"
     assert origin_of("") == ""
-    assert network_of("::ffff:192.0.2.1") == network_of("192.0.77.1") != network_of("192.1.2.1")
-    assert network_of("2001:db8:1::1") == network_of("2001:db8:ffff::1%eth0")
-    assert network_of("unix") == "unix"
+    assert origin_of("unix") == "unix"

@@ -3,8 +3,7 @@
 A browser sends the password with each request, and a check takes some tenths of a second. So a
 password that was right is recognized by a keyed digest, kept only in memory. Other passwords are
 checked one after another in a thread: any number of guesses takes one processor and 16 MiB, and
-signed-in users never wait for them. If too many requests wait, a network with more of them gives
-way to one with fewer: a flood from some networks cannot keep out users in another.
+signed-in users never wait for them. If too many requests wait, the next one is refused.
 
 Failures are counted by the address that they came from, and by the name that was tried. Each
 address and name has some tries at once, and then one in a while. A try that comes too early is not
@@ -22,10 +21,8 @@ import binascii
 import hashlib
 import hmac
 from array import array
-from collections import Counter
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import asynccontextmanager
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from collections.abc import Sequence
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from math import ceil
 from pathlib import Path
 
@@ -39,61 +36,7 @@ from outlast.web.problem import Problem, WebRefusal, answer_plainly
 from outlast.web.session import Network, Users, is_within
 
 REALM = 'Basic realm="Outlast", charset="UTF-8"'
-WAITING_MAX = 20  # requests that wait for a check of their password
-
-
-class PasswordQueue:
-    """The queue for checks of passwords: one check at a time, in order of arrival, at most
-    WAITING_MAX requests including the current one.
-
-    A newcomer to a full queue takes the place of the last request of the most crowded network, if
-    that network has more in the queue than the newcomer's own would have then ("longest queue
-    drop": McKenney, Stochastic Fairness Queueing, 1990).
-    """
-
-    def __init__(self) -> None:
-        self._is_taken = False
-        self._waiting: list[tuple[str, asyncio.Future[None]]] = []
-
-    @asynccontextmanager
-    async def take(self, network: str) -> AsyncGenerator[None]:
-        """Wait for a turn, and have it. WebRefusal: too many wait."""
-        if self._is_taken:
-            await self._wait(network)
-        self._is_taken = True
-        try:
-            yield
-        finally:
-            self._pass_on()
-
-    async def _wait(self, network: str) -> None:
-        if len(self._waiting) >= WAITING_MAX - 1:
-            self._make_room(network)
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((network, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._waiting = [each for each in self._waiting if each[1] is not turn]
-            elif turn.exception() is None:  # its turn came just as its request ended
-                self._pass_on()
-            raise
-
-    def _make_room(self, network: str) -> None:
-        crowds = Counter(each for each, _ in self._waiting)
-        crowd, most = crowds.most_common(1)[0]
-        busy = WebRefusal(503, "Busy", "Too many passwords are being checked. Try again.", 1)
-        if most <= crowds[network] + 1:
-            raise busy
-        last = max(at for at, (each, _) in enumerate(self._waiting) if each == crowd)
-        self._waiting.pop(last)[1].set_exception(busy)
-
-    def _pass_on(self) -> None:
-        if self._waiting:
-            self._waiting.pop(0)[1].set_result(None)
-        else:
-            self._is_taken = False
+WAITING_MAX = 20  # requests whose password is checked, or waits for that
 
 
 class PasswordUsers(Users):
@@ -113,7 +56,8 @@ class PasswordUsers(Users):
         self._guesses = Guesses(clock)
         self._key = secret_bytes(32)
         self._known: dict[str, bytes] = {}  # user -> the digest of the right password
-        self._queue = PasswordQueue()
+        self._waiting = 0
+        self._turn = asyncio.Lock()
 
     async def judge(self, request: Request) -> Access | None:
         """Return the user whose password is right; None: it is wrong. WebRefusal after too many
@@ -132,17 +76,27 @@ class PasswordUsers(Users):
     async def _check(self, request: Request, user: str, password: str, mark: bytes) -> bool:
         address = address_of(request, self._proxies)
         self._refuse_early(user, address)
-        async with self._queue.take(network_of(address)):
-            if self._is_known(user, mark):
-                return True
-            self._refuse_early(user, address)
-            kept = self._users.get(user)
-            is_right = await asyncio.to_thread((kept or self._decoy).is_of, password)
-            if kept is None or not is_right:
-                self._guesses.count(user, address)
-                return False
-            self._known[user] = mark
+        if self._waiting >= WAITING_MAX:
+            said = "Too many passwords are being checked. Try again."
+            raise WebRefusal(503, "Busy", said, 1)
+        self._waiting += 1
+        try:
+            async with self._turn:
+                return await self._check_now(user, address, password, mark)
+        finally:
+            self._waiting -= 1
+
+    async def _check_now(self, user: str, address: str, password: str, mark: bytes) -> bool:
+        if self._is_known(user, mark):
             return True
+        self._refuse_early(user, address)
+        kept = self._users.get(user)
+        is_right = await asyncio.to_thread((kept or self._decoy).is_of, password)
+        if kept is None or not is_right:
+            self._guesses.count(user, address)
+            return False
+        self._known[user] = mark
+        return True
 
     def _refuse_early(self, user: str, address: str) -> None:
         wait = ceil(self._guesses.wait(user, address))
@@ -236,14 +190,6 @@ def origin_of(address: str) -> str:
     """Return the key under which an address is counted: for IPv6, its /48."""
     found = _parse(address)
     return str(int(found) >> IPV6_HOST_BITS if isinstance(found, IPv6Address) else found)
-
-
-def network_of(address: str) -> str:
-    """Return the large network of an address, as a provider has it: its /16, for IPv6 its /32."""
-    found = _parse(address)
-    if isinstance(found, str):
-        return found
-    return str(ip_network((found, 32 if isinstance(found, IPv6Address) else 16), strict=False))
 
 
 def _parse(address: str) -> IPv4Address | IPv6Address | str:
