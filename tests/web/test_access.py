@@ -388,18 +388,6 @@ async def test_a_user_of_one_tenant_sees_and_touches_nothing_of_another(world: W
     assert after == before
 
 
-async def test_what_is_hidden_is_shown_by_no_route(world: World) -> None:
-    async with page_on(world.store.url, hide=MARK) as page:
-        for case in READS.values():
-            assert MARK not in (await ask(page, world, "GET", case, SAME)).text, case
-
-
-async def test_without_its_right_no_route_shows_a_payload(world: World) -> None:
-    async with page_on(world.store.url, let_in(EVERYTHING - {Right.PAYLOAD})) as page:
-        for case in READS.values():
-            assert "secret" not in (await ask(page, world, "GET", case, SAME)).text, case
-
-
 async def test_a_user_of_one_tenant_comes_from_the_root_to_the_jobs(world: World) -> None:
     own = await world.own()
     async with page_on(world.store.url, let_in(tenant="acme")) as page:

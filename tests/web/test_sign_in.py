@@ -181,7 +181,7 @@ async def test_a_flood_is_checked_one_by_one_and_holds_up_no_other_answer(
 def test_memory_is_bounded_and_addresses_of_one_network_are_one() -> None:
     guesses = Guesses(ManualClock())
     for number in range(ADDRESS_TRIES):
-        guesses.count("ada", f"2001:db8::{number}")
+        guesses.count("ada", f"2001:db8:0:{number:x}::1")
     assert guesses.wait("ada", "2001:db8::ffff%eth0") > 0
     assert guesses.wait("ada", "2001:db8:1::1") == 0
     for number in range(20_000):
