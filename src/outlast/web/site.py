@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
@@ -20,11 +20,11 @@ from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
 from outlast.web.reader import StoreReader
 
+if TYPE_CHECKING:
+    from outlast.metrics.exporter import Exporter
+
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
-
-
-T = TypeVar("T")
 
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 
@@ -36,6 +36,7 @@ class Site:
     Attributes:
         reader: the reading side of the store.
         bulk: carries out actions on many jobs.
+        exporters: of metrics, one for each event loop.
         judge: returns the user of a request.
         refuse: returns the answer to an unknown visitor, instead of a plain refusal.
         name, colour: of the installation, shown on each page, so that production looks like
@@ -72,8 +73,8 @@ class Site:
         self.hiding = Hiding(hide, hide_keys)
         self.clock: Clock = SYSTEM
         self.reader = StoreReader(self.url, self.clock, self.hiding)
-        self._of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Any, Any]]
-        self._of_loops = WeakKeyDictionary()
+        self.exporters: WeakKeyDictionary[asyncio.AbstractEventLoop, Exporter]
+        self.exporters = WeakKeyDictionary()
         self._writers = StoreProvider(self.url, connections=1, application="outlast-web")
         self.bulk = BulkRunner(self.writer, self.clock, read_only=read_only)
 
@@ -82,14 +83,6 @@ class Site:
         and a typing error in a path must not create a queue."""
         await self.reader.ask("store id", lambda store: store.store_id())
         return await self._writers.store()
-
-    def on_this_loop(self, make: Callable[[Site], T]) -> T:
-        """Return what ``make(site)`` has made for the running loop; make it if there is none."""
-        made = self._of_loops.setdefault(asyncio.get_running_loop(), {})
-        if make not in made:
-            made[make] = make(self)
-        found: T = made[make]
-        return found
 
     async def close(self) -> None:
         """Close the stores of the running loop."""

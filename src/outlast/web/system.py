@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from functools import partial
 
 from starlette.responses import Response
 
@@ -13,11 +14,7 @@ from outlast.insight.system import read_system
 from outlast.store.finding import Level
 from outlast.web.endpoint import Endpoints
 from outlast.web.overview import group_findings
-from outlast.web.site import Site
 from outlast.web.visit import Visit
-
-if TYPE_CHECKING:
-    from outlast.metrics.exporter import Exporter
 
 ENDPOINTS = Endpoints()
 KEEP_SECONDS = 10.0
@@ -77,15 +74,12 @@ def _shown(name: str, value: object) -> str:
 @ENDPOINTS.at("/metrics")
 async def show_metrics(visit: Visit) -> Response:
     """Answer with the page; 200 even if the store is unreachable, which the page reports."""
-    from outlast.metrics.exporter import CONTENT_TYPE
-
-    page = await visit.site.on_this_loop(_make_exporter).page()
-    return Response(page, headers={"content-type": CONTENT_TYPE})
-
-
-def _make_exporter(site: Site) -> Exporter:
     from outlast.metrics.collector import read_look
-    from outlast.metrics.exporter import Exporter
+    from outlast.metrics.exporter import CONTENT_TYPE, Exporter
 
-    reader = site.reader
-    return Exporter(lambda: reader.ask("metrics", read_look, keep=0.0), site.clock)
+    site, loop = visit.site, asyncio.get_running_loop()
+    if loop not in site.exporters:
+        read = partial(site.reader.ask, "metrics", read_look, keep=0.0)
+        site.exporters[loop] = Exporter(read, site.clock)
+    page = await site.exporters[loop].page()
+    return Response(page, headers={"content-type": CONTENT_TYPE})
