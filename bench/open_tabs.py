@@ -2,7 +2,7 @@
 
     python -m bench.open_tabs PORT PATH TABS
 
-Each tab asks for its page again every two seconds, as the script of the page does. Prints a line
+Each tab asks for its page again every two seconds, as the script of a changing page does. Prints a line
 once each has its page.
 Ends when its input does.
 """

@@ -2,7 +2,7 @@
 // Without this script every page works; it is as it was when it was asked for.
 (() => {
   "use strict";
-  const LOOK_SECONDS = 2, LONGEST_SECONDS = 10;  // between two looks at the page
+  const CHANGED_SECONDS = 2, SAME_SECONDS = 5, SLOW_SECONDS = 10;  // until the next look at the page
   const SHARE = 0.02;  // of the time, for answers
   const pad = (n) => String(n).padStart(2, "0");
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -48,38 +48,38 @@
     return here.contains(active) && active.matches("input, select, textarea");
   }
 
-  // Asks now, and again later: the longer the answer takes, the later.
+  // Asks now, and again later: soon while the page changes, and the longer the answer takes, the later.
   async function follow() {
     if (busy) return;
     clearTimeout(timer);
     const began = performance.now();
     busy = true;
-    const goesOn = document.hidden || isInUse() || await refresh();
+    const seconds = document.hidden || isInUse() ? CHANGED_SECONDS : await refresh();
     busy = false;
-    const pause = Math.min((performance.now() - began) / SHARE, LONGEST_SECONDS * 1000);
-    if (goesOn && isLive()) timer = setTimeout(follow, Math.max(pause, LOOK_SECONDS * 1000));
+    const slow = Math.min((performance.now() - began) / SHARE, SLOW_SECONDS * 1000);
+    if (seconds && isLive()) timer = setTimeout(follow, Math.max(slow, seconds * 1000));
   }
 
-  // Returns whether to go on.
+  // Returns in how many seconds to ask again; 0: not at all.
   async function refresh() {
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
-      if (answer.status === 401) { show("Signed out: load the page again"); return false; }
+      if (answer.status === 401) { show("Signed out: load the page again"); return 0; }
       const type = answer.headers.get("content-type") || "";
-      if (answer.status === 304) { show(""); return true; }
-      if (!type.startsWith("text/html")) return true;
+      if (answer.status === 304) { show(""); return SAME_SECONDS; }
+      if (!type.startsWith("text/html")) return SAME_SECONDS;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const isKnown = fresh.title === document.title;  // there was nothing else to show before
-      if (answer.status >= 500) { show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`); return true; }
-      if (isInUse()) return true;  // since a moment ago
+      if (answer.status >= 500) { show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`); return CHANGED_SECONDS; }
+      if (isInUse()) return CHANGED_SECONDS;  // since a moment ago
       replace(fresh);
       tag = answer.ok ? answer.headers.get("etag") : null;
       show("");
     } catch {
       show("No answer from the server: this is how it was");
     }
-    return true;
+    return CHANGED_SECONDS;
   }
 
   function replace(fresh) {
@@ -111,5 +111,5 @@
   const tab = document.querySelector(".top nav [aria-current]");
   if (tab) tab.parentElement.scrollLeft = tab.offsetLeft - tab.parentElement.offsetLeft - 16;
   localise(document);
-  if (isLive()) timer = setTimeout(follow, LOOK_SECONDS * 1000);
+  if (isLive()) timer = setTimeout(follow, CHANGED_SECONDS * 1000);
 })();
