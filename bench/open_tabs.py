@@ -2,9 +2,8 @@
 
     python -m bench.open_tabs PORT PATH TABS
 
-Each tab asks for its page again every two seconds, as the script of a changing page does. Prints a line
-once each has its page.
-Ends when its input does.
+Each tab asks for its page again every two seconds, as the script of a changing page does. Prints a
+line once each has its page. Ends when its input does.
 """
 
 from __future__ import annotations
