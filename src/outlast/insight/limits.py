@@ -89,6 +89,17 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
         said = f"It waits for the rate of {name}{rate}."
         soon = f"The next starts in {span(max(0.0, permit.opens_at - now))}."
         return THROTTLED, [said, *_ahead(place)], [soon]
+    if not full and place.limit.spacing is not None and place.cost > place.limit.burst:
+        said = f"It waits for {name}: its cost, {place.cost:g}, is above the burst"
+        said += f", {place.limit.burst:g}, so it never starts."
+        name = line(permit.name, NAME_MAX)
+        return (
+            LIMITED,
+            [said],
+            [f"`outlast limits set {name} --burst {place.cost:g}` lets it start."],
+        )
+    if not full:
+        return "", [_describe_turn(place)], []
     said = f"It waits for {name}: {permit.used} of {permit.running} run"
     if tells and place.holders:
         job_id, worker, seconds = place.holders[0]

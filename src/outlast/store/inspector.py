@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from outlast.model.job import State
-from outlast.model.limits import limits_of
+from outlast.model.limits import limits_of, needs_of
 from outlast.model.pause import Pause
 from outlast.store import statistics
 from outlast.store.actions import LAST_ID, ActionRow
@@ -568,6 +568,7 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
         place,
         blocked_by=struct_of(PermitRow, permits[0]) if permits else None,
         limit=limit_of(limits[0]) if limits else None,
+        cost=next((n.cost for n in needs_of(place["needs"]) if n.permit == permit), 1.0),
         holders=[(row["id"], row["worker"], row["seconds"]) for row in holders],
         throttled_by=throttled[0]["id"] if throttled else None,
     )

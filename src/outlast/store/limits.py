@@ -79,17 +79,17 @@ def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
     return LimitSpec(
         running=spec.running if own.running is None else own.running,
         spacing=spec.spacing if own.spacing is None else own.spacing,
-        burst=own.burst,
+        burst=own.burst or spec.burst,
         per=spec.per,
     )
 
 
-def with_own(declared: LimitSpec | None, own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
-    """Return all values that a person has set, ``own`` with ``new`` over it; None: there are
-    none."""
+def with_own(own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
+    """Return all values that a person has set, ``own`` with ``new`` over it; None: there are none.
+    A burst of 0 is not set: that of the code counts, also of code that declares another later."""
     if new.running is None and new.spacing is None and new.burst is None:
         return own
-    before = own or LimitSpec(burst=1.0 if declared is None else declared.burst)
+    before = own or LimitSpec(burst=0.0)
     return LimitSpec(
         running=before.running if new.running is None else new.running,
         spacing=before.spacing if new.spacing is None else new.spacing,
@@ -156,10 +156,11 @@ class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
 class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream. ``turn``: how
     many open streams of its task and queue have their turn before its own. ``blocked_by``: the
-    permit that holds its stream up, with ``holders``, the running jobs under it (id, worker's name,
-    seconds), longest first. ``holder``: the job that has to end for good before another one of an
-    ordered stream starts. ``throttled_by``: the job that has found the limit exhausted, while it
-    waits to run again when the hold on that permit ends."""
+    permit that holds its stream up, with ``cost``, what its start takes of that permit's rate, and
+    ``holders``, the running jobs under it (id, worker's name, seconds), longest first. ``holder``:
+    the job that has to end for good before another one of an ordered stream starts.
+    ``throttled_by``: the job that has found the limit exhausted, while it waits to run again when
+    the hold on that permit ends."""
 
     ahead: int
     turn: int
@@ -167,6 +168,7 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     holder: int | None = None
     blocked_by: PermitRow | None = None
     limit: LimitRow | None = None
+    cost: float = 1.0
     holders: list[tuple[int, str, float]] = []
     throttled_by: int | None = None
 

@@ -37,6 +37,17 @@ def test_a_rate_says_when_the_next_starts() -> None:
     assert "in 2 s" in words
 
 
+def test_a_cost_above_the_burst_and_a_limit_with_room_are_told() -> None:
+    free = PermitRow(id=1, name="openai", key="", running=None, used=2)
+    limit = LimitRow(name="openai", spacing=0.1, burst=3.0)
+    position, words = told(blocked_by=free, limit=limit, cost=5.0)
+    assert position == "limited"
+    assert "its cost, 5, is above the burst, 3, so it never starts. `outlast limits" in words
+    position, words = told(blocked_by=free, limit=limit)
+    assert position == ""
+    assert "It takes turns" in words
+
+
 def test_a_hold_and_an_unknown_limit_are_told() -> None:
     held = PermitRow(id=1, name="openai", key="", running=20, used=0, held_until=1_030.0)
     assert "nothing under it starts for 30 s." in told(blocked_by=held)[1]

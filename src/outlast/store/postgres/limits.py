@@ -157,7 +157,7 @@ async def _set(connection: Any, new: SetLimit) -> bool:
     if not rows:
         return False
     declared, own = spec_of(rows[0]["declared"]), spec_of(rows[0]["own"])
-    own = with_own(declared, None if new.reset else own, new)
+    own = with_own(None if new.reset else own, new)
     texts = rows[0]["declared"], None if own is None else to_json(own)
     await _put(connection, [(new.name, *texts, *_columns(declared, own))])
     if new.reset:

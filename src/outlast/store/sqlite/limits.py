@@ -68,7 +68,7 @@ def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
     if new.reset:
         cursor.execute(_SQL["reset_keys"], {"name": new.name})
     declared, before = spec_of(row[0]), None if new.reset else spec_of(row[1])
-    own = with_own(declared, before, new)
+    own = with_own(before, new)
     text = None if own is None else _text(own)
     cursor.execute(_SQL["set"], {"name": new.name, "own": text})
     _put(cursor, [(new.name, None, in_force(declared, own))])

@@ -205,7 +205,7 @@ SELECT (SELECT count(*) FROM (
             WHERE o.task = j.task AND o.queue = j.queue AND o.blocked IS NULL AND NOT o.idle
               AND (o.rank, o.turn) < (CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END, coalesce(s.turn, 9223372036854775807))
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT :most) c) AS turn,
-       coalesce(s.idle, false) AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder
+       coalesce(s.idle, false) AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, j.needs
 FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
 WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 

@@ -315,7 +315,7 @@ SELECT (SELECT count(*) FROM (
             WHERE o.blocked IS NULL AND o.idle = 0 AND o.task = s.task AND o.queue = s.queue
               AND (o.rank < s.rank OR o.rank = s.rank AND o.turn < s.turn)
             LIMIT :most)) AS turn,
-       s.idle <> 0 AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder
+       s.idle <> 0 AS idle, s.blocked, CASE WHEN s.blocked = -2 THEN s.holder END AS holder, CAST(j.needs AS TEXT) AS needs
 FROM outlast_jobs AS j JOIN outlast_streams AS s ON s.id = j.stream
 WHERE j.id = :id AND j.stream IS NOT NULL AND j.position IS NOT NULL
 -- name: holders
