@@ -109,6 +109,18 @@ async def test_aging_jobs_share_their_limits_and_none_is_forgotten(
     assert (await verify(store.inspector)).findings == []
 
 
+async def test_a_paused_tenant_holds_up_no_aging_job_of_others(store: Store, hands: Hands) -> None:
+    now = await _now(store)
+    ids = await enqueued(
+        store, *[aging(now=now, waited=-0.2, tenant=each) for each in ("acme", "zeta")]
+    )
+    async with raw(store.url) as file:  # as if the stream had been idle for a day
+        for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
+            await file.run(f"DELETE FROM outlast_{table}")
+    (one,) = await eventually(lambda: hands.claim(not_tenants=["acme"]))
+    assert one.job_id == ids[1]
+
+
 async def test_beside_other_streams_a_stream_of_aging_jobs_has_priority_0(
     store: Store, hands: Hands
 ) -> None:

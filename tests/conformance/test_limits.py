@@ -13,8 +13,9 @@ from outlast.errors import BadData
 from outlast.insight.limits import explain
 from outlast.insight.queries import list_jobs, read_details
 from outlast.insight.verify import COUNTED, WATCHED, verify
+from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import OutcomeKind
+from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
@@ -217,6 +218,60 @@ async def test_an_end_may_hold_its_limit_for_all(store: Store, hands: Hands) -> 
     assert place.throttled_by is None
 
 
+async def test_of_holds_by_ends_the_longest_counts_and_a_person_ends_it(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=5)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    ends = [
+        ended(one, OutcomeKind.SNOOZED, delay=delay, throttles="a")
+        for one, delay in zip(await hands.claim(), (1_000.0, 10.0, 10.0), strict=True)
+    ]
+    await hands.hand_in(*ends[:2])
+    await hands.claim()
+    first = (await permit(store)).held_until
+    assert first is not None
+    assert await store.hold_limit(Hold("a", "", 5_000.0))
+    await hands.hand_in(ends[2])
+    await hands.claim()
+    second = (await permit(store)).held_until
+    assert second is not None
+    assert 900 < first - SYSTEM.wall() < 4_000 < second - SYSTEM.wall()
+    assert await store.hold_limit(Hold("a", "", 0.0))
+    await hands.claim()
+    assert (await permit(store)).held_until is None
+
+
+async def test_the_burst_of_the_code_counts_until_a_person_sets_one(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=5, spacing=1.0, burst=2.0)
+    await store.set_limit(SetLimit(name="a", running=3))
+    await declare(store, running=5, spacing=1.0, burst=20.0)
+    (row,) = await store.inspector.limits()
+    assert (row.running, row.burst) == (3, 20.0)
+    await store.set_limit(SetLimit(name="a", burst=4.0))
+    await declare(store, running=5, spacing=1.0, burst=30.0)
+    (row,) = await store.inspector.limits()
+    assert (row.running, row.burst) == (3, 4.0)
+
+
+@pytest.mark.parametrize("many", [20, 300])
+async def test_costs_above_a_lowered_burst_hold_up_no_other(
+    store: Store, hands: Hands, many: int
+) -> None:
+    await declare(store, spacing=0.001, burst=10.0)
+    await declare(store, "b", running=5, per="tenant")
+    await store.hold_limit(Hold("a", "", 1_000.0))
+    await enqueued(store, *[limited(need("a", cost=5.0), need("b", f"t{n}")) for n in range(many)])
+    (cheap,) = await enqueued(store, limited(need("a")))
+    for _ in range(many // 50 + 1):
+        assert await hands.claim() == []
+    await store.set_limit(SetLimit(name="a", burst=3.0))
+    await store.hold_limit(Hold("a", "", 0.0))
+    assert [each.job_id for each in await eventually(hands.claim)] == [cheap]
+
+
 async def test_a_raised_limit_lets_more_begin_and_a_lowered_one_stops_none(
     store: Store, hands: Hands
 ) -> None:
@@ -306,6 +361,21 @@ async def test_paused_queues_and_tenants_hold_no_permit(store: Store, hands: Han
     assert [each.job_id for each in got] == free
     await hands.hand_in(ended(got[0]))
     assert len(await hands.claim(5)) == 1
+
+
+@pytest.mark.parametrize("priority", [0, 9])
+async def test_a_paused_tenant_with_many_keys_holds_up_no_other(
+    store: Store, hands: Hands, priority: int
+) -> None:
+    await declare(store, running=4, per="limit_key")
+    await enqueued(
+        store,
+        *[limited(need("a", f"k{n}"), tenant="acme", priority=priority) for n in range(60)],
+    )
+    (other,) = await enqueued(store, limited(need("a"), tenant="zeta"))
+    (one,) = await hands.claim(1, not_tenants=["acme"])
+    assert one.job_id == other
+    assert len(await hands.claim(100)) == 60
 
 
 async def test_other_tasks_and_queues_are_left_to_those_that_serve_them(
@@ -495,6 +565,55 @@ async def test_a_dead_job_that_is_requeued_waits_for_its_permit_again(
     await store.cancel([other])  # asked to stop: it holds its permit until it has
     assert await hands.claim() == []
     assert await held(store) == 1
+
+
+async def test_keys_that_rest_leave_nothing_beside_a_limit_that_is_always_in_use(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=2, per="limit_key")
+    await declare(store, "all", running=9)
+    await enqueued(store, limited(need("a", "k"), need("all")))
+    one = await hands.claim_one()
+    await enqueued(store, limited(need("all")))
+    await hands.claim_one()
+    await hands.hand_in(ended(one))
+    await hands.claim()
+    async with raw(store.url) as file:
+        await file.run("UPDATE outlast_streams SET touched_at = touched_at - 90000")
+        await file.run("UPDATE outlast_permits SET tat = tat + 90000")  # a slow rate
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    async with raw(store.url) as file:
+        await file.run("UPDATE outlast_permits SET touched_at = touched_at - 90000, tat = 0")
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    assert await store.inspector.permits("a") == []
+    assert await held(store, "all") == 1
+    await enqueued(store, limited(need("a", "k"), need("all")))
+    assert await eventually(hands.claim)
+
+
+@pytest.mark.parametrize("when", ["runs", "waits"])
+async def test_a_suspect_starts_after_its_stream_was_deleted(
+    store: Store, hands: Hands, when: str
+) -> None:
+    async def rest() -> None:
+        async with raw(store.url) as file:  # a day goes by
+            await file.run("UPDATE outlast_streams SET touched_at = touched_at - 90000")
+            await file.run("UPDATE outlast_permits SET touched_at = touched_at - 90000, tat = 0")
+        await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+
+    await declare(store, running=2)
+    is_limited = when == "waits"  # a permit in use keeps its stream
+    await enqueued(store, limited(*([need("a")] if is_limited else []), fair="acme", tenant="acme"))
+    one = await hands.claim_one()
+    await hands.claim()
+    if when == "runs":
+        await rest()
+    await hands.hand_in(crashed(one, CrashKind.BYSTANDER, suspicion=Suspicion(1, one.job_id)))
+    await hands.claim()
+    if when == "waits":
+        await rest()
+    (again,) = await eventually(lambda: hands.claim(9, solo=1))
+    assert again.job_id == one.job_id
 
 
 async def test_a_key_is_held_in_a_stream_as_in_the_line(store: Store, hands: Hands) -> None:

@@ -100,6 +100,23 @@ async def test_a_stream_that_a_due_job_makes_has_its_tenants_weight(
     assert Counter(each.tenant for each in got) == {"acme": 6, "beta": 2}
 
 
+async def test_a_weight_counts_under_a_limit_after_a_day_of_rest(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=100)
+    await store.set_weight(Weight("acme", 3))
+    await enqueued(store, limited(need("a"), fair="acme", tenant="acme", delay=0.2))
+    async with raw(store.url) as file:
+        for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
+            await file.run(f"DELETE FROM outlast_{table}")
+    await eventually(hands.claim)
+    await hands.claim()  # it is idle
+    for tenant in ("acme", "beta"):
+        await enqueued(store, *[limited(need("a"), fair=tenant, tenant=tenant)] * 9)
+    got = [tenant for _ in range(8) for tenant in await _tenants(hands)]
+    assert Counter(got) == {"acme": 6, "beta": 2}
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_tenant_that_waits_is_served_within_one_round_of_turns(
     store: Store, hands: Hands, seed: int

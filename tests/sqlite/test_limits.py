@@ -10,7 +10,7 @@ import pytest
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Suspicion
-from outlast.store.limits import IDLE_SECONDS
+from outlast.store.limits import IDLE_SECONDS, SetLimit
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import ClaimRequest
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job
@@ -129,6 +129,20 @@ async def test_a_suspect_waits_for_its_permit_and_holds_up_no_other(
     reply = await store.exchange(hands.me, [ended(holder)], asked)
     assert [each.job_id for each in reply.claimed] == [suspect]
     assert await held(store) == 1
+
+
+async def test_many_suspects_of_a_full_limit_hold_up_no_other(
+    store: SqliteStore, hands: Hands
+) -> None:
+    await declare(store, running=200)
+    await enqueued(store, *[limited(need("a"))] * 101)
+    full = await hands.claim(200)
+    (other,) = await enqueued(store, job())
+    for each in (*full, await hands.claim_one()):
+        end = crashed(each, CrashKind.BYSTANDER, suspicion=Suspicion(1, each.token))
+        await hands.hand_in(end)
+    await store.set_limit(SetLimit(name="a", running=0))
+    assert [each.job_id for each in await hands.claim(solo=1)] == [other]
 
 
 async def test_streams_and_permits_that_rest_for_a_day_go_and_come_again(

@@ -18,6 +18,7 @@ import msgspec
 from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
 from outlast.errors import StoreUnavailable
+from outlast.model.limits import permit_id
 from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
@@ -220,8 +221,9 @@ class PostgresStore(
             ages = (jobs_older_than, dead_older_than)
             found = await connection.fetchrow(_PRUNE["jobs"], limit, *ages, *after)
             spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
-            left = limit - found["gone"]
-            gone = await connection.fetchval(_PRUNE["workers"], workers_older_than, left, *spans)
+            left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any permit
+            values = (workers_older_than, left, *spans, first)
+            gone = await connection.fetchval(_PRUNE["workers"], *values)
             sent = await connection.fetch(_PRUNE["events"], events_older_than, left)
             return found["gone"] + gone + len(sent), found
 

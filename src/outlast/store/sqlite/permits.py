@@ -102,6 +102,14 @@ class Permits:
             return 0
         return max(1, min(places, self.budgets[permit].room(1.0).starts))
 
+    def may_fit(self, permit: int, needs: Sequence[Need]) -> bool:
+        """Return whether a job that needs this permit may ever start: a cost above the burst never
+        fits."""
+        budget = self.budgets[permit]
+        return budget.spacing is None or all(
+            need.cost <= budget.burst for need in needs if need.permit == permit
+        )
+
     def find_full(self, needs: Sequence[Need]) -> int | None:
         """Return the first of these permits that has no room. If only time is missing, nothing else
         starts under it until then."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.limits import needs_of
+from outlast.model.limits import needs_of, permit_id
 from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.protocol import PRUNE_MAX
@@ -75,15 +75,12 @@ def prune(
 
 
 def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:
-    """Delete streams that have long been idle, and their permits."""
-    idle = cursor.execute(_PRUNE["streams"], (now - IDLE_SECONDS, limit)).fetchall()
-    if not idle:
-        return
-    needs = {stream: {need.permit for need in needs_of(text)} for stream, text in idle}
-    permits = _encode(sorted(set().union(*needs.values()))).decode()
-    used = {permit for (permit,) in cursor.execute(_PRUNE["used"], {"permits": permits})}
-    unused = [stream for stream, of_it in needs.items() if not of_it & used]
-    rest = [stream for stream in needs if stream not in unused]
-    cursor.execute(_PRUNE["permits"], {"permits": permits, "now": now})
-    cursor.execute(_PRUNE["unused_streams"], {"streams": _encode(unused).decode()})
-    cursor.execute(_PRUNE["used_streams"], {"streams": _encode(rest).decode(), "now": now})
+    """Delete streams that have long been idle, and permits that have long been unused: those of
+    these streams, and of some others, since a permit may come to rest later than its last
+    stream."""
+    before = now - IDLE_SECONDS
+    idle = cursor.execute(_PRUNE["streams"], (before, limit)).fetchall()
+    permits = {need.permit for (text,) in idle for need in needs_of(text)}
+    first = permit_id("", str(now))  # any permit
+    values = {"permits": _encode(sorted(permits)).decode(), "before": before, "first": first}
+    cursor.execute(_PRUNE["permits"], values | {"limit": limit})

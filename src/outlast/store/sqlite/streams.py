@@ -224,22 +224,26 @@ class Streams:
     def _open(self, permits: Iterable[int], places: int) -> bool:
         """Open streams that these permits block, in their order, until as many jobs of these
         requests may start as there is room for; return whether any may. Streams of other tasks and
-        queues in between are opened, too, so that they keep no permit from these."""
+        queues in between are opened, too, so that they keep no permit from these. Those whose cost
+        never fits stay blocked."""
         wanted = {each: self._permits.count_openings(each, places) for each in permits}
         roomy = [permit for permit, count in wanted.items() if count]
         if not roomy:
             return False
         most = max(*wanted.values(), OPEN_MIN)
-        values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
-        opened, is_ours = [], False
-        for permit, stream, task, queue in self._cursor.execute(
-            _SQL["blocked_streams"], values
-        ).fetchall():
-            if wanted[permit]:
-                opened.append(stream)
-                if self._is_ours(task, queue):
-                    wanted[permit] -= 1
-                    is_ours = True
+        opened: list[int] = []
+        is_ours, found = False, True
+        while found and not opened:
+            values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
+            found = self._cursor.execute(_SQL["blocked_streams"], values).fetchall()
+            for permit, stream, task, queue, needs in found:
+                if not self._permits.may_fit(permit, needs_of(needs)):
+                    self.seen.add(stream)
+                elif wanted[permit]:
+                    opened.append(stream)
+                    if self._is_ours(task, queue):
+                        wanted[permit] -= 1
+                        is_ours = True
         if opened:
             self._permits.look_again(roomy)
             self._cursor.execute(_SQL["open_streams"], {"streams": _text(opened)})

@@ -21,7 +21,7 @@ from outlast.store.values import ClaimRequest
 _SQL = statements("sqlite", "exchange")
 _encode = msgspec.json.Encoder().encode
 
-PASSED_MAX = 100  # suspects without room that a look passes over
+PASSED_MAX = 100  # kinds of suspects, by what they need, that a look passes over without room
 
 Row = tuple[Any, ...]
 
@@ -79,7 +79,7 @@ def find_waiting(
 def _find_first(
     cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits
 ) -> Row | None:
-    tenants, passed = _tenants(request), list[int]()
+    tenants, passed = _tenants(request), list[str]()
     lanes = _read_lanes(cursor, request, solo)
     while len(passed) < PASSED_MAX:
         values = (now, tenants, _encode(passed).decode())
@@ -90,7 +90,7 @@ def _find_first(
         first = min((row for row in looks if row is not None), default=None)
         if first is None or permits.may_start(needs_of(first[-1])):
             return first
-        passed.append(first[2])
+        passed.append(first[-1])
     return None
 
 

@@ -61,10 +61,12 @@ WHERE e.name = p.name RETURNING e.name
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of what people did more than $4 seconds ago, except actions under way.
 --   * windows of keys that are over; an enqueue that takes one again holds its row locked.
---   * streams that are idle since $5 seconds ago, and their permits that no attempt holds. An attempt that runs, or whose
---     end no exchange has folded yet, is counted in each permit of its stream, which then stays; the start of
---     one locks the stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks
---     it. A job that arrives at this moment leaves a notice, and its exchange makes the rows again.
+--   * streams that are idle since $5 seconds ago and have no suspect, no attempt that runs, and no notice of an end: one
+--     snapshot shows an attempt or its notice, which settles by the stream's row. The start of an attempt locks the
+--     stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks it.
+--   * permits that no attempt holds since then: those of these streams, and of the $2 from $6 on in the order of ids,
+--     since a permit may come to rest later than its last stream. A job that arrives, or whose stream lacks a permit,
+--     has the rows made again.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -94,15 +96,20 @@ WITH old AS MATERIALIZED (
 ), resting AS MATERIALIZED (
     SELECT s.id, s.permits FROM outlast_streams s
     WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $5::float8
-      AND NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = ANY (s.permits) AND p.used <> 0)
+      AND s.id NOT IN (SELECT j.stream FROM outlast_jobs j WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL)
+      AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
+      AND (SELECT j.id FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2)
+           AND j.queue = s.queue AND j.task = s.task AND j.stream = s.id LIMIT 1) IS NULL
     ORDER BY s.touched_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), rested AS (
     DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id
 ), free AS MATERIALIZED (
     SELECT p.id FROM outlast_permits p
-    WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)) AND p.used = 0
-      AND p.own_running IS NULL AND num_nonnulls(p.held_until, p.opens_at) = 0
-      AND greatest(p.touched_at, p.tat) < extract(epoch FROM statement_timestamp()) - $5::float8
+    WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
+                      || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $6::bigint ORDER BY o.id LIMIT $2)
+                               UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $6 ORDER BY o.id LIMIT $2) LIMIT $2))
+      AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
+      AND greatest(p.touched_at, p.tat, p.held_until) < extract(epoch FROM statement_timestamp()) - $5::float8
       AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
     FOR UPDATE SKIP LOCKED
 ), freed AS (

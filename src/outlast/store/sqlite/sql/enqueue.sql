@@ -38,7 +38,8 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
        (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT json_extract(value, '$[6]'), :now
 FROM json_each(:streams) WHERE true
-ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2) WHERE (idle = 1 OR blocked = -2) AND excluded.idle = 0
+ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2), tenant = excluded.tenant
+WHERE (idle = 1 OR blocked = -2) AND excluded.idle = 0
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys

@@ -237,7 +237,7 @@ SELECT -priority, run_at, id, incident, cohort, needs
 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
 WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
   AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
-  AND id NOT IN (SELECT o.value FROM json_each(?) AS o)
+  AND coalesce(needs, '') NOT IN (SELECT o.value FROM json_each(?) AS o)
 ORDER BY priority DESC, run_at LIMIT 1
 -- name: cohort
 SELECT id, queue, task, needs FROM outlast_jobs INDEXED BY outlast_jobs_incident

@@ -38,7 +38,7 @@ LEFT JOIN outlast_permits AS p ON p.id = json_extract(e.value, '$[0]')
 LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
 -- name: blocked_streams
 -- The first :most streams that each of these permits blocks, without those that this exchange has looked at.
-SELECT s.blocked, s.id, s.task, s.queue FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
+SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT) FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_blocked
     WHERE n.blocked = e.value AND n.id NOT IN (SELECT o.value FROM json_each(:seen) AS o)
@@ -66,8 +66,8 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
--- The first :most open streams of each of these lanes, [queue, task], without those in :passed, whose jobs are all of
--- tenants that the claim passes over.
+-- The first :most open streams of each of these lanes, [queue, task], without those in :passed, of which nothing could
+-- start, and those that have only jobs of tenants that the claim passes over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
        coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
        h.id, h.id IS NOT NULL AND h.position IS NULL
@@ -77,7 +77,10 @@ WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
       AND n.task = json_extract(e.value, '$[1]') AND n.id NOT IN (SELECT o.value FROM json_each(:passed) AS o)
-      AND (n.tenant IS NULL OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
+      AND (:tenants = '[]' OR EXISTS (
+          SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+          WHERE j.task = n.task AND j.queue = n.queue AND j.stream = n.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+            AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
 -- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns

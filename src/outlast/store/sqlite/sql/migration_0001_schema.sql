@@ -272,7 +272,7 @@ WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NUL
 BEGIN
     INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
     VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs,
-            CASE WHEN NEW.needs = '[]' THEN NEW.tenant END,
+            CASE WHEN NEW.needs = '[]' AND NEW.aged IS NULL THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
     ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2) WHERE idle = 1 OR blocked = -2;
 END;

@@ -70,17 +70,16 @@ DELETE FROM outlast_actions WHERE id IN (
 DELETE FROM outlast_windows WHERE (key, task) IN (
     SELECT key, task FROM outlast_windows WHERE until < ? ORDER BY until LIMIT ?)
 -- name: streams
-SELECT id, CAST(needs AS TEXT) FROM outlast_streams INDEXED BY outlast_streams_idle
-WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?
+-- An attempt that runs needs no stream.
+DELETE FROM outlast_streams WHERE id IN (
+    SELECT id FROM outlast_streams INDEXED BY outlast_streams_idle
+    WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?)
+RETURNING CAST(needs AS TEXT)
 -- name: permits
 DELETE FROM outlast_permits
-WHERE id IN (SELECT e.value FROM json_each(:permits) AS e) AND used = 0 AND own_running IS NULL AND freed = 0
-  AND opens_at IS NULL AND max(tat, touched_at, coalesce(held_until, 0)) < :now
+WHERE id IN (SELECT e.value FROM json_each(:permits) AS e
+             UNION SELECT id FROM (SELECT id FROM outlast_permits WHERE id >= :first ORDER BY id LIMIT :limit)
+             UNION SELECT id FROM (SELECT id FROM outlast_permits WHERE id < :first ORDER BY id LIMIT :limit))
+  AND used = 0 AND own_running IS NULL AND freed = 0 AND opens_at IS NULL
+  AND max(tat, touched_at, coalesce(held_until, 0)) < :before
   AND NOT EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
--- name: used
-SELECT id FROM outlast_permits WHERE id IN (SELECT e.value FROM json_each(:permits) AS e) AND used > 0
--- name: unused_streams
-DELETE FROM outlast_streams WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)
--- name: used_streams
--- Look at them again in a day.
-UPDATE outlast_streams SET touched_at = :now WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)

@@ -3,8 +3,8 @@
 -- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
--- by turn. Streams of a lower priority than the first of their queue get only what the others leave; if these give
--- less than they were offered (their jobs are paused, or locked), the next round passes over them (p_passed). A stream
+-- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower priority than the first of their queue get only what the others leave; if these give
+-- less than they were offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream
 -- that started something goes to the end of the turns, and one of a tenant with a weight does so once it has had as many
 -- turns (served_after in model/limits.py). So a queue with streams of high priority
 -- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
@@ -85,6 +85,11 @@ BEGIN
             SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
             WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
               AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
+              AND (cardinality(p_not_tenants) = 0 OR (
+                  SELECT j.id FROM outlast_jobs j
+                  WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
+                    AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                  ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL)
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
     ), locked AS MATERIALIZED (

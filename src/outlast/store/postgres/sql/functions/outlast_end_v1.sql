@@ -122,8 +122,8 @@ BEGIN
         INSERT INTO outlast_notices (stream, unstarted)
         SELECT e.stream, 1 FROM ended e WHERE e.stream IS NOT NULL AND NOT e.began
     ), throttled AS (
-        INSERT INTO outlast_notices (permit, held_until)
-        SELECT w.permit, greatest(extract(epoch FROM v_now)::float8 + e.delay, p.held_until)
+        INSERT INTO outlast_notices (permit, spent, held_until)
+        SELECT w.permit, 0, greatest(extract(epoch FROM v_now)::float8 + e.delay, p.held_until)
         FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
         CROSS JOIN LATERAL unnest(n.permits, n.names) AS w (permit, name)
         LEFT JOIN outlast_permits p ON p.id = w.permit

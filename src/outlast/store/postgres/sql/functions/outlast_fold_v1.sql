@@ -19,10 +19,14 @@
 --   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
 --
--- A permit with room opens as many of the streams that it blocks, by rank and turn. If the caller can claim none of
+-- The newest hold of a person counts, and a later one of a task that has found the limit exhausted (it also says what is
+-- spent) if it is longer.
+--
+-- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
+-- and holds up none. If the caller can claim none of
 -- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the
 -- next p_most. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
--- stream, so that notices of rows that stay locked hide no others.
+-- stream, in their order, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
     OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
@@ -54,16 +58,15 @@ BEGIN
         END IF;
         IF cardinality(v_free) < cardinality(v_arrived) THEN
             SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,
-                   array_agg(n.queue ORDER BY n.id) AS queues, array_agg(n.rank ORDER BY n.id) AS ranks,
-                   array_agg(n.fair ORDER BY n.id) AS fairs
+                   array_agg(n.queue ORDER BY n.id) AS queues, array_agg(n.rank ORDER BY n.id) AS ranks
             INTO v_new
-            FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank, n.fair
+            FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
                     AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
                   ORDER BY n.stream, n.id) n;
             IF v_new.ids IS NOT NULL THEN
-                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, v_new.fairs, p_now);
+                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, p_now);
                 v_free := v_free || v_more;
             END IF;
             v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u EXCEPT SELECT u FROM unnest(v_free) AS u);
@@ -98,13 +101,12 @@ BEGIN
         SET used = p.used - c.ended,
             tat = p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END),
-            held_until = CASE WHEN c.held IS NOT NULL THEN nullif(greatest(c.held, p_now), p_now)
-                              WHEN p.held_until > greatest(p_now, p.touched_at)
-                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END,
+            held_until = nullif(greatest(p_now, c.held, CASE WHEN c.set_at IS NULL AND p.held_until > greatest(p_now, p.touched_at)
+                                                             THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
             opens_at = NULL, touched_at = p_now
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
-                     (array_agg(c.held ORDER BY c.n DESC) FILTER (WHERE c.held IS NOT NULL))[1] AS held
-              FROM (SELECT x.permit, e.ended, -e.unstarted * x.cost AS spent, NULL::double precision AS held, 0 AS n
+                     max(c.held) AS held, max(c.set_at) AS set_at
+              FROM (SELECT x.permit, e.ended, -e.unstarted * x.cost AS spent, NULL::double precision AS held, NULL::bigint AS set_at
                     FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
                           FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
                           WHERE (u.ended <> 0 OR u.unstarted <> 0) AND u.stream <> ALL (v_stay)
@@ -112,11 +114,12 @@ BEGIN
                     JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream])
                     CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost)
                     UNION ALL
-                    SELECT u.permit, 0, u.spent, u.held, u.n
-                    FROM unnest(v_all.permits, v_all.spent, v_all.held) WITH ORDINALITY AS u (permit, spent, held, n)
-                    WHERE u.permit IS NOT NULL
+                    SELECT u.permit, 0, u.spent, CASE WHEN u.n >= coalesce(u.set_at, 0) THEN u.held END, u.set_at
+                    FROM (SELECT u.*, max(u.n) FILTER (WHERE u.held IS NOT NULL AND u.spent IS NULL) OVER (PARTITION BY u.permit) AS set_at
+                          FROM unnest(v_all.permits, v_all.spent, v_all.held) WITH ORDINALITY AS u (permit, spent, held, n)
+                          WHERE u.permit IS NOT NULL) u
                     UNION ALL
-                    SELECT u, 0, 0, NULL, 0 FROM unnest(permits) AS u) c
+                    SELECT u, 0, 0, NULL, NULL FROM unnest(permits) AS u) c
               WHERE c.permit = ANY (permits) GROUP BY c.permit) c
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
@@ -135,16 +138,18 @@ BEGIN
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
                       SELECT c.id, c.own FROM (
-                          SELECT s.id, bool_and(s.fits OR s.cost > t.burst) OVER (ORDER BY s.rank, s.turn) AS passed, s.fits, s.rank, s.turn, s.own
-                          FROM (SELECT s.id, s.rank, s.turn, s.costs[array_position(s.permits, t.id)] AS cost,
+                          SELECT s.id, bool_and(s.fits) OVER (ORDER BY s.rank, s.turn) AS fits, s.rank, s.turn, s.own
+                          FROM (SELECT s.id, s.rank, s.turn,
                                  s.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues))
                                      AND s.queue <> ALL (p_not_queues) AS own,
                                  outlast_room_v1(
                                      1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0 AS fits
-                          FROM outlast_streams s WHERE s.blocked = t.id ORDER BY s.blocked, s.rank, s.turn
+                          FROM outlast_streams s
+                          WHERE s.blocked = t.id AND (t.spacing IS NULL OR s.costs[array_position(s.permits, t.id)] <= t.burst)
+                          ORDER BY s.blocked, s.rank, s.turn
                           LIMIT CASE WHEN t.room <= 0 THEN 0 WHEN v_own = 1 THEN p_most
                                      ELSE greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) END) s) c
-                      WHERE c.passed AND c.fits AND (v_own = 0 OR c.own)
+                      WHERE c.fits AND (v_own = 0 OR c.own)
                       ORDER BY c.rank, c.turn LIMIT greatest(0, t.room)) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
@@ -171,10 +176,10 @@ BEGIN
             RETURNING n.*)
         INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, rank, task, queue, fair, spent, held_until)
         SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), max(g.rank), max(g.task), max(g.queue),
-               max(g.fair), sum(g.spent), (array_agg(g.held_until ORDER BY g.id DESC) FILTER (WHERE g.held_until IS NOT NULL))[1]
+               max(g.fair), sum(g.spent), max(g.held_until)
         FROM gone g
         WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
-        GROUP BY g.stream, g.permit;
+        GROUP BY g.stream, g.permit, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);
     END IF;
 END
 $$;

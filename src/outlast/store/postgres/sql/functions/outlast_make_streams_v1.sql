@@ -1,12 +1,13 @@
 -- Make the rows of streams that have none, and of their permits (outlast_make_permits_v1), from a job that waits in
--- each. Returns the streams that are settled: their rows are made, or no job waits in them any more. The others are
--- left to the exchange that is making them. A stream that another exchange has made meanwhile is not settled: it may
--- be idle already.
+-- each, or from a suspect, which needs the row to start. The stream's id says whether it is that of one tenant
+-- (stream_id in model/limits.py). Returns the streams that are settled: their rows are made, or no job waits in them
+-- any more. The others are left to the exchange that is making them. A stream that another exchange has made meanwhile
+-- is not settled: it may be idle already.
 --
 -- As for permits, an insert waits for no other session: it is tried under an advisory lock. A job whose
 -- needs cannot be read gets a stream that is blocked by a permit that does not exist (-1).
 CREATE FUNCTION outlast_make_streams_v1(
-    p_ids bigint[], p_tasks text[], p_queues text[], p_ranks smallint[], p_fairs text[], p_now double precision)
+    p_ids bigint[], p_tasks text[], p_queues text[], p_ranks smallint[], p_now double precision)
 RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$
@@ -14,15 +15,23 @@ AS $$
 DECLARE
     v_new record; v_others bigint[]; v_settled bigint[];
 BEGIN
-    SELECT array_agg(f.id) AS ids, array_agg(f.n::integer) AS ns, array_agg(f.needs) AS needs, array_agg(f.tenant) AS tenants
+    SELECT array_agg(f.id) AS ids, array_agg(f.n::integer) AS ns, array_agg(f.needs) AS needs,
+           array_agg(CASE WHEN f.id = f.own THEN f.tenant END) AS tenants
     INTO v_new
-    FROM (SELECT u.id, u.n, j.needs, coalesce(u.fair, CASE WHEN j.needs = '[]' THEN j.tenant END) AS tenant
-          FROM unnest(p_ids, p_tasks, p_queues, p_ranks, p_fairs) WITH ORDINALITY AS u (id, task, queue, rank, fair, n)
+    FROM (SELECT u.id, u.n, j.needs, coalesce(j.tenant, '') AS tenant,
+                 outlast_hash_v1('stream', u.task, u.queue, CASE WHEN j.aged IS NULL THEN j.priority::text ELSE '' END,
+                                 w.parts, 't' || coalesce(j.tenant, '')) AS own
+          FROM unnest(p_ids, p_tasks, p_queues, p_ranks) WITH ORDINALITY AS u (id, task, queue, rank, n)
           CROSS JOIN LATERAL (
-              SELECT j.needs, j.tenant FROM outlast_jobs j
-              WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id
-                AND j.position IS NOT NULL
-              ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j) f;
+              (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
+               WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL
+               ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1)
+              UNION ALL
+              (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
+               WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2) AND j.queue = u.queue AND j.task = u.task
+                 AND j.stream = u.id LIMIT 1)
+              LIMIT 1) j
+          CROSS JOIN LATERAL outlast_needs_v1(j.needs) w) f;
     v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u EXCEPT SELECT u FROM unnest(v_new.ids) AS u);
     IF v_new.ids IS NULL THEN RETURN v_settled; END IF;
 

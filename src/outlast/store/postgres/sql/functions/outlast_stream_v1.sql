@@ -53,12 +53,8 @@ BEGIN
                     WHEN jsonb_typeof(v_costs -> d.name) = 'number' THEN (v_costs ->> d.name)::double precision END AS cost
         FROM declared d
     ), needed AS MATERIALIZED (
-        SELECT l.*, outlast_hash_v1('permit', l.name, coalesce(l.key, '')) AS permit,
-               CASE WHEN l.ordered THEN ':ordered' ELSE '' END AS mark
-        FROM limited l)
-    SELECT string_agg(n.permit || ':' || encode(float8send(n.cost), 'hex') || n.mark, ','
-                      ORDER BY (n.permit || ':') COLLATE "C") AS parts,
-           string_agg('[' || n.permit || ',' || to_json(n.name) || ',' || to_json(n.key) || ',' || n.cost
+        SELECT l.*, outlast_hash_v1('permit', l.name, coalesce(l.key, '')) AS permit FROM limited l)
+    SELECT string_agg('[' || n.permit || ',' || to_json(n.name) || ',' || to_json(n.key) || ',' || n.cost
                       || CASE WHEN n.ordered THEN ',true]' ELSE ']' END, ',' ORDER BY n.permit) AS needs,
            min(CASE WHEN n.unknown
                     THEN format('the limit %L is not known yet: a worker announces it', n.name)
@@ -93,11 +89,11 @@ BEGIN
     END IF;
 
     IF v_task.fair THEN fair := coalesce(p_tenant, ''); END IF;
-    IF v_all.parts IS NULL AND fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
+    IF v_all.needs IS NULL AND fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
     needs := '[' || coalesce(v_all.needs, '') || ']';
     aged := ((extract(epoch FROM p_due) - p_priority * v_task.aging) * 1000)::bigint;
     stream := outlast_hash_v1(
         'stream', p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority::text ELSE '' END,
-        coalesce(v_all.parts, ''), coalesce('t' || fair, ''));
+        (SELECT n.parts FROM outlast_needs_v1(needs) n), coalesce('t' || fair, ''));
 END
 $$;

@@ -3,7 +3,8 @@
 --
 -- Suspects are in no stream. As outlast_claim_streams_v1 does, this locks without waiting, reads what a permit allows
 -- by a later statement, under the shared lock of its limit, and counts in the transaction that draws the tokens. The
--- stream's row is locked and touched as well: it is kept as long as an attempt of it runs (prune.sql). The permits
+-- stream's row is locked and touched as well: it is kept as long as an attempt of it runs (prune.sql). Permits that
+-- have been deleted are made again, for the next look. The permits
 -- locked are returned, to be looked at before the commit (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_take_suspects_v1(p_ids bigint[], OUT ids bigint[], OUT permits bigint[])
 LANGUAGE plpgsql
@@ -15,7 +16,7 @@ BEGIN
     ids := '{}';
     permits := '{}';
     FOR v_job IN
-        SELECT u.id, j.stream, s.permits, s.costs FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
+        SELECT u.id, j.stream, s.permits, s.costs, s.needs FROM unnest(p_ids) WITH ORDINALITY AS u (id, n)
         LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id]) LEFT JOIN outlast_streams s ON s.id = j.stream ORDER BY u.n
     LOOP
         IF v_job.stream IS NOT NULL THEN
@@ -27,7 +28,10 @@ BEGIN
             FROM (SELECT p.id, p.name FROM outlast_permits p WHERE p.id = ANY (v_job.permits)
                   ORDER BY p.id FOR NO KEY UPDATE SKIP LOCKED) l;
             permits := permits || v_permits;
-            CONTINUE WHEN coalesce(cardinality(v_permits), 0) < cardinality(v_job.permits);
+            IF coalesce(cardinality(v_permits), 0) < cardinality(v_job.permits) THEN
+                PERFORM outlast_make_permits_v1(ARRAY[v_job.needs], v_now);
+                CONTINUE;
+            END IF;
             CONTINUE WHEN EXISTS (SELECT FROM unnest(v_names) AS u
                                   WHERE NOT outlast_try_share_v1(outlast_limit_lock_v1(u)));
             CONTINUE WHEN NOT outlast_has_room_v1(v_job.stream, v_now);

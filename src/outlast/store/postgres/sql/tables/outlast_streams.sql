@@ -30,7 +30,7 @@
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
 -- job: task, queue, rank; fair: the tenant whose turn it takes). permit: this cost was spent (spent), nothing starts
--- until then (held_until), or only that there is room.
+-- until then (held_until; with spent: at least until then, as a task says), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
