@@ -647,3 +647,26 @@ async def test_the_job_of_a_tick_is_under_the_limits_of_its_call(
     (tick,) = await hands.claim()
     assert tick.policy.schedule == "nightly"
     assert await held(store) == 1
+
+
+async def test_a_raised_rate_counts_for_what_has_started_before(store: Store, hands: Hands) -> None:
+    await declare(store, spacing=60.0, burst=10.0, per="limit_key")
+    await enqueued(store, *[limited(need("a", "k"))] * 30)
+    assert len(await hands.claim(100)) == 10
+    assert await hands.claim() == []
+    await store.set_limit(SetLimit(name="a", spacing=0.1, burst=10.0))
+    assert await eventually(hands.claim, 30.0)
+    await store.set_limit(SetLimit(name="a", spacing=60.0))
+    assert (await hands.exchange(limit=1)).claimed == []
+
+
+async def test_spending_without_end_stops_no_exchange(store: Store, hands: Hands) -> None:
+    await declare(store, spacing=1e8)
+    await enqueued(store, limited(need("a")))
+    one = await hands.claim_one()
+    for _ in range(12):
+        assert await store.spend(one.job_id, one.token, "a", 1e6) is Answer.ACCEPTED
+    await enqueued(store, job())
+    assert len(await hands.claim()) == 1
+    for spacing in (1e-6, 1e8):
+        assert await store.set_limit(SetLimit(name="a", spacing=spacing))

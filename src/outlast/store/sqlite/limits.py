@@ -46,16 +46,20 @@ def find_news(
 
 
 def declare_limits(
-    cursor: Cursor, _: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
+    cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> None:
     """Store the declarations of limits and tasks."""
     cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
     rows = cursor.execute(_SQL["declared"], {"names": _text([new.name for new in limits])})
     own = {name: spec_of(text) for name, _, text in rows}
-    _put(cursor, [(it.name, _text(it.spec), in_force(it.spec, own.get(it.name))) for it in limits])
+    _put(
+        cursor,
+        now,
+        [(it.name, _text(it.spec), in_force(it.spec, own.get(it.name))) for it in limits],
+    )
 
 
-def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
+def set_limit(cursor: Cursor, now: float, new: SetLimit) -> bool:
     """Set a limit, or one key of it."""
     row = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone()
     if row is None:
@@ -71,7 +75,7 @@ def set_limit(cursor: Cursor, _: float, new: SetLimit) -> bool:
     own = with_own(before, new)
     text = None if own is None else _text(own)
     cursor.execute(_SQL["set"], {"name": new.name, "own": text})
-    _put(cursor, [(new.name, None, in_force(declared, own))])
+    _put(cursor, now, [(new.name, None, in_force(declared, own))])
     return True
 
 
@@ -141,12 +145,13 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
     return Answer.ACCEPTED
 
 
-def _put(cursor: Cursor, limits: Sequence[tuple[str, str | None, LimitSpec]]) -> None:
+def _put(cursor: Cursor, now: float, limits: Sequence[tuple[str, str | None, LimitSpec]]) -> None:
     """Write the declarations (None: as they are) and the values in force."""
     rows = [
         (name, text, spec.running, spec.spacing, spec.burst, spec.per)
         for name, text, spec in limits
     ]
+    cursor.execute(_SQL["keep_pace"], {"rows": _text(rows), "now": now})
     cursor.execute(_SQL["put"], {"rows": _text(rows)})
     cursor.execute(_SQL["mark"], {"names": _text([name for name, *_ in limits])})
 

@@ -99,8 +99,8 @@ BEGIN
         END IF;
         UPDATE outlast_permits p
         SET used = p.used - c.ended,
-            tat = p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
-                                      + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END),
+            tat = least(1e15, p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
+                                      + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
             held_until = nullif(greatest(p_now, c.held, CASE WHEN c.set_at IS NULL AND p.held_until > greatest(p_now, p.touched_at)
                                                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
             opens_at = NULL, touched_at = p_now
