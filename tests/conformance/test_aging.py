@@ -112,13 +112,18 @@ async def test_aging_jobs_share_their_limits_and_none_is_forgotten(
 async def test_a_paused_tenant_holds_up_no_aging_job_of_others(store: Store, hands: Hands) -> None:
     now = await _now(store)
     ids = await enqueued(
-        store, *[aging(now=now, waited=-0.2, tenant=each) for each in ("acme", "zeta")]
+        store, *[aging(now=now, waited=-600.0, tenant=each) for each in ("acme", "zeta")]
     )
     async with raw(store.url) as file:  # as if the stream had been idle for a day
         for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
             await file.run(f"DELETE FROM outlast_{table}")
+        await file.run("UPDATE outlast_jobs SET run_at = enqueued_at")  # now they are due
     (one,) = await eventually(lambda: hands.claim(not_tenants=["acme"]))
     assert one.job_id == ids[1]
+    async with raw(store.url) as file:  # it has no tenant's weight
+        assert [tuple(row) for row in await file.rows("SELECT tenant FROM outlast_streams")] == [
+            (None,)
+        ]
 
 
 async def test_beside_other_streams_a_stream_of_aging_jobs_has_priority_0(

@@ -105,10 +105,11 @@ async def test_a_weight_counts_under_a_limit_after_a_day_of_rest(
 ) -> None:
     await declare(store, running=100)
     await store.set_weight(Weight("acme", 3))
-    await enqueued(store, limited(need("a"), fair="acme", tenant="acme", delay=0.2))
+    await enqueued(store, limited(need("a"), fair="acme", tenant="acme", delay=600.0))
     async with raw(store.url) as file:
         for table in ("streams", *(["notices"] if store.url.startswith("postgres") else [])):
             await file.run(f"DELETE FROM outlast_{table}")
+        await file.run("UPDATE outlast_jobs SET run_at = enqueued_at")  # now it is due
     await eventually(hands.claim)
     await hands.claim()  # it is idle
     for tenant in ("acme", "beta"):

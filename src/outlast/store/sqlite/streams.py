@@ -232,10 +232,11 @@ class Streams:
             return False
         most = max(*wanted.values(), OPEN_MIN)
         opened: list[int] = []
-        is_ours, found = False, True
-        while found and not opened:
+        is_ours = False
+        while not opened:
             values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
-            found = self._cursor.execute(_SQL["blocked_streams"], values).fetchall()
+            if not (found := self._cursor.execute(_SQL["blocked_streams"], values).fetchall()):
+                break
             for permit, stream, task, queue, needs in found:
                 if not self._permits.may_fit(permit, needs_of(needs)):
                     self.seen.add(stream)
