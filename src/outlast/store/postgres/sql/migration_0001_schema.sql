@@ -481,6 +481,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- Enqueuing from other languages; it runs as its owner, for roles to which it is granted.
 \ir functions/outlast_refuse_args_v1.sql
 \ir functions/outlast_hash_v1.sql
+\ir functions/outlast_stream_id_v1.sql
 \ir functions/outlast_stream_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;

@@ -16,12 +16,10 @@ DECLARE
     v_new record; v_others bigint[]; v_settled bigint[];
 BEGIN
     SELECT array_agg(f.id) AS ids, array_agg(f.n::integer) AS ns, array_agg(f.needs) AS needs,
-           array_agg(CASE WHEN f.id = f.own THEN f.tenant END) AS tenants
+           array_agg(f.tenant) AS tenants, array_agg(f.priority) AS priorities
     INTO v_new
-    FROM (SELECT u.id, u.n, j.needs, coalesce(j.tenant, '') AS tenant,
-                 outlast_hash_v1('stream', u.task, u.queue, CASE WHEN j.aged IS NULL THEN j.priority::text ELSE '' END,
-                                 w.parts, 't' || coalesce(j.tenant, '')) AS own
-          FROM unnest(p_ids, p_tasks, p_queues, p_ranks) WITH ORDINALITY AS u (id, task, queue, rank, n)
+    FROM (SELECT u.id, u.n, j.needs, j.tenant, CASE WHEN j.aged IS NULL THEN j.priority END AS priority
+          FROM unnest(p_ids, p_tasks, p_queues) WITH ORDINALITY AS u (id, task, queue, n)
           CROSS JOIN LATERAL (
               (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
                WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL
@@ -30,18 +28,20 @@ BEGIN
               (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
                WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2) AND j.queue = u.queue AND j.task = u.task
                  AND j.stream = u.id LIMIT 1)
-              LIMIT 1) j
-          CROSS JOIN LATERAL outlast_needs_v1(j.needs) w) f;
+              LIMIT 1) j) f;
     v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u EXCEPT SELECT u FROM unnest(v_new.ids) AS u);
     IF v_new.ids IS NULL THEN RETURN v_settled; END IF;
 
     v_others := outlast_make_permits_v1(v_new.needs, p_now);
     WITH made AS (
         INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, blocked, touched_at, permits, costs, needs, ordered)
-        SELECT u.id, p_tasks[u.n], p_queues[u.n], p_ranks[u.n], u.tenant, nextval('outlast_turn_seq'),
+        SELECT u.id, p_tasks[u.n], p_queues[u.n], p_ranks[u.n],
+               CASE WHEN w.permits IS NOT NULL AND u.tenant IS NOT NULL AND u.id = outlast_stream_id_v1(
+                        p_tasks[u.n], p_queues[u.n], u.priority, u.needs, u.tenant) THEN u.tenant END,
+               nextval('outlast_turn_seq'),
                CASE WHEN w.permits IS NULL THEN -1 END, p_now, coalesce(w.permits, '{}'), w.costs, coalesce(u.needs, ''),
                coalesce(strpos(u.needs, ',true]') > 0, false)
-        FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants) AS u (id, n, needs, tenant)
+        FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants, v_new.priorities) AS u (id, n, needs, tenant, priority)
         CROSS JOIN LATERAL (
             SELECT n.permits, CASE WHEN n.permits IS NULL THEN '{}' ELSE n.costs END AS costs
             FROM outlast_needs_v1(u.needs) n) w

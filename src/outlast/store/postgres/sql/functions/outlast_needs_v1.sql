@@ -1,19 +1,15 @@
 -- Return the permits that a job needs, from the text on its row: permits and costs, names of limits, and keys, each in
--- the same order; and parts, which the id of its stream contains (stream_id in model/limits.py). permits is NULL if the text cannot be read: such a job does not start, and stops no other. Depends
+-- the same order. permits is NULL if the text cannot be read: such a job does not start, and stops no other. Depends
 -- on its argument alone. It is called where a stream or a permit is made, once for each, and not for each job.
 CREATE FUNCTION outlast_needs_v1(
-    p_needs text, OUT permits bigint[], OUT names text[], OUT keys text[], OUT costs double precision[],
-    OUT parts text)
+    p_needs text, OUT permits bigint[], OUT names text[], OUT keys text[], OUT costs double precision[])
 LANGUAGE plpgsql IMMUTABLE
 AS $$
 BEGIN
     SELECT coalesce(array_agg((e.need ->> 0)::bigint ORDER BY e.n), '{}'), coalesce(array_agg(e.need ->> 1 ORDER BY e.n), '{}'),
            coalesce(array_agg(coalesce(e.need ->> 2, '') ORDER BY e.n), '{}'),
-           coalesce(array_agg(coalesce((e.need ->> 3)::double precision, 1) ORDER BY e.n), '{}'),
-           coalesce(string_agg((e.need ->> 0) || ':' || encode(float8send(coalesce((e.need ->> 3)::double precision, 1)), 'hex')
-                               || CASE WHEN e.need ->> 4 = 'true' THEN ':ordered' ELSE '' END, ','
-                               ORDER BY ((e.need ->> 0) || ':') COLLATE "C"), '')
-    INTO permits, names, keys, costs, parts
+           coalesce(array_agg(coalesce((e.need ->> 3)::double precision, 1) ORDER BY e.n), '{}')
+    INTO permits, names, keys, costs
     FROM json_array_elements(p_needs::json) WITH ORDINALITY AS e (need, n);
     IF p_needs IS NULL OR array_position(permits, NULL) IS NOT NULL OR array_position(names, NULL) IS NOT NULL
         OR cardinality(permits) > 100 OR NOT 0 <= ALL (costs) OR NOT 1e9 >= ALL (costs)

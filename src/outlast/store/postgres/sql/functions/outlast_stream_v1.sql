@@ -92,8 +92,6 @@ BEGIN
     IF v_all.needs IS NULL AND fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
     needs := '[' || coalesce(v_all.needs, '') || ']';
     aged := ((extract(epoch FROM p_due) - p_priority * v_task.aging) * 1000)::bigint;
-    stream := outlast_hash_v1(
-        'stream', p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority::text ELSE '' END,
-        (SELECT n.parts FROM outlast_needs_v1(needs) n), coalesce('t' || fair, ''));
+    stream := outlast_stream_id_v1(p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority END, needs, fair);
 END
 $$;
