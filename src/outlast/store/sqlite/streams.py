@@ -100,9 +100,15 @@ class Streams:
                     looked = True
                     if basket.cut or not self._rounds:
                         return taken
-            if not looked and not self._open(self._permits.list_roomy(), places - taken):
-                break
+            if not looked:  # each look at blocked streams is a round, too: all may be passed over
+                if not self._open(self._permits.list_roomy(), places - taken):
+                    break
+                self._note_round()
         return taken
+
+    def _note_round(self) -> None:
+        self._rounds -= 1
+        self.more = self.more or not self._rounds
 
     def _claim_round(
         self,
@@ -112,8 +118,7 @@ class Streams:
         turns: Turns,
         basket: Taker,
     ) -> int:
-        self._rounds -= 1
-        self.more = self.more or not self._rounds
+        self._note_round()
         self._share_out(looks, places)
         all_looks = [look for each in looks.values() for look in each]
         rows = basket.take(self._read_jobs(request, all_looks)[:places])
