@@ -278,9 +278,12 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     def _beat_now(self, me: WorkerRef) -> Beat:
         lock, connection = self.lock, self._connection
         if lock is not None:
-            beat = connection.read_now(lambda cursor, _: workers.beat_by_file(cursor, me, lock))
-            if beat is not None:
-                if beat.renewed:
+            beaten = connection.read_now(
+                lambda cursor, now: workers.beat_by_file(cursor, now, me, lock)
+            )
+            if beaten is not None:
+                beat, is_to_show = beaten
+                if is_to_show:
                     with suppress(sqlite3.Error):  # the file has proved it; the row is for people
                         connection.write_now(
                             lambda cursor, now: workers.show_beat(cursor, now, me, lock.count),

@@ -46,6 +46,7 @@ from outlast.store.values import (
 
 _WORKERS = statements("sqlite", "workers")
 _RECLAIM = statements("sqlite", "reclaim")
+SHOWN_SHARE = 1 / 6  # of the lease: for so long a beat stands on the row, 10 s by default
 
 
 # ---------------------------------------------------------------------------- registration
@@ -140,8 +141,11 @@ def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | N
 # --------------------------------------------------------------------------------- beats
 
 
-def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
-    """Beat through the lock file; None if that is not the file on the worker's row.
+def beat_by_file(
+    cursor: Cursor, now: float, me: WorkerRef, lock: LockFile
+) -> tuple[Beat, bool] | None:
+    """Beat through the lock file; return also whether the row is to show it, for people. None if
+    that is not the file on the worker's row.
 
     The file comes first, then the row: a reap that has not seen this beat is most likely seen here.
     If the row was renewed beyond the file, the file has to get ahead, or the renewal would not be
@@ -150,12 +154,13 @@ def beat_by_file(cursor: Cursor, me: WorkerRef, lock: LockFile) -> Beat | None:
     beaten = _beaten(lock)
     row = cursor.execute(_WORKERS["beat_seen"], _whose(me)).fetchone()
     if row is None or row[0] not in {"active", "draining"}:
-        return Beat(renewed=False)
+        return Beat(renewed=False), False
     if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
         return None
     if row[4] >= lock.count and not _beaten(lock, above=row[4]):
         return None
-    return _renewed(cursor, me, row[3], row[5])
+    is_fresh = 0.0 <= now - row[6] < row[7] * SHOWN_SHARE
+    return _renewed(cursor, me, row[3], row[5]), not is_fresh
 
 
 def _renewed(cursor: Cursor, me: WorkerRef, drain: int, stacks: str | None) -> Beat:

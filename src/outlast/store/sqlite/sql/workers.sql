@@ -74,10 +74,10 @@ WHERE id = :id AND registration IS :registration AND status IN ('active', 'drain
 
 -- name: beat_seen
 -- A beat. With a lock file, the counter in that file is the beat, and "beat_seen" needs no write lock, so no long
--- transaction can starve it; "show_beat" then only keeps the row fresh for people. Without a lock file, "heartbeat"
--- is the beat. A row that was reaped is never revived: by the observer's rule its worker had already stopped trusting
--- its lease.
-SELECT status, lock_device, lock_inode, drain_requested, beat, stacks FROM outlast_workers
+-- transaction can starve it; "show_beat" then only keeps the row fresh for people, a few times in each lease: its
+-- commit wakes all workers, as each commit does. Without a lock file, "heartbeat" is the beat. A row that was reaped is
+-- never revived: by the observer's rule its worker had already stopped trusting its lease.
+SELECT status, lock_device, lock_inode, drain_requested, beat, stacks, heartbeat_at, lease FROM outlast_workers
 WHERE id = :id AND registration IS :registration
 -- name: show_beat
 UPDATE outlast_workers
