@@ -113,12 +113,6 @@ async def test_jobs_of_a_paused_tenant_are_passed_over(store: Store, hands: Hand
     assert len(await hands.claim(500)) == MANY
 
 
-async def test_jobs_that_messages_name_are_passed_over(store: Store, hands: Hands) -> None:
-    ids = await enqueued(store, job(queue="a"), job(tenant="acme"), job())
-    request: dict[str, Any] = {"named": ids, "not_queues": ("a",), "not_tenants": ("acme",)}
-    assert [each.job_id for each in await hands.claim(**request)] == [ids[2]]
-
-
 @pytest.mark.parametrize(
     "passed", [{"not_queues": ("default",)}, {"not_tenants": ("acme",)}], ids=["queue", "tenant"]
 )

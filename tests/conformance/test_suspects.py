@@ -78,18 +78,6 @@ async def test_a_suspect_is_never_claimed_as_an_ordinary_job(store: Store, hands
     assert (claimed.number, claimed.losses, claimed.failures) == (2, 1, 0)
 
 
-async def test_a_suspect_that_a_message_names_is_not_claimed_beside_others(
-    store: Store, hands: Hands
-) -> None:
-    """It is told of as one that waits, so that its message can be settled."""
-    (job_id,) = await suspects(hands, 1)
-    (other,) = await enqueued(store)
-    reply = await hands.exchange(limit=5, named=[job_id])
-    assert ids_of(reply.claimed) == [other]
-    assert reply.solo_waiting == 1
-    assert ids_of(await hands.claim(solo=1)) == [job_id]
-
-
 async def test_an_ordinary_job_is_never_claimed_by_a_request_for_suspects(hands: Hands) -> None:
     (job_id,) = await suspects(hands, 1)
     (other,) = await enqueued(hands.store)

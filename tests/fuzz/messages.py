@@ -274,7 +274,7 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
     with heard() as events:
         await messenger.start(lambda _: woken.set())
         async with asyncio.timeout(SECONDS):
-            requests = await _asked(inbox, messenger)
+            names = await _asked(inbox, messenger)
             inbox.settle(answered=True)
             while messenger.health.good and not made[0].all_taken.is_set():
                 await asyncio.sleep(0)
@@ -282,16 +282,16 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
         await messenger.close()
     assert (trouble, len(made)) == (None, 1), "the connection was given up"
     assert "wakeup_lost" not in events
-    assert 4711 in requests[0].named
-    assert all(0 < name < INT64 for name in requests[0].named)
+    assert 4711 in names
+    assert all(0 < name < INT64 for name in names)
     assert len(inbox.take_passed_over()) <= PASSED_MAX
 
 
-async def _asked(inbox: Inbox, messenger: Messenger) -> list[ClaimRequest]:
+async def _asked(inbox: Inbox, messenger: Messenger) -> list[int]:
     while True:
-        requests = inbox.add_names([ClaimRequest(tasks=["known"], limit=10)])
-        if requests[0].named or messenger.health.trouble is not None:
-            return requests
+        names = inbox.hand_over([ClaimRequest(tasks=["known"], limit=10)])
+        if names or messenger.health.trouble is not None:
+            return names
         await asyncio.sleep(0)
 
 

@@ -211,8 +211,7 @@ async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> 
     seen: set[int] = set()
 
     def exchange(_: str) -> None:
-        (room,) = inbox.add_names([ClaimRequest(tasks=["known"], limit=1)])
-        seen.update(room.named or ())
+        seen.update(inbox.hand_over([ClaimRequest(tasks=["known"], limit=1)]))
         inbox.settle(answered=True)
 
     async def turn(number: int) -> None:

@@ -115,12 +115,7 @@ async def test_a_claim_does_not_read_jobs_of_unknown_tasks(full_url: str) -> Non
         ids = [one.job_id for one in made]
         assert [each.job_id for each in claimed] == (ids[1::2] + ids[::2])[:20]
         assert "outlast_jobs_lane" in by_index(await s.settled())
-        s.plans.clear()  # what messages name, and what waits unpublished: by the heads of the lanes
-        left = [one for one in ids if one not in {each.job_id for each in claimed}]
-        assert (
-            await s.store.exchange(me, [], [ClaimRequest(["u0"], 5, ["other"], named=left)])
-        ).claimed == []
-        assert (await s.store.exchange(me, [], [ClaimRequest(["u0"], 5, named=left)])).claimed != []
+        s.plans.clear()  # what waits unpublished: by the heads of the lanes
         first = [one for one in (await s.store.waiting(0.0, 5)).jobs if one.queue == "mixed"]
         assert Counter(one.task for one in first)["unknown"] == 5
         assert "outlast_jobs_lane" in by_index(await s.settled())

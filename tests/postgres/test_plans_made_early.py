@@ -91,10 +91,9 @@ async def complete(s: Session, me: WorkerRef, jobs: int) -> None:
 
 
 async def suspect(s: Session, me: WorkerRef, jobs: int) -> None:
-    """Run jobs by their names, again after an error, and as suspects that are cleared."""
-    plain = [NewJob(task="t")] * jobs
-    named = [one.job_id for one in await s.store.enqueue(plain)]
-    held = await claim(s, me, jobs, ClaimRequest(["t"], jobs, named=named))
+    """Run jobs, again after an error, and as suspects that are cleared."""
+    await s.store.enqueue([NewJob(task="t")] * jobs)
+    held = await claim(s, me, jobs)
     tried = [crashed(each, delay=0.0) for each in held]
     assert set((await s.store.exchange(me, tried, [])).answers) == {"accepted"}
     held = await claim(s, me, jobs)  # each for the second time

@@ -206,9 +206,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     is next by priority and by how long it has been due; such a request is for an empty runner. 2:
     one job that must have its worker to itself.
 
-    ``named``: ids of jobs that messages have named, taken before others of their priority if the
-    store can; a hint: a job that cannot be claimed is passed over.
-
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
     first job comes regardless of its size.
 
@@ -223,7 +220,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     limit: int
     queues: list[str] = []
     solo: int = 0
-    named: list[int] = []
     bytes_max: int = TRIP_BYTES
     not_queues: tuple[str, ...] = ()
     not_tenants: tuple[str, ...] = ()

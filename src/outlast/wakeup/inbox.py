@@ -1,18 +1,16 @@
 """Passes names of jobs from a messenger to the exchange, and the number of free slots back.
 
 A message is taken from the messenger only while there is a slot for its job, and handed to one
-exchange. Once the store has answered this exchange, the message is settled even if nothing was
-claimed; if the exchange had no slot after all, or broke off, the message goes back for another
-worker. Jobs that were named and not claimed are remembered for a while: ``take_passed_over``
-returns them.
+exchange, which claims what comes first in the line. Once the store has answered this exchange, the
+message is settled even if nothing was claimed; if the exchange had no slot after all, or broke off,
+the message goes back for another worker. Jobs that were named and not claimed are remembered for a
+while: ``take_passed_over`` returns them.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-
-import msgspec
 
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import Claimed, ClaimRequest
@@ -34,21 +32,15 @@ class Inbox:
 
     # -- the exchange's side
 
-    def add_names(self, requests: Sequence[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests with the waiting names. The names go back to the messenger if no
-        request is for ordinary jobs."""
-        if not self._waiting:
-            return list(requests)
+    def hand_over(self, requests: Sequence[ClaimRequest]) -> list[int]:
+        """Hand the waiting names over to an exchange with these requests; return them. They go back
+        to the messenger if no request is for ordinary jobs."""
         if not any(each.limit and not each.solo for each in requests):
             self.refuse()
-            return list(requests)
-        names = sorted({name for names, _ in self._waiting for name in names})[:CLAIMS_MAX]
+        self._names = sorted({name for names, _ in self._waiting for name in names})
         self._asked += [answer for _, answer in self._waiting]
         self._waiting.clear()
-        self._names = names
-        return [
-            each if each.solo else msgspec.structs.replace(each, named=names) for each in requests
-        ]
+        return self._names
 
     def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
         """Settle the requested names. ``answered``: whether the store answered the exchange;

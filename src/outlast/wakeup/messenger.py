@@ -253,7 +253,9 @@ class Messenger(Listening):
         if not mine:
             return
         answer = inbox.put([notice.job_id for _, notice in mine])
-        self._on_wake("")  # a message for a queue that this worker serves
+        for queue in {notice.queue for _, notice in mine}:
+            self._on_wake(f"queue:{queue}")
+        self._on_wake("")  # anyone may have written the names of the queues
         done, _ = await asyncio.wait([answer], timeout=HOLD_SECONDS)
         answered = bool(done) and answer.result()
         for delivery, _ in mine:

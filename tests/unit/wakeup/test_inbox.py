@@ -17,9 +17,9 @@ FREE_SLOTS = [ClaimRequest(tasks=["work"], limit=10)]
 async def test_named_jobs_that_were_not_claimed_are_returned_once():
     inbox = Inbox()
     answer = inbox.put([7, 8, 9])
-    (room,) = inbox.add_names(FREE_SLOTS)
+    names = inbox.hand_over(FREE_SLOTS)
     inbox.settle(answered=True, claimed=[claimed(8)])
-    assert (room.named, answer.result()) == ([7, 8, 9], True)
+    assert (names, answer.result()) == ([7, 8, 9], True)
     assert inbox.take_passed_over() == [7, 9]
     assert inbox.take_passed_over() == []
 
@@ -27,7 +27,7 @@ async def test_named_jobs_that_were_not_claimed_are_returned_once():
 async def test_a_failed_exchange_marks_no_job_as_passed_over():
     inbox = Inbox()
     answer = inbox.put([7])
-    inbox.add_names(FREE_SLOTS)
+    inbox.hand_over(FREE_SLOTS)
     inbox.settle(answered=False)
     assert answer.result() is False
     assert inbox.take_passed_over() == []
@@ -37,7 +37,7 @@ async def test_remembered_jobs_are_bounded():
     inbox = Inbox()
     for first in range(0, 1_000, 50):
         inbox.put(list(range(first, first + 50)))
-        inbox.add_names(FREE_SLOTS)
+        inbox.hand_over(FREE_SLOTS)
         inbox.settle(answered=True)
     assert len(inbox.take_passed_over()) == PASSED_MAX
 
@@ -59,7 +59,7 @@ async def test_a_running_attempt_is_reported_once_for_many_messages(
     unsubscribe = subscribe(lambda name, fields: told.append(fields["token"]))
     for names in ([7], [7, 8], [8, 7], [9, 10], [8, 9, 10], [7]):
         inbox.put(names)
-        inbox.add_names(FREE_SLOTS)
+        inbox.hand_over(FREE_SLOTS)
         inbox.settle(answered=True)
         await passed.run_once()
     unsubscribe()

@@ -141,10 +141,8 @@ async def test_a_notice_for_this_worker_does_not_wait_for_held_foreign_ones() ->
         assert len(resting) == FREE_SLOTS // RESTING_SHARE  # bounded, so that others are delivered
         known = about("known", job_id=7)
         await stage.brings(known)
-        (free_slots,) = stage.inbox.add_names(
-            [ClaimRequest(tasks=["known"], limit=1)]
-        )  # as the next exchange does
-        assert free_slots.named == [7]
+        names = stage.inbox.hand_over([ClaimRequest(tasks=["known"], limit=1)])  # the next exchange
+        assert names == [7]
         stage.inbox.settle(answered=True)
         await stage.until(lambda: known.fate == ["ack"])
         assert [each.fate for each in resting] == [[]] * len(resting)

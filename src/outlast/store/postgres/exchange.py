@@ -318,7 +318,6 @@ class AskedClaim(NamedTuple):
     solos: str
     tasks: str
     queues: str
-    named: str
     lane_queues: str
     lane_tasks: str
     lane_ranks: str
@@ -361,7 +360,7 @@ class _ClaimHead(msgspec.Struct):
 
     Attributes:
         order: the ids of the claimed jobs in the order of the line, and of those that had expired.
-        places: their positions in it; None for named jobs, suspects and jobs of streams.
+        places: their positions in it; None for suspects and jobs of streams.
         counts: how many of them each claim request brought, one after the other.
         late: how many were below the floors, if this exchange looked there.
         walked: entries of the line that the search for unknown lanes has read.
@@ -608,7 +607,6 @@ def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, str]:
     kinds = [(each.solo, tuple(each.tasks), tuple(each.queues)) for each in requests]
     return {
         "limits": array_text([request.limit for request in requests]),
-        "named": texts_array_text([array_text(request.named) for request in requests]),
         **_kind_columns(tuple(kinds)),
     }
 

@@ -285,7 +285,7 @@ class Exchange:
     ) -> Exchanged:
         self._pacing.note_asked(now, has_ends=bool(ended))
         if self._inbox is not None:
-            requests = self._inbox.add_names(requests)
+            self._inbox.hand_over(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:
             requests = [msgspec.structs.replace(each, bytes_max=most) for each in requests]
         if requests:

@@ -7,9 +7,9 @@ SELECT * FROM outlast_exchange_v1(
     p_done_tokens => $5::text::bigint[], p_done_results => $6::text::text[], p_ends => $7, p_refusals_kept => $8,
     p_req => ROW(
         $9::text::integer[], $10::text::integer[], $11::text::text[], $12::text::text[], $13::text::text[],
-        $14::text::text[], $15::text::text[], $16::text::smallint[], $17::text::bigint[], $18::bigint, $19::bigint,
-        $20::boolean, $21::integer, $22::bigint, $23::text::text[], $24::text::bigint[], $25::text, $26::text::text[],
-        $27::text::text[], $28::text::integer[], $29::text::integer[], $30::text::text[])::outlast_claim_request_v1
+        $14::text::text[], $15::text::smallint[], $16::text::bigint[], $17::bigint, $18::bigint, $19::boolean,
+        $20::integer, $21::bigint, $22::text::text[], $23::text::bigint[], $24::text, $25::text::text[],
+        $26::text::text[], $27::text::integer[], $28::text::integer[], $29::text::text[])::outlast_claim_request_v1
 )
 
 -- name: waiting

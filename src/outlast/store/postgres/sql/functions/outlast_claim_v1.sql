@@ -13,10 +13,9 @@
 --    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and
 --    changing are two statements, so that the update works on the versions that were locked. The update finds them by
 --    ctid: the lock was taken on the newest version, and only its holder could move that. The update runs in table
---    order; the head of the reply gives the order of the line. Jobs that wake-ups have named come first within their
---    priority (outlast_named_v1). A job that has expired by the time of the update (step 1 may read
---    from a floor) is ended, unless 500 have been: it took the place of one behind it, so next_due is now. The reply
---    lists its id in the order of the line, but has no row for it.
+--    order; the head of the reply gives the order of the line. A job that has expired by the time of the update (step 1
+--    may read from a floor) is ended, unless 500 have been: it took the place of one behind it, so next_due is now. The
+--    reply lists its id in the order of the line, but has no row for it.
 --
 --    Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
 --    jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
@@ -83,7 +82,7 @@ DECLARE
         WHEN p_req.wakes IS NOT NULL THEN coalesce(pg_sequence_last_value('outlast_position_seq'), 0) END;
     v_wanted text[] := '{}'; v_served text[] := '{}'; v_served_queues text[] := '{}';
     -- one request
-    v_tasks text[]; v_queues text[]; v_named bigint[]; v_solo integer; v_left integer;
+    v_tasks text[]; v_queues text[]; v_solo integer; v_left integer;
     v_due timestamptz; v_due_ids bigint[]; v_resolved record; v_folded record; v_stayed boolean;
     v_open boolean; v_is_stream boolean; v_stream_left integer; v_rounds integer; v_last boolean;
     v_searches boolean; v_areas text[]; v_looks boolean; v_below boolean;
@@ -165,7 +164,6 @@ BEGIN
         CONTINUE WHEN v_left <= 0;
         v_tasks := p_req.tasks[v_room]::text[];
         v_queues := p_req.queues[v_room]::text[];
-        v_named := p_req.named[v_room]::bigint[];
         v_due := NULL;
         IF v_solo = 0 THEN  -- 2
             v_due := v_soonest;
@@ -247,10 +245,6 @@ BEGIN
                 v_due := outlast_next_suspect_due_v1(
                     v_solo, v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_now);
                 v_reached := NULL;
-            ELSIF cardinality(v_named) > 0 THEN  -- 3
-                v_next := outlast_named_v1(
-                    v_named, v_tasks, v_queues, p_req.not_queues, p_req.not_tenants, v_left);
-                v_named := '{}';
             ELSE
                 v_line_read := pg_stat_get_xact_tuples_returned(v_line);
                 v_lanes := outlast_find_lanes_v1(

@@ -1,4 +1,4 @@
-"""How an exchange uses the job ids of messages, on the store alone."""
+"""What a store says of jobs to announce, and of the jobs of messages."""
 
 from __future__ import annotations
 
@@ -18,28 +18,6 @@ async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
     await opened.open()
     yield opened
     await opened.close()
-
-
-async def test_named_jobs_come_first_within_their_priority_and_the_rest_is_topped_up(
-    store: PostgresStore,
-) -> None:
-    one, two, three, large = await enqueued(store, job(), job(), job(), job(priority=5))
-    hands = await Hands.on(store)
-    first = await hands.claim(1, named=[three])
-    assert [each.job_id for each in first] == [large]  # a message cannot jump a larger priority
-    assert [each.job_id for each in await hands.claim(1, named=[three])] == [three]
-    # useless names: running, doubled, unknown; the free slots are filled from the line
-    claimed = await hands.claim(5, named=[three, three, large, FAR, 12345])
-    assert [each.job_id for each in claimed] == [one, two]
-    await hands.hand_in(*map(ended, claimed))
-    assert await hands.claim(5, named=[one, two]) == []  # they have ended
-
-
-async def test_named_jobs_of_other_queues_and_tasks_are_ignored(store: PostgresStore) -> None:
-    mail, foreign = await enqueued(store, job(queue="mail"), job(task="app.other"))
-    hands = await Hands.on(store)
-    assert await hands.claim(5, queues=["default"], named=[mail, foreign]) == []
-    assert [each.job_id for each in await hands.claim(5, named=[foreign, mail])] == [mail]
 
 
 async def test_the_worker_of_a_named_running_job_is_returned(store: PostgresStore) -> None:
