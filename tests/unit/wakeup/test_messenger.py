@@ -50,7 +50,8 @@ class Message:
 
 
 def about(task: str, *, job_id: int = 1, times: int = 1) -> Message:
-    return Message(json.dumps({"job_id": job_id, "task": task}).encode(), times)
+    notice = {"job_id": job_id, "task": task, "queue": "mail"}
+    return Message(json.dumps(notice).encode(), times)
 
 
 class Line:
@@ -91,10 +92,12 @@ class Stage:
         self.inbox.offer(FREE_SLOTS)
         self.messenger = Messenger(lambda: broker, "amqp", inbox=self.inbox, clock=clock)
         self.wakes = 0
+        self.heard: set[str] = set()
         self.told: list[dict[str, Any]] = []
 
     def wake(self, payload: str) -> None:
         self.wakes += 1
+        self.heard.add(payload)
 
     async def brings(self, *messages: Message) -> None:
         """Bring messages, and wait until the loop has dealt with those that it keeps none of."""
@@ -139,10 +142,12 @@ async def test_a_notice_for_this_worker_does_not_wait_for_held_foreign_ones() ->
         await stage.brings(*strangers)
         resting = [each for each in strangers if not each.fate]
         assert len(resting) == FREE_SLOTS // RESTING_SHARE  # bounded, so that others are delivered
+        stage.heard.clear()
         known = about("known", job_id=7)
         await stage.brings(known)
         names = stage.inbox.hand_over([ClaimRequest(tasks=["known"], limit=1)])  # the next exchange
         assert names == [7]
+        assert stage.heard >= {"queue:mail", ""}, "a hint for the search, and a look in any case"
         stage.inbox.settle(answered=True)
         await stage.until(lambda: known.fate == ["ack"])
         assert [each.fate for each in resting] == [[]] * len(resting)
