@@ -54,6 +54,10 @@ async def test_a_long_foreign_transaction_starves_no_beat(
         (row,) = await store.inspector.workers()
         assert row.beat == before, "a commit wakes all workers: a row that is fresh stays as it is"
         foreign.execute("UPDATE outlast_workers SET heartbeat_at = heartbeat_at - lease / 5")
+        (shown,) = await store.inspector.workers()
+        assert shown.heartbeat_at >= row.heartbeat_at, "people are shown the beat of the file"
+        age = (await hands.seen()).age
+        assert max(shown.unheard or 0.0, age or 0.0) < row.lease / 5
     await store.heartbeat(hands.me)
     (row,) = await store.inspector.workers()
     assert row.beat == before + 5

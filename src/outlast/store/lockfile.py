@@ -178,6 +178,16 @@ def read_beat(path: str | Path, device: int | None, inode: int | None) -> int | 
     return _read(path, device, inode, 0)
 
 
+def written_at(path: str, device: int | None, inode: int | None) -> float | None:
+    """Return when a worker's lock file was last written, in seconds since 1970; None unless it is
+    that very file."""
+    try:
+        status = os.lstat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_mtime if (status.st_dev, status.st_ino) == (device, inode) else None
+
+
 def read_begun(path: str | Path | None, device: int | None, inode: int | None) -> int | None:
     """Return the newest token that has begun, if the lock is free; None: not known."""
     return None if path is None else _read(path, device, inode, _BEGUN_AT)

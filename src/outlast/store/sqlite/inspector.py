@@ -11,7 +11,8 @@ import msgspec
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
-from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
+from outlast.store.lockfile import boot_id, written_at
+from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts, WorkerRow
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.statements import Row, Rows, statements
 from outlast.store.statistics import COUNT_MAX
@@ -41,6 +42,11 @@ class SqliteInspector(Inspector):
         is_walked = which.tenant is not None or await is_long(rows, values)
         return "all" if is_walked else "queued"
 
+    async def workers(self) -> list[WorkerRow]:
+        """A beat is in the worker's lock file at once, and on its row later."""
+        rows = await super().workers()
+        return [_as_heard(row) for row in rows]
+
     async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
@@ -56,6 +62,22 @@ class SqliteInspector(Inspector):
         from outlast.store.sqlite.environment import environment
 
         return await environment(self._connection)
+
+
+def _as_heard(row: WorkerRow) -> WorkerRow:
+    """Return a live worker's row as of the last beat in its lock file, if this host can see it."""
+    if row.lock_path is None or row.stopped_at is not None or row.boot_id != boot_id():
+        return row
+    at = written_at(row.lock_path, row.lock_device, row.lock_inode)
+    later = 0.0 if at is None else at - row.heartbeat_at
+    if at is None or later <= 0.0:
+        return row
+    return msgspec.structs.replace(
+        row,
+        heartbeat_at=at,
+        lease_expires_at=row.lease_expires_at + later,
+        unheard=max(0.0, (row.unheard or 0.0) - later),
+    )
 
 
 def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) -> T:

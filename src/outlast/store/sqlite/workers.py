@@ -20,7 +20,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import OutcomeKind, Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of, struct_of
-from outlast.store.lockfile import LockFile, place_in, read_beat
+from outlast.store.lockfile import LockFile, place_in, read_beat, written_at
 from outlast.store.protocol import OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
@@ -201,9 +201,10 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
 
 
 def _seen(row: Row, now: float, locks: Path) -> WorkerSeen:
-    path = place_in(locks, row["lock_path"])
-    beat = _newest(row["beat"], path, row["lock_device"], row["lock_inode"])
-    age = now - row["heartbeat_at"]
+    path, *place = place_in(locks, row["lock_path"]), row["lock_device"], row["lock_inode"]
+    beat = _newest(row["beat"], path, *place)
+    at = None if path is None else written_at(path, *place)
+    age = now - max(row["heartbeat_at"], at or 0.0)
     return struct_of(WorkerSeen, row, beat=beat, lock_path=path, age=age)
 
 
