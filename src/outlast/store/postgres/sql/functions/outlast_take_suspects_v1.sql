@@ -11,7 +11,7 @@ LANGUAGE plpgsql
 AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
-    v_job record; v_permits bigint[]; v_names text[]; v_full boolean;
+    v_job record; v_permits bigint[]; v_names text[];
 BEGIN
     ids := '{}';
     permits := '{}';
