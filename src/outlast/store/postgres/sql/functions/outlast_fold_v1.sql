@@ -34,7 +34,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_all record; v_arrived bigint[]; v_free bigint[] := '{}'; v_idle bigint[]; v_new record; v_stay bigint[] := '{}';
+    v_all record; v_ends record; v_arrived bigint[]; v_free bigint[] := '{}'; v_idle bigint[]; v_new record; v_stay bigint[] := '{}';
     v_targets bigint[]; v_held bigint[] := '{}'; v_look bigint[]; v_open record; v_more bigint[];
 BEGIN
     permits := '{}';
@@ -74,10 +74,15 @@ BEGIN
     END IF;
 
     -- the permits that notices are about, and those that have opened by now
+    SELECT array_agg(e.stream) AS streams, array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended,
+           array_agg(-e.unstarted * x.cost) AS spent
+    INTO v_ends
+    FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
+          FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
+          WHERE u.ended <> 0 OR u.unstarted <> 0 GROUP BY u.stream) e
+    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost);
     v_targets := ARRAY(
-        SELECT s.permit FROM (SELECT DISTINCT u.stream FROM unnest(v_all.streams, v_all.ended, v_all.unstarted)
-                                  AS u (stream, ended, unstarted) WHERE u.ended <> 0 OR u.unstarted <> 0) e
-        JOIN outlast_streams o ON o.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(o.permits) AS s (permit)
+        SELECT u FROM unnest(v_ends.permits) AS u
         UNION
         SELECT u FROM unnest(v_all.permits) AS u WHERE u IS NOT NULL
         UNION
@@ -106,13 +111,9 @@ BEGIN
             opens_at = NULL, touched_at = p_now
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held, max(c.set_at) AS set_at
-              FROM (SELECT x.permit, e.ended, -e.unstarted * x.cost AS spent, NULL::double precision AS held, NULL::bigint AS set_at
-                    FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
-                          FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
-                          WHERE (u.ended <> 0 OR u.unstarted <> 0) AND u.stream <> ALL (v_stay)
-                          GROUP BY u.stream) e
-                    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream])
-                    CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost)
+              FROM (SELECT u.permit, u.ended, u.spent, NULL::double precision AS held, NULL::bigint AS set_at
+                    FROM unnest(v_ends.streams, v_ends.permits, v_ends.ended, v_ends.spent) AS u (stream, permit, ended, spent)
+                    WHERE u.stream <> ALL (v_stay)
                     UNION ALL
                     SELECT u.permit, 0, u.spent, CASE WHEN u.n >= coalesce(u.set_at, 0) THEN u.held END, u.set_at
                     FROM (SELECT u.*, max(u.n) FILTER (WHERE u.held IS NOT NULL AND u.spent IS NULL) OVER (PARTITION BY u.permit) AS set_at
