@@ -1,7 +1,8 @@
 """A backlog of jobs under limits, against the same without: one key, 1,000 keys, 100,000 keys, and
 1,000 keys beside jobs that are parked behind a full one; by one worker, and one key by three. Also
-what it costs to enqueue them, the same one key under the own limits of PgQueuer and DBOS, how soon
-the jobs of 100 tenants start beside the flood of another one, and those of a limit that is raised.
+what it costs to enqueue them, or jobs of 1,000 tenants, the same one key under the own limits of
+PgQueuer and DBOS, how soon the jobs of 100 tenants start beside the flood of another one, and those
+of a limit that is raised.
 
 Each round measures all of them in turns, and the ratios are those of neighbours: what slows the
 whole machine for minutes cancels out. Costs are processor time of the database a job, and of worker
@@ -67,6 +68,12 @@ CASES = [
     Case("100,000 keys, 1 at once", {"BENCH_LIMIT_KEYS": "100000"}),
     Case("enqueue many, no limit", {}, to="", workers=0),
     Case("enqueue many, 1,000 keys", KEYS, to="enqueue many, no limit", workers=0),
+    Case(
+        "enqueue many, 1,000 tenants",
+        {"BENCH_TENANTS": "1000"},
+        to="enqueue many, no limit",
+        workers=0,
+    ),
 ]
 
 

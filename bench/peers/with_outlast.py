@@ -30,6 +30,7 @@ PRIORITIES = int(os.environ.get("BENCH_PRIORITIES", "1"))
 KEYS = int(os.environ.get("BENCH_LIMIT_KEYS", "0"))  # 0: under no limit
 CAP = int(os.environ.get("BENCH_LIMIT_RUNNING", "1"))  # of each key
 PARKED = int(os.environ.get("BENCH_PARKED", "0"))  # jobs of one key, whose holders never end
+TENANTS = int(os.environ.get("BENCH_TENANTS", "0"))  # of the jobs of one lane, by turns
 FAIR = os.environ.get("BENCH_FAIR") == "1"  # one tenant enqueues many, 100 others the timed ones
 
 app = outlast.App(URL or None)
@@ -116,7 +117,7 @@ async def many_limited(jobs: int) -> None:
 
 
 async def many(jobs: int) -> None:
-    """Enqueue, spread over BENCH_LANES queues and BENCH_PRIORITIES priorities."""
+    """Enqueue, spread over BENCH_LANES queues and BENCH_PRIORITIES priorities, or BENCH_TENANTS."""
     if KEYS or FLOW:
         await (many_limited if KEYS else many_flows)(jobs)
         return
@@ -126,7 +127,8 @@ async def many(jobs: int) -> None:
         for queue in range(LANES)
         for priority in range(PRIORITIES)
     ]
-    calls = [one] if LANES == PRIORITIES == 1 else lanes
+    tenants = [noop.using(tenant=f"t{n}").call(1) for n in range(TENANTS)]
+    calls = tenants or ([one] if LANES == PRIORITIES == 1 else lanes)
     for at in range(0, jobs, BULK):
         size = min(BULK, jobs - at)
         await app.enqueue_many([calls[(at + n) % len(calls)] for n in range(size)])

@@ -133,21 +133,39 @@ async def test_a_limit_whose_lock_is_held_is_left_to_a_later_declaration(
     assert await store.declare_limits(MANY)
 
 
+async def test_limits_whose_locks_are_held_are_waited_for_together(
+    store: PostgresStore, session: Any
+) -> None:
+    """For half a second: two minutes, if each were waited for that long."""
+    lock = "SELECT pg_advisory_xact_lock(outlast_limit_lock_v1(u)) FROM unnest($1::text[]) AS u"
+    async with session.transaction():
+        await session.execute(lock, [limit.name for limit in MANY[1:]])
+        async with asyncio.timeout(30):
+            assert not await store.declare_limits(MANY)
+    assert [row.name for row in await store.inspector.limits()] == ["a"]
+
+
 async def test_many_limits_are_declared_with_few_statements(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where another worker has declared them since this one has looked."""
+    """Also where another worker has declared them since this one has looked. All lock them in one
+    order, so that no two wait for each other, and few at once."""
     sent: list[str] = []
+    locked: list[list[str]] = []
     fetch = asyncpg.Connection.fetch
 
     def counting(self: Any, query: str, *values: Any) -> Any:
         sent.append(query.partition("(")[0])
+        if query == SQL["lock_in_time"]:
+            locked.append(values[0])
         return fetch(self, query, *values)
 
     monkeypatch.setattr(asyncpg.Connection, "fetch", counting)
     look, lock, put = (SQL[name].partition("(")[0] for name in ("known", "lock_in_time", "put"))
     assert await store.declare_limits(MANY)
     assert sent == [look, *[lock, look, put] * 2]
+    names = sorted(limit.name for limit in MANY)
+    assert locked == [names[:LOCKED_MAX], names[LOCKED_MAX:]]
     sent.clear()
     assert await store.declare_limits(MANY)
     assert sent == [look]
