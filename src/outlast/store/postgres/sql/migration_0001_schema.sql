@@ -398,6 +398,7 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 \ir functions/outlast_make_streams_v1.sql
 \ir functions/outlast_fold_v1.sql
 \ir functions/outlast_claim_streams_v1.sql
+\ir functions/outlast_leave_ends_v1.sql
 \ir functions/outlast_leave_permits_v1.sql
 \ir functions/outlast_has_room_v1.sql
 \ir functions/outlast_take_suspects_v1.sql

@@ -3,7 +3,8 @@
 -- Returns one row for each claimed job and, last, a row with the head of the reply. The caller holds the worker's
 -- row, and has checked that this worker still owns it and that the database has an incarnation. p_handed: the number
 -- of ends that were handed in. p_busy: how many of these were answered busy; they keep their places, since the worker
--- hands them in again. Runs under the planner settings of outlast_exchange_v1. The steps, as numbered in the body:
+-- hands them in again. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs under the
+-- planner settings of outlast_exchange_v1. The steps, as numbered in the body:
 --
 -- 1  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
 -- 2  Append jobs that have fallen due to the end of the line (outlast_due_v1).
@@ -62,7 +63,7 @@
 --    queue are not read; jobs of a paused tenant are passed over one by one, from their lane's floor on. The caller
 --    gives back jobs that were claimed before it knew of a pause.
 CREATE FUNCTION outlast_claim_v1(
-    p_worker bigint, p_handed integer, p_busy integer, p_req outlast_claim_request_v1)
+    p_worker bigint, p_handed integer, p_busy integer, p_ended bigint[], p_req outlast_claim_request_v1)
 RETURNS SETOF outlast_claimed_v1
 LANGUAGE plpgsql
 AS $$
@@ -84,6 +85,7 @@ DECLARE
     -- one request
     v_tasks text[]; v_queues text[]; v_solo integer; v_left integer;
     v_due timestamptz; v_due_ids bigint[]; v_resolved record; v_folded record; v_stayed boolean;
+    v_ended bigint[] := p_ended;
     v_open boolean; v_is_stream boolean; v_stream_left integer; v_rounds integer; v_last boolean;
     v_searches boolean; v_areas text[]; v_looks boolean; v_below boolean;
     v_lanes record; v_most integer; v_reached text; v_before text;
@@ -115,7 +117,7 @@ BEGIN
             ORDER BY j.expires_at LIMIT 1),
            (SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
             ORDER BY j.solo DESC LIMIT 1),
-           EXISTS (SELECT FROM outlast_notices) OR EXISTS (SELECT FROM outlast_upstream_notices),
+           p_ended IS NOT NULL OR EXISTS (SELECT FROM outlast_notices) OR EXISTS (SELECT FROM outlast_upstream_notices),
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle),
            EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL),
            CASE WHEN v_wanted = '{}' THEN false WHEN cardinality(p_req.lane_queues) > 0 THEN EXISTS (
@@ -181,10 +183,11 @@ BEGIN
                 EXIT WHEN NOT v_resolved.more;
             END LOOP;
             IF v_resolved.more THEN v_next_due := v_now; END IF;
-            v_folded := outlast_fold_v1(v_at, 1500, v_served, coalesce(v_served_queues, '{}'), p_req.not_queues);
+            v_folded := outlast_fold_v1(v_at, 1500, v_ended, v_served, coalesce(v_served_queues, '{}'), p_req.not_queues);
             v_permits := v_permits || v_folded.permits;
             v_opened := v_opened || v_folded.opened;
             v_stayed := v_folded.stayed;
+            v_ended := NULL;
             IF v_folded.more THEN v_next_due := v_now; END IF;
             v_streams := true;
             v_notices := false;
@@ -327,6 +330,7 @@ BEGIN
         IF v_left > 0 AND v_due IS NOT NULL THEN v_next_due := least(v_next_due, v_due); END IF;
         v_has_places := v_has_places OR v_left > 0;
     END LOOP;
+    PERFORM outlast_leave_ends_v1(v_ended);
     IF v_permits <> '{}' THEN
         PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
     END IF;

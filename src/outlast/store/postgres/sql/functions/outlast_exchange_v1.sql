@@ -57,9 +57,10 @@ BEGIN
 
     -- 3
     IF v_valid AND v_status = 'active' AND cardinality(p_req.limits) > 0 THEN
-        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.handed, v_ends.busy, p_req);
-    ELSIF v_ends.handed = 0 THEN
-        PERFORM set_config('synchronous_commit', 'off', true);  -- 5
+        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.handed, v_ends.busy, v_ends.ended, p_req);
+    ELSE
+        PERFORM outlast_leave_ends_v1(v_ends.ended);
+        IF v_ends.handed = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 5
     END IF;
     IF p_req.notify AND v_ends.runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_ends.runnable);

@@ -1,4 +1,5 @@
--- Fold notices: apply them to the streams and permits that can be locked, and delete them. Returns the permits that
+-- Fold notices: apply them to the streams and permits that can be locked, and delete them. p_ended: the streams of
+-- attempts that this transaction has ended without a notice; it leaves one where a permit cannot be locked. Returns the permits that
 -- are locked now and blocked streams, at which the caller looks before its commit (outlast_leave_permits_v1), the
 -- streams that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
 -- than p_most notices. (Arrivals are announced where they are put into their streams.) p_tasks, p_queues (empty: all),
@@ -28,7 +29,7 @@
 -- next p_most. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
 -- stream, in their order, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
-    p_now double precision, p_most integer, p_tasks text[], p_queues text[], p_not_queues text[],
+    p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
     OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
 LANGUAGE plpgsql
 AS $$
@@ -79,7 +80,9 @@ BEGIN
     INTO v_ends
     FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
           FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
-          WHERE u.ended <> 0 OR u.unstarted <> 0 GROUP BY u.stream) e
+          WHERE u.ended <> 0 OR u.unstarted <> 0 GROUP BY u.stream
+          UNION ALL
+          SELECT u, count(*), 0 FROM unnest(p_ended) AS u GROUP BY u) e
     JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost);
     v_targets := ARRAY(
         SELECT u FROM unnest(v_ends.permits) AS u
@@ -98,7 +101,7 @@ BEGIN
                             WHERE p.id <> ALL (permits));
             IF v_held <> '{}' THEN
                 v_stay := v_stay || ARRAY(
-                    SELECT s.id FROM (SELECT DISTINCT u FROM unnest(v_all.streams) AS u WHERE u IS NOT NULL) u (id)
+                    SELECT s.id FROM (SELECT DISTINCT u FROM unnest(v_all.streams || p_ended) AS u WHERE u IS NOT NULL) u (id)
                     JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) WHERE s.permits && v_held);
             END IF;
         END IF;
@@ -166,6 +169,9 @@ BEGIN
 
     stayed := v_stay <> '{}' OR v_held <> '{}';
     more := coalesce(cardinality(v_all.rows), 0) >= p_most;
+    IF v_stay <> '{}' THEN
+        PERFORM outlast_leave_ends_v1(ARRAY(SELECT u FROM unnest(p_ended) AS u WHERE u = ANY (v_stay)));
+    END IF;
     IF v_all.rows IS NULL THEN RETURN; END IF;
     IF v_stay = '{}' AND v_held = '{}' THEN
         DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);

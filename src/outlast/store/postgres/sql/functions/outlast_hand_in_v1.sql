@@ -13,8 +13,12 @@
 -- The completion leaves out jobs with keep = 0, unless others wait for them. If fewer jobs were completed than were
 -- handed in, these are deleted instead (outlast_complete_away_v1); exchanges without such jobs pay nothing for this.
 -- Completions of jobs for which others wait are followed at once (outlast_follow_v1), in their own commit; a notice is left
--- about those of which another session holds a job that waits. One in a stream leaves its notices anyway, and is followed
--- by the claim of this exchange (outlast_resolve_v1).
+-- about those of which another session holds a job that waits. One in a stream leaves its notices, and is followed by the
+-- claim of this exchange (outlast_resolve_v1).
+--
+-- A plain completion in a stream that is not ordered, and for which no job waits, needs no notice in most exchanges: the
+-- claim that follows folds it with the notices (outlast_fold_v1). `ended` has its stream; an exchange that cannot
+-- fold it leaves its notice in this commit (outlast_leave_ends_v1).
 --
 -- Ends that were not accepted are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
@@ -23,7 +27,7 @@
 -- can serve this condition, in any plan (decision 60).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
-    OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[])
+    OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[], OUT ended bigint[])
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -61,10 +65,11 @@ BEGIN
                     prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
-                RETURNING j.id, j.token, j.stream IS NOT NULL AS noted, j.awaited)
-            SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted),
-                   v_awaited || array_agg(d.id) FILTER (WHERE d.awaited AND NOT d.noted)
-            INTO v_tokens, v_noted, v_awaited FROM done d;
+                RETURNING j.id, j.token, j.stream, coalesce(strpos(j.needs, ',true]') > 0, false) OR j.awaited AS noted, j.awaited)
+            SELECT v_tokens || coalesce(array_agg(d.token), '{}'), v_noted || array_agg(d.id) FILTER (WHERE d.noted AND d.stream IS NOT NULL),
+                   ended || array_agg(d.stream) FILTER (WHERE NOT d.noted AND d.stream IS NOT NULL),
+                   v_awaited || array_agg(d.id) FILTER (WHERE d.awaited AND d.stream IS NULL)
+            INTO v_tokens, v_noted, ended, v_awaited FROM done d;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
             END IF;
