@@ -100,6 +100,16 @@ async def test_a_page_of_a_store_that_is_not_there_does_not_make_it(bare_store_u
         await store.close()
 
 
+async def test_a_page_opens_no_messenger(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It enqueues nothing: one that is out of reach or ill-configured is not its concern."""
+    monkeypatch.setenv("OUTLAST_WAKEUP", "none://")
+    [job_id] = await enqueued(store, job())
+    async with page_on(store.url) as page:
+        assert (await page.get("/jobs")).status_code == 200
+        assert (await page.submit(f"/jobs/{job_id}/cancel")).status_code == 303
+    assert list(await store.inspector.counts()) == [("default", "cancelled")]
+
+
 @pytest.mark.on_both_stores
 async def test_the_reading_side_cannot_write(store: Store) -> None:
     reader = StoreReader(store.url, ManualClock())

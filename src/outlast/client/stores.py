@@ -98,17 +98,20 @@ class StoreProvider:
         *,
         notify: bool = True,
         wakeup: str | None = None,
+        enqueues: bool = True,
         payloads: Payloads = PLAIN,
         **options: Any,
     ) -> None:
         """``notify``: whether enqueuing wakes idle workers, if the store can. ``wakeup``: the URL
-        of a messenger that does it instead. ``payloads``: how payloads are encoded for the store.
+        of a messenger that does it instead. ``enqueues``: False for a program that enqueues nothing
+        here and so opens no messenger. ``payloads``: how payloads are encoded for the store.
         ``options``: further ``StoreOptions``."""
         self.payloads = payloads
         self._url = None if url is None else resolve_url(url)
         self.wakeup = wakeup
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
+        self._enqueues = enqueues
         self._options = {"connections": CONNECTIONS} | options
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
@@ -331,7 +334,7 @@ class StoreProvider:
 
     async def _open_messenger(self, loop: asyncio.AbstractEventLoop, store: Store) -> None:
         wakeup = self.messenger_url
-        if wakeup is not None:
+        if self._enqueues and wakeup is not None:
             store_id = await store.store_id()
             with importing:
                 from outlast.wakeup import open_messenger

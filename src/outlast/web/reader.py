@@ -51,7 +51,7 @@ class StoreReader:
         self._hiding = hiding or Hiding()
         self._stores = StoreProvider(
             url,
-            notify=False,
+            enqueues=False,
             connections=CONNECTIONS,
             statement_timeout=STATEMENT_SECONDS,
             read_only=True,

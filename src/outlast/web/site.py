@@ -75,7 +75,9 @@ class Site:
         self.reader = StoreReader(self.url, self.clock, self.hiding)
         self.exporters: WeakKeyDictionary[asyncio.AbstractEventLoop, Exporter]
         self.exporters = WeakKeyDictionary()
-        self._writers = StoreProvider(self.url, connections=1, application="outlast-web")
+        self._writers = StoreProvider(
+            self.url, enqueues=False, connections=1, application="outlast-web"
+        )
         self.bulk = BulkRunner(self.writer, self.clock, read_only=read_only)
 
     async def writer(self) -> Store:
