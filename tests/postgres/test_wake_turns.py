@@ -27,7 +27,7 @@ from tests.postgres.wakeup_kit import Heard
 
 heard = wakeup_kit.heard
 
-WORKERS, JOBS = 20, 10
+WORKERS, JOBS = 20, 5
 DEADLINE = 60.0  # seconds until the test fails because something did not happen
 LAST = NewJob(task=TASK, queue="last")
 
@@ -216,11 +216,11 @@ async def idle_workers(app: outlast.App) -> AsyncIterator[None]:
 async def test_one_job_sets_off_few_trips_of_many_idle_workers(
     pg_url: str, store: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    """Also once each of them has looked at the store. Their steps are long enough for a machine
-    under load: trips are counted, not time."""
+    """Also once each of them has looked at the store. Their steps are far longer than a claim takes
+    on a machine under load, where otherwise all look before the first one is heard of."""
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(pacing, "STEP_SECONDS_MIN", 0.1)
-    monkeypatch.setattr(pacing, "STEP_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(pacing, "STEP_SECONDS_MIN", 2.0)
+    monkeypatch.setattr(pacing, "STEP_SECONDS_MAX", 2.0)
     counts = Trips(monkeypatch)
     app = outlast.App(pg_url)
     done = asyncio.Semaphore(0)
