@@ -11,7 +11,7 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres.store import complete_on, enqueue_on
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, NamedStep, NewJob, Spawn, Upstream
+from outlast.store.values import Answer, NamedStep, NewEvent, NewJob, Spawn, Upstream
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
 
 
@@ -65,11 +65,15 @@ async def test_an_end_in_an_older_snapshot_fails_rather_than_to_miss_who_waits(
     assert (await hands.claim_one()).job_id == late
 
 
+@pytest.mark.parametrize("sent", [False, True])
 async def test_a_session_that_holds_a_blocked_job_delays_no_other(
-    store: Store, hands: Hands, session: Any
+    store: Store, hands: Hands, session: Any, sent: bool
 ) -> None:
+    """Also with the notice of an event, which is done while that of the held job stays."""
     first, held, free = await enqueued(store, job(), after(-1), after(-1))
     mine = await hands.claim_one()
+    if sent:
+        await store.send_event(NewEvent("approve:1", "1"))
     async with session.transaction():
         await session.fetch("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
         reply = await hands.exchange(ended(mine), limit=10)

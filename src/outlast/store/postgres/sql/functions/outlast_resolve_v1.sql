@@ -30,7 +30,7 @@ BEGIN
     IF v_names IS NOT NULL THEN
         v_woken := outlast_wake_v1(v_names, p_most);
         ids := v_woken.ids;
-        DELETE FROM outlast_upstream_notices n WHERE n.ctid = ANY (v_notices) AND n.event <> ALL (v_woken.stay);
+        DELETE FROM outlast_upstream_notices n WHERE n.ctid = ANY (v_notices) AND n.event IS NOT NULL AND n.event <> ALL (v_woken.stay);
         more := more OR v_woken.more OR cardinality(v_notices) >= p_most;
         IF v_looks IS NULL THEN RETURN; END IF;
     END IF;
