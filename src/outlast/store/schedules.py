@@ -44,8 +44,8 @@ DELETED = "deleted"  # instead of an origin
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to put or declare. ``spec`` is JSON text; ``grace`` is in seconds. The call's
-    ``delay`` is added to the instant at which the job of a tick is due."""
+    """A schedule to put or declare. ``spec`` is JSON text; ``grace`` is in seconds. The call has no
+    ``delay``: the spec says when the job of a tick is due."""
 
     name: str
     call: NewJob

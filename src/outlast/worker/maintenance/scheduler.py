@@ -266,6 +266,5 @@ def _job_of(name: str, call: NewJob, spec: Spec, tick: float, overlap: Overlap) 
         call,
         policy=msgspec.structs.replace(call.policy, schedule=name, tick=tick),
         key=f"{TICKS_KEY}{name}" if overlap is Overlap.SKIP else call.key,
-        run_at=spec.due(name, tick) + call.delay,
-        delay=0.0,
+        run_at=spec.due(name, tick),
     )
