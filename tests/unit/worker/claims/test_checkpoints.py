@@ -11,6 +11,7 @@ from outlast.errors import BadData, StoreUnavailable
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy
 from outlast.runner.protocol import Reported
+from outlast.store.minutes import CountKind
 from outlast.store.values import Answer, NamedStep, Save
 from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -113,6 +114,18 @@ async def test_an_accepted_checkpoint_forgives_losses(desk):
     desk.store.saves = [[Answer.ACCEPTED, Answer.REFUSED]]
     await desk.checkpoints.run_once()
     assert (desk.losses(1), desk.losses(2)) == (1, 10)
+
+
+async def test_a_refused_write_is_counted_by_its_kind(desk):
+    desk.save(1)
+    desk.step(2)
+    desk.store.saves = [[Answer.REFUSED], [Answer.REFUSED]]
+    await desk.checkpoints.run_once()
+    counted = desk.in_flight.counters.take()
+    assert [(each.kind, each.outcome) for each in counted] == [
+        (CountKind.REFUSAL, "checkpoint"),
+        (CountKind.REFUSAL, "step"),
+    ]
 
 
 async def test_a_save_whose_first_answer_was_lost_forgives_losses_as_well(desk):

@@ -13,6 +13,7 @@ from outlast.model.lease import DeathCause
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.values import Orphan, Snapshot, WorkerSeen
+from outlast.worker.claims.counters import Counters
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner
@@ -114,11 +115,13 @@ class Scene:
         self.clock = ManualClock(boot=0.0)
         self.rows = Rows()
         self.owner = FakeOwner()
+        self.counters = Counters()
         self.reaper = Reaper(
             self.owner,
             self.rows,  # type: ignore[arg-type]
             lambda: OWN,
             clock=self.clock,
+            counters=self.counters,
         )
 
     async def looks(self, seconds: int) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
+from outlast.model.limits import LimitSpec
 from outlast.runner.protocol import (
     TO_WORKER,
     ApplicationFailed,
@@ -28,6 +29,7 @@ from outlast.runner.protocol import (
     Unpacker,
     pack,
 )
+from outlast.store.limits import CodeLimits, DeclaredTask, NewLimit
 from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import Bench, FakeRunner, shared
 from tests.unit.worker.worker_kit import COMPLETED
@@ -119,6 +121,20 @@ async def test_a_task_name_that_no_store_can_hold_is_never_claimed():
     with pytest.raises(FrameError):
         bench.runners[0].greets(**{"t": False, "a\x00b": False})
     assert bench.pool.starter.tasks() == before
+
+
+@each_case(
+    "limits",
+    [
+        CodeLimits(limits=[NewLimit("a\x00b", LimitSpec(running=1))]),
+        CodeLimits(tasks=[DeclaredTask("a\x00b")]),
+        CodeLimits(tasks=[DeclaredTask("t", limits=("a\x00b",))]),
+    ],
+)
+async def test_a_name_in_limits_that_no_store_can_hold_is_refused(limits):
+    bench = await Bench().ready()
+    with pytest.raises(FrameError):
+        bench.runners[0].says(Hello([TaskInfo("t", False)], None, "3", limits=limits))
 
 
 async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():

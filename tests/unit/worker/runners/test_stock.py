@@ -146,6 +146,16 @@ async def test_what_waits_for_too_long_is_recalled_once() -> None:
     assert [frame.tokens for frame in one.sent if isinstance(frame, Recall)] == [sorted(stock)]
 
 
+async def test_a_recall_is_answered_once_each_runner_has_said_what_has_begun() -> None:
+    bench, one, _ = await with_stocks()
+    first, *_ = one.find_stock(CONCURRENCY)
+    recall = bench.pool.control.recall
+    assert recall("it is paused", lambda claimed: claimed.token == first) is False
+    assert [frame.tokens for frame in one.sent if isinstance(frame, Recall)] == [[first]]
+    one.says(Recalled([first]))
+    assert recall("it is paused", lambda claimed: claimed.token == first) is True
+
+
 async def test_attempts_that_were_taken_back_count_as_no_ends() -> None:
     """A blocked runner would seem to be quick."""
     bench, one, _ = await with_stocks()
