@@ -17,7 +17,7 @@ import pytest
 from outlast.runner.protocol import Hello, Run, Stop, pack
 from outlast.runner.tether import groups_of
 from outlast.worker.runners import process as module
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.process import STACKS_BYTES_MAX, RunnerProcess
 from tests.unit.worker.runners import process_kit
 from tests.unit.worker.runners.process_kit import SECONDS, Child, Stage
 from tests.unit.worker.worker_kit import claimed, heard
@@ -129,6 +129,11 @@ async def test_a_death_that_cannot_be_inspected_yet_is_reported_later(stage, mon
     assert (await stage.death()).exit_code == 7
     assert next(looks, None) is None
     assert stage.at_death == [True]
+
+
+async def test_of_stacks_without_end_the_last_are_kept(stage):
+    await stage.start(f"os.write(stacks, b'x' * {2 * STACKS_BYTES_MAX} + b'end'); os._exit(1)")
+    assert (await stage.death()).stacks == "x" * (STACKS_BYTES_MAX - 3) + "end"
 
 
 async def test_output_without_end_is_bounded_and_odd_bytes_can_be_shown(stage):
