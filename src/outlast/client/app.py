@@ -41,7 +41,7 @@ from outlast.model.lifecycle import Outcome
 from outlast.payload.option_words import describe_app_options, describe_attribute
 from outlast.payload.payloads import PayloadCodec, make_payloads
 from outlast.store.rows import StoredJob
-from outlast.store.values import Cancelled, Requeued
+from outlast.store.values import Cancelled, Enqueued, Requeued
 from outlast.wakeup.kinds import parse
 
 P = ParamSpec("P")
@@ -413,8 +413,8 @@ class App:
     get_sync = blocking(get)
 
     def _job(self, row: StoredJob) -> Job[Any]:
-        returns = self._returns(row.task)
-        return Job(self.stores, row.id, row.task, created=False, returns=returns, stored=row)
+        found = Enqueued(row.id, created=False)
+        return Job(self.stores, found, row.task, self._returns(row.task), row)
 
     def _returns(self, name: str) -> Any:
         task = self.tasks.get(name) or self._aliases.get(name)

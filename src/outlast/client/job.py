@@ -18,7 +18,7 @@ from outlast.model.pause import Pauses
 from outlast.payload.codec import decode_result
 from outlast.payload.option_words import describe_attribute
 from outlast.store.rows import EXPIRED, UPSTREAM
-from outlast.store.values import Cancelled, Requeued
+from outlast.store.values import Cancelled, Enqueued, Requeued
 
 if TYPE_CHECKING:
     from outlast.client.stores import StoreProvider
@@ -63,22 +63,19 @@ class Job(Generic[R]):
     def __init__(
         self,
         stores: StoreProvider,
-        id: int,  # noqa: A002
+        enqueued: Enqueued,
         task: str,
-        *,
-        created: bool = True,
-        same_args: bool = True,
         returns: Any = Any,
         stored: StoredJob | None = None,
     ) -> None:
         """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``
-        is the job as read from the store, if it was."""
+        is the job as read from the store, if it was. (Arguments by name would double the cost.)"""
         self._stores = stores
         self._returns = returns
-        self.id = id
+        self.id = enqueued.job_id
         self.task = task
-        self.created = created
-        self.same_args = same_args
+        self.created = enqueued.created
+        self.same_args = enqueued.same_args
         self._stored = stored
         self._row: JobRow | None = None
 

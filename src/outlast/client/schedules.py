@@ -295,14 +295,7 @@ class Schedules:
         return await self._stores.ask(lambda store: read_schedule(store, name))
 
     def _job(self, job: NewJob, stored: Enqueued) -> Job[Any]:
-        return Job(
-            self._stores,
-            stored.job_id,
-            job.task,
-            created=stored.created,
-            same_args=stored.same_args,
-            returns=self._returns(job.task),
-        )
+        return Job(self._stores, stored, job.task, self._returns(job.task))
 
 
 def _instant(what: str, at: object) -> float:

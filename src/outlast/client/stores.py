@@ -354,14 +354,14 @@ class StoreProvider:
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
     """Split jobs into batches of one statement each, bounded in number and in bytes."""
-    begin = size = 0
-    for at, job in enumerate(jobs):
-        size += len(job.args)
-        if at > begin and (at - begin == ENQUEUE_MAX or size > ENQUEUE_BYTES):
-            yield jobs[begin:at]
-            begin, size = at, len(job.args)
-    if jobs:
-        yield jobs[begin:]
+    sizes = [len(job.args) for job in jobs]
+    begin = 0
+    while begin < len(jobs):
+        end = min(begin + ENQUEUE_MAX, len(jobs))
+        while sum(sizes[begin:end]) > ENQUEUE_BYTES and end > begin + 1:
+            end = begin + (end - begin) // 2
+        yield jobs[begin:end]
+        begin = end
 
 
 def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:

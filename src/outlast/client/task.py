@@ -85,13 +85,14 @@ class Call(Generic[R_co]):
         self.job = job
         self.connection = placement.connection
         self.followers = placement.followers
+        self.is_alone = not (self.followers or job.after or job.policy.inputs)
 
     def _lay(self, plan: Plan, upstream: tuple[Upstream, ...]) -> list[int]:
         return plan.add_call(self, self.job, upstream, self.followers)
 
     def _alone(self, where: str) -> NewJob:
         """Return the job of a call that is to be enqueued by itself, or raise UsageError."""
-        if self.followers or self.job.after or self.job.policy.inputs:
+        if not self.is_alone:
             raise UsageError(
                 f"{where} takes a call without others before or after it: enqueue the flow in the"
                 " task that it calls"
@@ -462,32 +463,25 @@ async def enqueue_plan(stores: StoreProvider, plan: Plan, connection: Any) -> li
 
 def job_of(task: Task[..., R], stored: Enqueued) -> Job[R]:
     """Return the handle on the stored job, or on the unfinished job that has the key."""
-    return Job(
-        task.stores,
-        stored.job_id,
-        task.name,
-        created=stored.created,
-        same_args=stored.same_args,
-        returns=task.returns,
-    )
+    return Job(task.stores, stored, task.name, task.returns)
 
 
 async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]]:
     """Store calls in their order; return their jobs. All have the same connection."""
-    if any(call.followers or call.job.after or call.job.policy.inputs for call in calls):
+    if False in [call.is_alone for call in calls]:
         plan, places = plan_of(calls)
         stored = await enqueue_plan(stores, plan, calls[0].connection)
         return [stored[place] for place in places]
     jobs: list[Job[R]] = []
     left = iter(calls)
-    await stores.admit([call.job for call in calls])
+    new = [call.job for call in calls]
+    await stores.admit(new)
 
     def take(stored: list[Enqueued]) -> None:
-        for one, call in zip(stored, left, strict=False):
-            jobs.append(job_of(call.task, one))
+        jobs.extend([job_of(call.task, one) for one, call in zip(stored, left, strict=False)])
 
     try:
-        await stores.enqueue_many([call.job for call in calls], take, calls[0].connection)
+        await stores.enqueue_many(new, take, calls[0].connection)
     except KeyInUse as error:
         if jobs:  # of earlier batches: another session may take a key between two batches
             told = f"of {len(calls):,} calls the first {len(jobs):,} are stored, and no other"

@@ -21,6 +21,7 @@ from outlast.model.pause import Pause
 from outlast.payload.payloads import PLAIN
 from outlast.store.rows import AttemptRow, Served, StoredJob
 from outlast.store.stacks import Stack
+from outlast.store.values import Enqueued
 from tests.cases import each_case
 
 ROW = StoredJob(
@@ -105,7 +106,7 @@ def clock(monkeypatch):
 
 
 def job_of(store: FakeStore, returns: Any = Any) -> Job[Any]:
-    return Job(FakeHome(store), 7, "mail", returns=returns)  # type: ignore[arg-type]
+    return Job(FakeHome(store), Enqueued(7, created=True), "mail", returns)  # type: ignore[arg-type]
 
 
 def ended(outcome: str, message: str, crash: Crash | None = None) -> AttemptRow:

@@ -24,6 +24,7 @@ from outlast.store.dependencies import (
     find_named,
     not_spawned,
 )
+from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
@@ -153,7 +154,7 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
         return None
     if first.policy.keep is not None or first.policy.labels:
         return None
-    if len(jobs) > 1 and not _share_the_rest(jobs):
+    if len(jobs) > 1 and not share_the_rest(jobs):
         return None
     args = first.args
     if len(jobs) > 1:
@@ -172,27 +173,6 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
     needs, fair = [job.needs for job in some], [job.fair for job in some]
     more = (len(jobs), streams[: len(some)], needs, fair, first.aged_by)
     return _SQL["alike_in_streams"], *common, tenants[: len(some)], *policy, *more
-
-
-def _share_the_rest(jobs: Sequence[NewJob]) -> bool:
-    """Whether the jobs differ only in arguments, tenants and streams. Policies compare by identity:
-    a task has one."""
-    first = jobs[0]
-    return all(
-        job is first
-        or (
-            job.policy is first.policy
-            and job.task == first.task
-            and job.queue == first.queue
-            and job.priority == first.priority
-            and job.aged_by == first.aged_by
-            and job.delay == first.delay
-            and job.run_at == first.run_at
-            and job.expires == first.expires
-            and job.expires_at == first.expires_at
-        )
-        for job in jobs
-    )
 
 
 async def _spawn(

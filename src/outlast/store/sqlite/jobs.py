@@ -19,6 +19,7 @@ import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
+from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
@@ -153,7 +154,7 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
         raise ValueError(f"{len(jobs)} jobs in one call: at most {ENQUEUE_MAX}")
     if not jobs:
         return []
-    with_keys = any(job.key is not None for job in jobs)
+    with_keys = [job.key for job in jobs].count(None) < len(jobs)
     if with_keys and any(job.on_key is not None for job in jobs):
         check_batch(jobs)
         return [_enqueue_or_replace(cursor, now, job) for job in jobs]
@@ -176,7 +177,7 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
             cursor.execute(_ENQUEUE["insert_limited"], (*common, _limited_args(jobs, alike, now)))
         _label(cursor, first, *(job_id + n for n in alike))
     _arrive(cursor, now, jobs)
-    return [Enqueued(job_id + n, created=True) for n in range(len(jobs))]
+    return [Enqueued(each, True) for each in range(job_id, job_id + len(jobs))]
 
 
 def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
@@ -188,10 +189,16 @@ def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
         forget(cursor, [job_id for (job_id,) in ended if job_id is not None])
 
 
-def _alike(jobs: Sequence[NewJob]) -> Iterable[list[int]]:
+def _alike(jobs: Sequence[NewJob]) -> Iterable[Sequence[int]]:
     """Return batches of the indexes of jobs that differ only in their arguments, with at most about
-    TEXT_MAX characters of these. Policies compare by identity: that is quick, and tasks have one.
+    TEXT_MAX characters of these; and of jobs in streams, also in tenants and streams. Usually all
+    jobs are one batch. Policies compare by identity, as in ``share_the_rest``.
     """
+    tenants, streams = [job.tenant for job in jobs], [job.stream for job in jobs]
+    is_plain = streams.count(None) == tenants.count(tenants[0]) == len(jobs)
+    is_short = sum([len(job.args) for job in jobs]) <= TEXT_MAX
+    if is_short and (is_plain or None not in streams) and share_the_rest(jobs):
+        return [range(len(jobs))]
     places: dict[tuple[Any, ...], list[int]] = {}
     length = 0
     for n, job in enumerate(jobs):
@@ -215,11 +222,10 @@ def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
     """Open the streams of jobs that were stored; most jobs wait in none."""
     streams: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
-        if job.stream is not None:
-            due = _due(job, now) <= now or (job.stream in streams and streams[job.stream][-1])
+        if job.stream is not None and not (job.stream in streams and streams[job.stream][-1]):
             rank = -job.priority if job.aged_by is None else 0
-            row = (job.stream, job.task, job.queue, rank, job.needs, job.fair, due)
-            streams[job.stream] = row
+            row = (job.stream, job.task, job.queue, rank, job.needs, job.fair)
+            streams[job.stream] = (*row, _due(job, now) <= now)
     if streams:
         values = {"streams": _encode(list(streams.values())).decode(), "now": now}
         cursor.execute(_ENQUEUE["arrive"], values)
@@ -234,24 +240,27 @@ def _aged(job: NewJob, now: float) -> int | None:
     return None if job.aged_by is None else round((_due(job, now) - job.aged_by) * 1000)
 
 
-def _args(jobs: Sequence[NewJob], places: Iterable[int]) -> str:
-    args = {str(n): jobs[n].args for n in places}
-    _refuse_nul(args.values())
-    return _encode(args).decode()
+def _args(jobs: Sequence[NewJob], places: Sequence[int]) -> str:
+    args = [jobs[n].args for n in places]
+    _refuse_nul(args)
+    return _by_index(args, places)
 
 
-def _limited_args(jobs: Sequence[NewJob], places: Iterable[int], now: float) -> str:
-    chosen = {n: jobs[n] for n in places}
-    _refuse_nul(text for job in chosen.values() for text in (job.args, job.tenant or ""))
-    rows = {
-        str(n): (job.args, job.tenant, job.stream, job.needs, _aged(job, now))
-        for n, job in chosen.items()
-    }
-    return _encode(rows).decode()
+def _limited_args(jobs: Sequence[NewJob], places: Sequence[int], now: float) -> str:
+    chosen = [jobs[n] for n in places]
+    _refuse_nul([text for job in chosen for text in (job.args, job.tenant or "")])
+    rows = [(job.args, job.tenant, job.stream, job.needs, _aged(job, now)) for job in chosen]
+    return _by_index(rows, places)
 
 
-def _refuse_nul(args: Iterable[str]) -> None:
-    if any("\0" in text for text in args):
+def _by_index(values: Sequence[Any], places: Sequence[int]) -> str:
+    """Return values, keyed by their places, as JSON: an array has the indexes as its keys."""
+    by_index = isinstance(places, range)
+    return _encode(values if by_index else dict(zip(places, values, strict=True))).decode()
+
+
+def _refuse_nul(texts: Sequence[str]) -> None:
+    if "\0" in "".join(texts):
         raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
 
 

@@ -6,8 +6,8 @@
 
 -- name: insert
 -- Jobs that differ only in their arguments. These come as one JSON object, keyed by each job's index in the call,
--- which is added to the first id and position; a NULL position, for jobs that are not due, stays NULL. A statement
--- for each row would cost four times as much.
+-- or as an array of all of them. The index is added to the first id and position; a NULL position, for jobs that are not
+-- due, stays NULL. A statement for each row would cost four times as much.
 INSERT INTO outlast_jobs
     (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
      id, position, args)
