@@ -158,8 +158,8 @@ def _settled_twice() -> Patches:
 def _taken_in_the_queue() -> Patches:
     real = sqlite_jobs._enqueue_one
 
-    def enqueue_one(cursor: Any, job: Any, row: Any) -> Any:
-        made = real(cursor, job, row)
+    def enqueue_one(cursor: Any, *args: Any) -> Any:
+        made = real(cursor, *args)
         if made.created:
             cursor.execute(_OF_A_JOB, (1, made.job_id))
         return made

@@ -115,24 +115,25 @@ def check_part(part: object) -> None:
         )
 
 
+_CONTAINERS = (list, tuple, dict)
+
+
 def take_inputs(bound: dict[str, Any], task: str) -> tuple[tuple[str, bool], ...]:
     """Take the arguments that stand for results out of bound ones; return their names, each with
     whether it gets a list of all."""
-    found = tuple((name, value is RESULTS) for name, value in bound.items() if _is_open(value))
+    found: list[tuple[str, bool]] = []
     for name, value in bound.items():
-        parts = value.values() if isinstance(value, Mapping) else value
-        if isinstance(value, list | tuple | dict) and any(_is_open(each) for each in parts):
+        parts = value.values() if isinstance(value, dict) else value
+        if isinstance(value, _Placeholder):
+            found.append((name, value is RESULTS))
+        elif isinstance(value, _CONTAINERS) and _Placeholder in map(type, parts):
             raise UsageError(
                 f"argument {name!r} of task {task} holds RESULT or RESULTS, which stand for a"
                 " whole argument"
             )
     for name, _ in found:
         del bound[name]
-    return found
-
-
-def _is_open(value: object) -> bool:
-    return isinstance(value, _Placeholder)
+    return tuple(found)
 
 
 def _check_inputs(job: NewJob) -> None:

@@ -69,7 +69,7 @@ class Job(Generic[R]):
         stored: StoredJob | None = None,
     ) -> None:
         """``returns`` is the task's return annotation, by which ``result`` is decoded; ``stored``
-        is the job as read from the store, if it was. (Arguments by name would double the cost.)"""
+        is the job as read from the store, if it was. By name, arguments would double the cost."""
         self._stores = stores
         self._returns = returns
         self.id = enqueued.job_id

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from outlast.errors import StoreUnavailable
+from outlast.store.batches import share_the_rest
 from outlast.store.dependencies import (
     QUIET,
     UNWATCHED,
@@ -24,7 +25,6 @@ from outlast.store.dependencies import (
     find_named,
     not_spawned,
 )
-from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs

@@ -158,15 +158,17 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
     if with_keys and any(job.on_key is not None for job in jobs):
         check_batch(jobs)
         return [_enqueue_or_replace(cursor, now, job) for job in jobs]
-    drawn = cursor.execute(_JOBS["draw_places"], (len(jobs),)).fetchall()
-    position, job_id = (last - len(jobs) + 1 for _, last in sorted(map(tuple, drawn)))
-    if len(jobs) == 1 or with_keys:
+    job_id, position = _draw_places(cursor, len(jobs))
+    if with_keys:
         check_batch(jobs)
         free_keys(cursor, now, [job.key for job in jobs])
         taken = [_holder(cursor, job) for job in jobs]  # all keys first: all or none is stored
-        rows = (_row(job_id + n, position + n, now, job) for n, job in enumerate(jobs))
-        found = zip(jobs, rows, taken, strict=True)
-        return [one or _enqueue_one(cursor, job, row) for job, row, one in found]
+        return [
+            found or _enqueue_one(cursor, job_id + n, position + n, now, job)
+            for n, (job, found) in enumerate(zip(jobs, taken, strict=True))
+        ]
+    if len(jobs) == 1:
+        return [_enqueue_one(cursor, job_id, position, now, jobs[0])]
     for alike in _alike(jobs):
         first = jobs[alike[0]]
         common = _row(job_id, position, now, first)[:COMMON]
@@ -178,6 +180,12 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
         _label(cursor, first, *(job_id + n for n in alike))
     _arrive(cursor, now, jobs)
     return [Enqueued(each, True) for each in range(job_id, job_id + len(jobs))]
+
+
+def _draw_places(cursor: Cursor, count: int) -> tuple[int, int]:
+    """Draw consecutive ids and positions; return the first of each."""
+    drawn = dict(map(tuple, cursor.execute(_JOBS["draw_places"], (count,)).fetchall()))
+    return drawn[1] - count + 1, drawn[0] - count + 1
 
 
 def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
@@ -340,22 +348,26 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
     """Store a job, unless an unfinished one has its key; return the id of the new job, and
     otherwise of that one."""
     free_keys(cursor, now, [job.key])
-    drawn = cursor.execute(_JOBS["draw_places"], (1,)).fetchall()
-    position, job_id = (last for _, last in sorted(map(tuple, drawn)))
-    row = _row(job_id, position, now, job)
-    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
-        _label(cursor, job, job_id)
-        _arrive(cursor, now, [job])
+    job_id, position = _draw_places(cursor, 1)
+    if _insert(cursor, job_id, position, now, job):
         return job_id, None
     values = {"key": job.key, "args": job.args}
     return None, cursor.execute(_ENQUEUE["key_holder"], values).fetchone()[0]
 
 
-def _enqueue_one(cursor: Cursor, job: NewJob, row: tuple[Any, ...]) -> Enqueued:
-    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount == 1:
-        _label(cursor, job, row[-5])
-        _arrive(cursor, row[4], [job])
-        return Enqueued(row[-5], created=True)
+def _insert(cursor: Cursor, job_id: int, position: int, now: float, job: NewJob) -> bool:
+    """Store a job; False: an unfinished one has its key."""
+    row = _row(job_id, position, now, job)
+    if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount != 1:
+        return False
+    _label(cursor, job, job_id)
+    _arrive(cursor, now, [job])
+    return True
+
+
+def _enqueue_one(cursor: Cursor, job_id: int, position: int, now: float, job: NewJob) -> Enqueued:
+    if _insert(cursor, job_id, position, now, job):
+        return Enqueued(job_id, created=True)
     twice = _holder(cursor, job)  # the key of an earlier job in this call
     assert twice is not None
     return twice

@@ -137,11 +137,11 @@ CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, posi
 CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position), position)
     WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
-    WHERE state = 'queued' AND position IS NULL AND solo = 0;
+    WHERE position IS NULL AND solo = 0 AND state = 'queued';
 CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
-    WHERE state = 'queued' AND position IS NULL AND solo = 0;
+    WHERE position IS NULL AND solo = 0 AND state = 'queued';
 CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
-    WHERE state = 'queued' AND solo > 0;
+    WHERE solo > 0 AND state = 'queued';
 CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked');
 CREATE INDEX outlast_jobs_blocked ON outlast_jobs (id) WHERE state = 'blocked';
