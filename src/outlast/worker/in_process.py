@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import threading
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from concurrent.futures import Future
 from typing import Any
@@ -58,6 +59,7 @@ class LocalLink:
         self._checkpoints = worker.checkpoints
         self._note_ended = note_ended
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self.store_id = store_id
         self.hide = worker.in_flight.hide
         self._ends: dict[int, End] = {}  # ends of this turn of the loop
@@ -100,7 +102,11 @@ class LocalLink:
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
         answer: Future[StepFound] = Future()
-        self._loop.call_soon_threadsafe(add, functools.partial(settle, answer, what))
+        reply = functools.partial(settle, answer, what)
+        if threading.get_ident() == self._thread:  # waking the loop would cost a system call
+            add(reply)
+        else:
+            self._loop.call_soon_threadsafe(add, reply)
         return answer
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
