@@ -633,6 +633,15 @@ async def test_a_delayed_job_joins_its_stream_when_it_is_due(store: Store, hands
     assert (await eventually(hands.claim))[0].job_id == job_id
 
 
+async def test_a_due_job_opens_a_stream_in_whichever_order_it_comes(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=3)
+    later = limited(need("a"), delay=3_600.0)
+    _, due, _ = await enqueued(store, later, limited(need("a")), later)
+    assert (await eventually(hands.claim))[0].job_id == due
+
+
 async def test_the_job_of_a_tick_is_under_the_limits_of_its_call(
     store: Store, hands: Hands
 ) -> None:

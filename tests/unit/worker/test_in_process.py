@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import Any
 from unittest import mock
 
@@ -179,6 +180,20 @@ async def test_an_ended_attempt_is_held_until_its_worker_knows_its_end() -> None
     assert [end.state for end in stage.in_flight.take(10)] == [State.COMPLETED]
     await stage.turns()
     assert stage.in_flight.take(10) == []
+
+
+async def test_a_save_is_added_at_once_on_the_loop_and_by_the_loop_for_a_thread() -> None:
+    in_flight = new_in_flight(ManualClock())
+    worker: Any = Owner(in_flight)
+    added: list[int] = []
+    worker.checkpoints = mock.Mock()
+    worker.checkpoints.add = lambda *_: added.append(threading.get_ident())
+    link = LocalLink(worker, mock.Mock(), "store")
+    link.step(1, 1, "a", None)
+    assert len(added) == 1
+    await asyncio.to_thread(link.step, 1, 1, "b", None)
+    await asyncio.sleep(0)
+    assert added == [threading.get_ident()] * 2
 
 
 async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
