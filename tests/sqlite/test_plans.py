@@ -88,7 +88,7 @@ def test_declaring_takes_as_many_statements_for_one_limit_as_for_many(
         sqlite_limits.declare_limits(cursor, NOW, limits, [])
         assert sqlite_limits.find_news(cursor, NOW, limits, []) == ([], [])
         cursor.connection.set_trace_callback(None)
-        assert len(seen) == 7
+        assert len(seen) == 8
 
 
 def test_many_long_arguments_go_in_several_texts(

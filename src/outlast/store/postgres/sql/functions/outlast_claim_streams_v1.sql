@@ -3,10 +3,11 @@
 -- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
--- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower priority than the first of their queue get only what the others leave; if these give
--- less than they were offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream
--- that started something goes to the end of the turns, and one of a tenant with a weight does so once it has had as many
--- turns (served_after in model/limits.py). So a queue with streams of high priority
+-- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower
+-- priority than the first of their queue get only what the others leave; if these give less than they were offered
+-- (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something
+-- goes to the end of the turns, and one of a tenant with a weight does so once it has had as many turns (served_after
+-- in model/limits.py). So a queue with streams of high priority
 -- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
 -- queue that have open streams are looked at; if there may be more, the next call in this session goes on behind them.
 --
