@@ -33,7 +33,7 @@ STEPS = 50  # of SQLite's machine between two counts
 
 async def floor(visit: Visit) -> Response:
     """Answer with the store's time, asked for now."""
-    visit.site.reader.forget("floor")
+    visit.site.reader.forget_all()
     return Response(str(await visit.ask("floor", lambda store: store.inspector.now())))
 
 

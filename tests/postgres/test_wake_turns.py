@@ -136,7 +136,8 @@ async def test_a_look_from_floors_says_nothing_of_a_wake_up_below_them_that_it_d
     await hands.claim()
     await enqueued(store, job())
     (floor,) = await positions(session)
-    monkeypatch.setattr(ClaimFloors, "ask", lambda *of: ([*ask(*of)[0][:-1], f"{{{floor}}}"], None))
+    floors = {"lane_floors": f"{{{floor}}}"}
+    monkeypatch.setattr(ClaimFloors, "ask", lambda *of: (ask(*of)[0] | floors, None))
     other = floor - 1 if below else floor + 1
     await hands.exchange(limit=10, followed=following(other, floor))
     end = "::" if below else f":k:{other},{floor}"

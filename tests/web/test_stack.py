@@ -35,7 +35,7 @@ async def test_a_click_asks_the_worker_and_its_answer_is_on_the_page(store: Stor
         (ask,) = (await store.heartbeat(hands.me)).stacks
         shown = Stack(token=ask.token, asked=ask.number, text="<b>a stack</b>", line="File x")
         await store.keep_stack(number, shown)
-        page.site.reader.forget_all()  # as a hint does
+        page.site.reader.forget_all()
         text = await page.see(f"/jobs/{number}")
         assert "Where it is" in text
         assert "&lt;b&gt;a stack&lt;/b&gt;" in text
