@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from outlast.store.lockfile import LockFile
+from outlast.store.lockfile import LockFile, directory_for
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.sqlite.store import SqliteStore
@@ -64,9 +64,10 @@ async def test_each_repeat_of_a_registration_counts_as_a_beat(store: Store) -> N
 async def test_a_beat_after_a_repeated_registration_is_seen_also_with_an_old_lock_file(
     store: Store, tmp_path: Path
 ) -> None:
-    lock = LockFile.create(tmp_path, "w1")
     if isinstance(store, SqliteStore):
-        store.lock = lock
+        lock = store.lock = LockFile.create(directory_for(store.path), "w1")
+    else:
+        lock = LockFile.create(tmp_path, "w1")
     device, inode = lock.device, lock.inode
     mine = new_worker(
         registration="w1/1", lock_path=str(lock.path), lock_device=device, lock_inode=inode
