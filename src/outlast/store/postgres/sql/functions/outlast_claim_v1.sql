@@ -102,7 +102,8 @@ BEGIN
     FOR v_room IN 1..cardinality(p_req.limits) LOOP
         IF p_req.solos[v_room] = 0 THEN
             v_served := v_served || p_req.tasks[v_room]::text[];
-            v_served_queues := CASE WHEN p_req.queues[v_room] <> '{}' THEN v_served_queues || p_req.queues[v_room]::text[] END;
+            v_served_queues := CASE
+                WHEN p_req.queues[v_room] <> '{}' THEN v_served_queues || p_req.queues[v_room]::text[] END;
         END IF;
         CONTINUE WHEN p_req.solos[v_room] > 0 OR p_req.searches[v_room] = 0 OR p_req.tasks[v_room]::text[] <@ v_wanted;
         v_wanted := v_wanted || p_req.tasks[v_room]::text[];
@@ -197,8 +198,8 @@ BEGIN
         v_stream_left := 0;
         IF v_open THEN
             v_stream_left := CASE
-                WHEN v_unknown AND cardinality(p_req.lane_queues) > 0 OR p_req.look_to IS NOT NULL OR p_req.searches[v_room] <> 1
-                    OR EXISTS (
+                WHEN v_unknown AND cardinality(p_req.lane_queues) > 0 OR p_req.look_to IS NOT NULL
+                    OR p_req.searches[v_room] <> 1 OR EXISTS (
                     SELECT FROM unnest(v_tasks) AS t (task)
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
@@ -206,7 +207,8 @@ BEGIN
                           AND j.stream IS NULL
                         ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
                     UNION ALL
-                    SELECT FROM unnest(p_req.lane_tasks, p_req.lane_queues, p_req.lane_ranks, p_req.lane_floors) AS k (task, queue, rank, low)
+                    SELECT FROM unnest(p_req.lane_tasks, p_req.lane_queues, p_req.lane_ranks, p_req.lane_floors)
+                                AS k (task, queue, rank, low)
                     CROSS JOIN LATERAL (
                         SELECT FROM outlast_jobs j
                         WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
