@@ -123,7 +123,7 @@ async def _create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enq
     """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
-    values = [column[0] for column in job_columns([job])[:-6]]
+    values = [column[0] for column in job_columns([job])[:-5]]
     rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
 
@@ -170,8 +170,7 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
         values = (*common, first.tenant, *policy)
         return (_SQL["one"], *values) if len(jobs) == 1 else (_SQL["alike"], *values, len(jobs))
     some = jobs[:1] if are_one else jobs
-    needs, fair = [job.needs for job in some], [job.fair for job in some]
-    more = (len(jobs), streams[: len(some)], needs, fair, first.aged_by)
+    more = (len(jobs), streams[: len(some)], [job.needs for job in some], first.aged_by)
     return _SQL["alike_in_streams"], *common, tenants[: len(some)], *policy, *more
 
 

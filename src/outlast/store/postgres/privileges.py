@@ -83,7 +83,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_permits": "SELECT",
         "outlast_streams": "SELECT",
         "outlast_weights": "SELECT",
-        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,rank,fair)",
+        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,rank)",
         "outlast_dependencies": "SELECT INSERT",
         "outlast_upstream_notices": "SELECT INSERT(job_id,is_new)",
         "outlast_windows": "SELECT INSERT UPDATE(job_id,until)",

@@ -69,7 +69,6 @@ def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> list[li
         [job.policy.keep for job in jobs],
         [job.stream for job in jobs],
         [job.needs for job in jobs],
-        [job.fair for job in jobs],
         [job.aged_by for job in jobs],
         [bool(job.after) for job in jobs],
         [place in awaited for place in range(len(jobs))],

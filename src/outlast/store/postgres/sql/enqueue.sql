@@ -21,23 +21,20 @@ WITH inserted AS (
                     statement_timestamp() + h.expires * interval '1 second') AS ends
           FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
                       $6::float8[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::float8[],
-                      $12::float8[], $13::bigint[], $14::text[], $16::float8[], $17::boolean[], $18::boolean[])
+                      $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[], $17::boolean[])
                WITH ORDINALITY AS h (
                    task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
                    keep, stream, needs, aged_by, waits, awaited, ord)
           ORDER BY h.ord) n
     RETURNING id, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank, f.fair
-    FROM inserted i LEFT JOIN (
-        SELECT f.stream, max(f.fair) AS fair FROM unnest($13::bigint[], $15::text[]) AS f (stream, fair)
-        GROUP BY f.stream) f ON f.stream = i.stream
-    WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank
+    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), noted AS MATERIALIZED (
     SELECT outlast_tell_v1('jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $19 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
 )
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
@@ -60,14 +57,13 @@ FROM string_to_table(
 RETURNING id
 
 -- name: alike_in_streams
--- As `alike`, for jobs that may also differ in their tenants ($5), their streams ($10), what they need ($11) and whose
--- turn they take ($12); each of these has one value for all jobs, or one for each. $13: the seconds that their priority
--- is worth, if they age. One notice is appended for each stream, as by `many`.
+-- As `alike`, for jobs that may also differ in their tenants ($5), their streams ($10) and what they need ($11); each of
+-- these has one value for all jobs, or one for each. $12: the seconds that their priority is worth, if they age. One
+-- notice is appended for each stream, as by `many`.
 WITH arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
-    SELECT DISTINCT ON (u.stream) u.stream, true, $1::text, $2::text,
-           CASE WHEN $13::float8 IS NULL THEN -$4::smallint ELSE 0 END, u.fair
-    FROM unnest($10::bigint[], $12::text[]) AS u (stream, fair) WHERE u.stream IS NOT NULL
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
+    SELECT DISTINCT u, true, $1::text, $2::text, CASE WHEN $12::float8 IS NULL THEN -$4::smallint ELSE 0 END
+    FROM unnest($10::bigint[]) AS u WHERE u IS NOT NULL
 )
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, stream, needs, aged)
@@ -75,7 +71,7 @@ SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statemen
        nextval('outlast_position_seq'), CASE WHEN cardinality($5::text[]) = 1 THEN $5[1] ELSE h.tenant END, $6::text,
        $7::float8, CASE WHEN cardinality($10::bigint[]) = 1 THEN $10[1] ELSE h.stream END,
        CASE WHEN cardinality($11::text[]) = 1 THEN $11[1] ELSE h.needs END,
-       ((extract(epoch FROM statement_timestamp()) - $13::float8) * 1000)::bigint
+       ((extract(epoch FROM statement_timestamp()) - $12::float8) * 1000)::bigint
 FROM ROWS FROM (
          string_to_table(
              CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
@@ -117,7 +113,7 @@ RETURNING id,
          THEN outlast_tell_v1('jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels ($21: each job's labels as a JSON array, or NULL). If an unfinished
+-- Store jobs of which some have keys or labels ($20: each job's labels as a JSON array, or NULL). If an unfinished
 -- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
 -- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
 -- unique index decides between two enqueues of one key: the second waits for the first to commit.
@@ -133,11 +129,11 @@ WITH numbered AS MATERIALIZED (
                     statement_timestamp() + h.expires * interval '1 second') AS ends
     FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
                 $7::text[], $8::text[], $9::float8[], $10::float8[],
-                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::text[], $16::float8[], $17::boolean[],
-                $18::boolean[], $20::text[], $21::text[])
+                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[],
+                $17::boolean[], $19::text[], $20::text[])
          WITH ORDINALITY AS h (
              task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-             keep, stream, needs, fair, aged_by, waits, awaited, key, labels, ord)
+             keep, stream, needs, aged_by, waits, awaited, key, labels, ord)
 ), inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
@@ -150,10 +146,9 @@ WITH numbered AS MATERIALIZED (
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, key, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank, f.fair
-    FROM inserted i JOIN (SELECT n.stream, max(n.fair) AS fair FROM numbered n GROUP BY n.stream) f ON f.stream = i.stream
-    WHERE i.position IS NOT NULL
+    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank
+    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), stored AS MATERIALIZED (
     SELECT i.id, n.ord, n.labels
     FROM (SELECT n.*, coalesce(n.key, '') AS same, row_number() OVER (PARTITION BY n.key ORDER BY n.ord) AS nth
@@ -167,7 +162,7 @@ WITH numbered AS MATERIALIZED (
 ), noted AS MATERIALIZED (
     SELECT outlast_tell_v1('jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $19 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
 )
 SELECT s.id, s.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS done

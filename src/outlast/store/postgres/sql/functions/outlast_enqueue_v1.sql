@@ -122,9 +122,9 @@ BEGIN
                 INSERT INTO outlast_upstream_notices (job_id, is_new) SELECT DISTINCT u, true FROM unnest(v_upstream) AS u;
             END IF;
             IF v_position IS NOT NULL AND v_place.stream IS NOT NULL THEN
-                INSERT INTO outlast_notices (stream, arrived, task, queue, rank, fair)
+                INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
                 VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue,
-                        CASE WHEN v_place.aged IS NULL THEN -outlast_enqueue_v1.priority ELSE 0 END, v_place.fair);
+                        CASE WHEN v_place.aged IS NULL THEN -outlast_enqueue_v1.priority ELSE 0 END);
             END IF;
             IF v_position IS NOT NULL THEN
                 PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);

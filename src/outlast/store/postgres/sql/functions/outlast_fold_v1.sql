@@ -181,9 +181,9 @@ BEGIN
                 AND (cardinality(v_all.rows) >= p_most
                      OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
             RETURNING n.*)
-        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, rank, task, queue, fair, spent, held_until)
+        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, rank, task, queue, spent, held_until)
         SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), max(g.rank), max(g.task), max(g.queue),
-               max(g.fair), sum(g.spent), max(g.held_until)
+               sum(g.spent), max(g.held_until)
         FROM gone g
         WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
         GROUP BY g.stream, g.permit, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);

@@ -9,13 +9,13 @@
 -- is stored in eight bytes, in the id of the stream as well.
 CREATE FUNCTION outlast_stream_v1(
     p_task text, p_queue text, p_priority integer, p_tenant text, p_due timestamptz, p_keys text, p_costs text,
-    OUT stream bigint, OUT needs text, OUT fair text, OUT aged bigint)
+    OUT stream bigint, OUT needs text, OUT aged bigint)
 LANGUAGE plpgsql
 SET standard_conforming_strings = on
 SET extra_float_digits = 1
 AS $$
 DECLARE
-    v_keys jsonb; v_costs jsonb; v_task record; v_all record; v_wrong text;
+    v_keys jsonb; v_costs jsonb; v_task record; v_all record; v_fair text; v_wrong text;
 BEGIN
     SELECT t.limits::json AS limits, t.fair, t.aging, t.priority INTO v_task FROM outlast_tasks t WHERE t.name = p_task;
     IF NOT FOUND THEN
@@ -88,10 +88,10 @@ BEGIN
         RAISE EXCEPTION '%', v_wrong USING ERRCODE = '22023';
     END IF;
 
-    IF v_task.fair THEN fair := coalesce(p_tenant, ''); END IF;
-    IF v_all.needs IS NULL AND fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
+    IF v_task.fair THEN v_fair := coalesce(p_tenant, ''); END IF;
+    IF v_all.needs IS NULL AND v_fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
     needs := '[' || coalesce(v_all.needs, '') || ']';
     aged := ((extract(epoch FROM p_due) - p_priority * v_task.aging) * 1000)::bigint;
-    stream := outlast_stream_id_v1(p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority END, needs, fair);
+    stream := outlast_stream_id_v1(p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority END, needs, v_fair);
 END
 $$;

@@ -29,8 +29,8 @@
 -- A notice says what an exchange that can lock a stream or a permit has to do to it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
--- job: task, queue, rank; fair: the tenant whose turn it takes). permit: this cost was spent (spent), nothing starts
--- until then (held_until; with spent: at least until then, as a task says), or only that there is room.
+-- job: task, queue, rank). permit: this cost was spent (spent), nothing starts until then (held_until; with spent: at
+-- least until then, as a task says), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
@@ -104,7 +104,6 @@ CREATE TABLE outlast_notices (
     rank       smallint,
     task       text COLLATE "C",
     queue      text COLLATE "C",
-    fair       text,
     spent      double precision,
     held_until double precision
 );
