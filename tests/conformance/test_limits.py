@@ -591,6 +591,21 @@ async def test_keys_that_rest_leave_nothing_beside_a_limit_that_is_always_in_use
     assert await eventually(hands.claim)
 
 
+async def test_a_hold_of_a_key_that_rests_outlives_its_row(store: Store, hands: Hands) -> None:
+    await declare(store, running=2, per="limit_key")
+    await enqueued(store, limited(need("a", "k")))
+    await hands.hand_in(ended(await hands.claim_one()))
+    await hands.claim()
+    async with raw(store.url) as file:  # a day goes by
+        await file.run("UPDATE outlast_streams SET touched_at = touched_at - 90000")
+        await file.run("UPDATE outlast_permits SET touched_at = touched_at - 90000, tat = 0")
+    await store.hold_limit(Hold("a", "k", 60.0))
+    await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    assert await hands.claim() == []
+    await enqueued(store, limited(need("a", "k")))
+    assert await hands.claim() == []
+
+
 @pytest.mark.parametrize("when", ["runs", "waits"])
 async def test_a_suspect_starts_after_its_stream_was_deleted(
     store: Store, hands: Hands, when: str
@@ -667,6 +682,17 @@ async def test_a_raised_rate_counts_for_what_has_started_before(store: Store, ha
     assert await eventually(hands.claim, 30.0)
     await store.set_limit(SetLimit(name="a", spacing=60.0))
     assert (await hands.exchange(limit=1)).claimed == []
+
+
+async def test_a_rate_that_comes_back_knows_nothing_of_the_one_before(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=9, spacing=1e5)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    await hands.claim_one()
+    await declare(store, running=9)
+    await declare(store, running=9, spacing=0.1)
+    assert await eventually(hands.claim)
 
 
 async def test_spending_without_end_stops_no_exchange(store: Store, hands: Hands) -> None:

@@ -367,6 +367,21 @@ async def test_unused_rows_are_deleted_and_made_again(
     assert await eventually(hands.claim)
 
 
+async def test_a_hold_that_is_not_committed_keeps_the_row_that_it_is_about(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2, per="limit_key")
+    await store.hold_limit(Hold("a", "k", 0.0))
+    await hands.claim()
+    await session.execute("UPDATE outlast_permits SET touched_at = touched_at - 90000")
+    async with session.transaction():
+        values = ("a", permit_id("a", "k"), "k", 60.0)
+        await session.execute("SELECT outlast_hold_limit_v1($1, $2, $3, $4)", *values)
+        await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
+    await hands.claim()
+    assert (await permit(store, key="k")).held_until
+
+
 async def test_a_stream_whose_job_waits_to_run_again_is_not_deleted(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:

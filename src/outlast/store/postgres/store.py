@@ -223,7 +223,8 @@ class PostgresStore(
             spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
             left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any permit
             values = (workers_older_than, left, *spans, first)
-            gone = await connection.fetchval(_PRUNE["workers"], *values)
+            gone, free = await connection.fetchrow(_PRUNE["workers"], *values)
+            await connection.execute(_PRUNE["permits"], free)
             sent = await connection.fetch(_PRUNE["events"], events_older_than, left)
             return found["gone"] + gone + len(sent), found
 

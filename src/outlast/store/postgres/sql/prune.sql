@@ -54,7 +54,7 @@ DELETE FROM outlast_events e USING (
 WHERE e.name = p.name RETURNING e.name
 
 -- name: workers
--- Delete, at most $2 rows of each kind:
+-- Delete, at most $2 rows of each kind, and lock permits for "permits":
 --   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an
 --     exchange wants an active row), so no job can be added while this looks.
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
@@ -64,9 +64,8 @@ WHERE e.name = p.name RETURNING e.name
 --   * streams that are idle since $5 seconds ago and have no suspect, no attempt that runs, and no notice of an end: one
 --     snapshot shows an attempt or its notice, which settles by the stream's row. The start of an attempt locks the
 --     stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks it.
---   * permits that no attempt holds since then: those of these streams, and of the $2 from $6 on in the order of ids,
---     since a permit may come to rest later than its last stream. A job that arrives, or whose stream lacks a permit,
---     has the rows made again.
+--   * free: permits that no attempt holds since then, of these streams, and of the $2 from $6 on in the order of ids,
+--     since a permit may come to rest later than its last stream.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -103,15 +102,20 @@ WITH old AS MATERIALIZED (
     ORDER BY s.touched_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), rested AS (
     DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id
-), free AS MATERIALIZED (
+), free AS (
     SELECT p.id FROM outlast_permits p
     WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
                       || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $6::bigint ORDER BY o.id LIMIT $2)
                                UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $6 ORDER BY o.id LIMIT $2) LIMIT $2))
       AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
       AND greatest(p.touched_at, p.tat, p.held_until) < extract(epoch FROM statement_timestamp()) - $5::float8
-      AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
-    FOR UPDATE SKIP LOCKED
-), freed AS (
-    DELETE FROM outlast_permits p USING free f WHERE p.id = f.id)
-SELECT count(*) FROM gone
+    FOR UPDATE SKIP LOCKED)
+SELECT (SELECT count(*) FROM gone) AS gone, ARRAY(SELECT f.id FROM free f) AS free
+
+-- name: permits
+-- Delete those of these permits that block no stream and have no notice. The caller has locked them by a statement before
+-- this one, which so sees each stream that a claim has blocked, and each hold (outlast_hold_limit_v1), until then. A job
+-- that arrives, or whose stream lacks a permit, has the rows made again.
+DELETE FROM outlast_permits p
+WHERE p.id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
+  AND p.id NOT IN (SELECT n.permit FROM outlast_notices n WHERE n.permit IS NOT NULL)

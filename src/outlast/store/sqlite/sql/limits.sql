@@ -176,11 +176,13 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 -- name: limit
 SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
 -- name: keep_pace
--- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before. Rows as for "put".
+-- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was no
+-- rate, or is none. Rows as for "put".
 UPDATE outlast_permits AS p
-SET tat = min(1e15, max(:now, p.touched_at) + (p.tat - max(:now, p.touched_at)) * json_extract(e.value, '$[3]') / l.spacing)
+SET tat = min(1e15, max(:now, p.touched_at)
+                    + (p.tat - max(:now, p.touched_at)) * coalesce(json_extract(e.value, '$[3]') / l.spacing, 0))
 FROM json_each(:rows) AS e JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[0]')
-WHERE p.name = l.name AND l.spacing <> json_extract(e.value, '$[3]') AND p.tat > max(:now, p.touched_at)
+WHERE p.name = l.name AND l.spacing IS NOT json_extract(e.value, '$[3]') AND p.tat > max(:now, p.touched_at)
 -- name: put
 -- Write the declarations of limits (NULL: as it is) and the values in force: [name, declared, running, spacing, burst, per].
 INSERT INTO outlast_limits (name, declared, running, spacing, burst, per)

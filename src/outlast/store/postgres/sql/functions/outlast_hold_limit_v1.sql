@@ -3,7 +3,8 @@
 --
 -- A permit is held by a notice, which waits for no lock: a fold writes the time on the permit's row, before the exchange
 -- claims. An exchange that holds the row at this moment may start jobs that it has counted already. The permit is made
--- if it is not there, under the advisory lock on its id that every maker takes (outlast_make_permits_v1).
+-- if it is not there, under the advisory lock on its id that every maker takes (outlast_make_permits_v1). FOR KEY SHARE
+-- waits for a prune alone: until the notice is committed, none deletes the row.
 -- All of a limit's permits are held on the limit's row, under its lock, as in outlast_put_limits_v1.
 CREATE FUNCTION outlast_hold_limit_v1(p_name text, p_id bigint, p_key text, p_seconds double precision) RETURNS boolean
 LANGUAGE plpgsql
@@ -22,7 +23,8 @@ BEGIN
         SELECT p.id FROM outlast_permits p
         WHERE p.name = p_name AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id);
     ELSE
-        IF NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = p_id) THEN
+        PERFORM FROM outlast_permits p WHERE p.id = p_id FOR KEY SHARE;
+        IF NOT FOUND THEN
             PERFORM outlast_lock_v1(outlast_row_lock_v1(p_id));
             INSERT INTO outlast_permits (id, name, key, touched_at) VALUES (p_id, p_name, p_key, v_now)
             ON CONFLICT (id) DO NOTHING;

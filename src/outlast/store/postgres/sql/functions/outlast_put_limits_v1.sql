@@ -7,8 +7,9 @@
 -- each permit that blocks one; exchanges that begin later read the new row, or pass over the limit's streams while this
 -- transaction lasts. A lowered limit stops nothing that runs.
 --
--- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before. This may wait for the rows
--- that an exchange holds; no exchange waits for a row or for this lock, so nothing deadlocks.
+-- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
+-- no rate, or is none. This may wait for the rows that an exchange holds; no exchange waits for a row or for this lock,
+-- so nothing deadlocks.
 CREATE FUNCTION outlast_put_limits_v1(
     p_names text[], p_declared text[], p_own text[], p_running integer[], p_spacing double precision[],
     p_burst double precision[], p_per text[]) RETURNS void
@@ -20,9 +21,10 @@ DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
 BEGIN
     UPDATE outlast_permits p
-    SET tat = least(1e15, greatest(v_now, p.touched_at) + (p.tat - greatest(v_now, p.touched_at)) * u.spacing / l.spacing)
+    SET tat = least(1e15, greatest(v_now, p.touched_at)
+                          + (p.tat - greatest(v_now, p.touched_at)) * coalesce(u.spacing / l.spacing, 0))
     FROM unnest(p_names, p_spacing) AS u (name, spacing) JOIN outlast_limits l ON l.name = u.name
-    WHERE p.name = u.name AND l.spacing <> u.spacing AND p.tat > greatest(v_now, p.touched_at);
+    WHERE p.name = u.name AND l.spacing IS DISTINCT FROM u.spacing AND p.tat > greatest(v_now, p.touched_at);
     INSERT INTO outlast_limits AS l (name, declared, own, running, spacing, burst, per)
     SELECT u.* FROM unnest(p_names, p_declared, p_own, p_running, p_spacing, p_burst, p_per) AS u
     ON CONFLICT (name) DO UPDATE
