@@ -373,7 +373,7 @@ async def test_a_hold_that_is_not_committed_keeps_the_row_that_it_is_about(
     await declare(store, running=2, per="limit_key")
     await store.hold_limit(Hold("a", "k", 0.0))
     await hands.claim()
-    await session.execute("UPDATE outlast_permits SET touched_at = touched_at - 90000")
+    await session.execute("UPDATE outlast_permits SET touched_at = 1, tat = 0")
     async with session.transaction():
         values = ("a", permit_id("a", "k"), "k", 60.0)
         await session.execute("SELECT outlast_hold_limit_v1($1, $2, $3, $4)", *values)
