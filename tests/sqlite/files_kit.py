@@ -50,11 +50,12 @@ def foreign(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-async def registered(store: SqliteStore, lock: LockFile) -> Hands:
+async def registered(store: SqliteStore, lock: LockFile, **terms: float) -> Hands:
     return await Hands.on(
         store,
         boot_id=lockfile.boot_id(),
         lock_path=str(lock.path),
         lock_device=lock.device,
         lock_inode=lock.inode,
+        **terms,
     )

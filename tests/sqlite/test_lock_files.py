@@ -17,12 +17,14 @@ import pytest
 
 from outlast.errors import ConfigError, StoreUnavailable
 from outlast.insight.doctor.host import locks_of
+from outlast.model.lease import Beating
 from outlast.store import lockfile, open_store
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile, Probe
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.store import SqliteStore
 from tests.conformance.kit import Hands, enqueued, eventually, lost_worker
+from tests.manual_clock import ManualClock
 from tests.sqlite import files_kit
 from tests.sqlite.files_kit import registered
 
@@ -61,6 +63,25 @@ async def test_a_long_foreign_transaction_starves_no_beat(
     await store.heartbeat(hands.me)
     (row,) = await store.inspector.workers()
     assert row.beat == before + 5
+
+
+async def test_an_observer_without_access_to_a_lock_file_sees_its_worker_beat_without_a_pause(
+    url: str, lock: LockFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise it would never close an attempt that is far above its limit."""
+    clock = ManualClock()
+    store = SqliteStore(url, clock=clock)
+    await store.open()
+    hands = await registered(store, lock, heartbeat=2.0, lease=60.0)
+    store.lock = lock
+    monkeypatch.setattr("outlast.store.sqlite.store.directory_for", lambda _: tmp_path / "other")
+    beating = Beating()
+    for _ in range(60):
+        assert (await store.heartbeat(hands.me)).renewed
+        beating.look(clock.boot(), [(await hands.seen()).sign()])
+        clock.advance(2.0)
+    assert clock.boot() - beating.last_beat(hands.me.worker_id, after=60.0) < 60.0
+    await store.close()
 
 
 async def test_a_beat_through_the_file_alone_saves_a_worker_from_the_reaper(

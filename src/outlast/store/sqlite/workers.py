@@ -202,10 +202,20 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
 
 def _seen(row: Row, now: float, locks: Path) -> WorkerSeen:
     path, *place = place_in(locks, row["lock_path"]), row["lock_device"], row["lock_inode"]
-    beat = _newest(row["beat"], path, *place)
-    at = None if path is None else written_at(path, *place)
-    age = now - max(row["heartbeat_at"], at or 0.0)
-    return struct_of(WorkerSeen, row, beat=beat, lock_path=path, age=age)
+    shown = at = None
+    if path is not None:
+        shown, at = read_beat(path, *place), written_at(path, *place)
+    beats_every = row["heartbeat"]
+    if path is not None and shown is None:  # its row alone shows this observer its beats
+        beats_every += row["lease"] * SHOWN_SHARE
+    return struct_of(
+        WorkerSeen,
+        row,
+        beat=max(row["beat"], shown or 0),
+        heartbeat=beats_every,
+        lock_path=path,
+        age=now - max(row["heartbeat_at"], at or 0.0),
+    )
 
 
 def _newest(beat: int, path: str | None, device: int | None, inode: int | None) -> int:
