@@ -341,8 +341,9 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one active or draining worker, as a reaper needs it. ``age``: seconds since its
-    last beat by the store's clock, for people. ``incarnation``: of the database, under which it
+    """One look at one active or draining worker, as a reaper needs it. ``heartbeat``: seconds
+    between two beats that this observer can see. ``age``: seconds since its last beat by the
+    store's clock, for people. ``incarnation``: of the database, under which it
     took its presence. ``told_gone``: its tether has reported it gone. ``begun``: the newest token
     that it let begin, from a lock file that is free; None: not known. ``lock_path``: where this
     program looks for its lock file (``lockfile.place_in``)."""
