@@ -240,6 +240,27 @@ def test_a_page_whose_store_is_away_stays_as_it_was_and_goes_on_with_it(
         assert browser.run("return window.same")
 
 
+def test_a_page_that_gets_another_page_instead_says_so_and_goes_on(
+    browser: Browser, sqlite_url: str
+) -> None:
+    """As from a proxy, of a site that asks its users to sign in, or after too many passwords."""
+    empty(sqlite_url)
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs")
+        browser.run("window.ask = window.fetch")
+        for status, kind in [(200, "text/html"), (429, "text/html"), (502, "text/plain")]:
+            browser.run(
+                "const [status, kind] = arguments; window.fetch = async () => new Response("
+                "'<title>Log in</title><main>', {status, headers: {'content-type': kind}})",
+                status,
+                kind,
+            )
+            browser.wait(lambda each: "this is how it was" in each.text("#live"), "the trouble")
+            assert "Jobs" in browser.text("h1")
+            browser.run("window.fetch = window.ask")
+            browser.wait(lambda each: each.text("#live") == "", "all is well")
+
+
 def test_a_page_that_was_opened_while_the_store_was_away_comes_by_itself(
     browser: Browser, sqlite_url: str
 ) -> None:

@@ -66,12 +66,13 @@
       const headers = tag ? { "If-None-Match": tag } : {};
       const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
       if (answer.status === 401) { show("Signed out: load the page again"); return 0; }
-      const type = answer.headers.get("content-type") || "";
       if (answer.status === 304) { show(""); return SAME_SECONDS; }
-      if (!type.startsWith("text/html")) return SAME_SECONDS;
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
       const isKnown = fresh.title === document.title;  // there was nothing else to show before
-      if (answer.status >= 500) { show(isKnown ? "" : `${fresh.title.split(" · ")[0]}: this is how it was`); return CHANGED_SECONDS; }
+      if (answer.status >= 500 || !fresh.getElementById("main")) {  // without it: of another server, or for strangers
+        show(isKnown ? "" : `${fresh.title.split(" · ")[0] || "No page"}: this is how it was`);
+        return CHANGED_SECONDS;
+      }
       if (isInUse()) return CHANGED_SECONDS;  // since a moment ago
       replace(fresh);
       tag = answer.ok ? answer.headers.get("etag") : null;
@@ -84,7 +85,6 @@
 
   function replace(fresh) {
     const next = fresh.getElementById("main");
-    if (!next) return;
     localise(next);
     document.title = fresh.title;
     Idiomorph.morph(region(), next, {
