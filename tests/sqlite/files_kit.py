@@ -6,6 +6,7 @@ import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -50,7 +51,7 @@ def foreign(path: Path, store: SqliteStore) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-async def registered(store: SqliteStore, lock: LockFile, **terms: float) -> Hands:
+async def registered(store: SqliteStore, lock: LockFile, **terms: Any) -> Hands:
     return await Hands.on(
         store,
         boot_id=lockfile.boot_id(),
