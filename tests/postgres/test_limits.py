@@ -18,6 +18,7 @@ from outlast.model.limits import LimitSpec, Need, permit_id
 from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.postgres.limits import LOCKED_MAX, _declare
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import WorkerStatus
 from outlast.store.statements import statements
 from outlast.store.values import Answer
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job
@@ -30,6 +31,10 @@ ENDED, DEADLINE = 100, 60.0  # a busy machine goes on for longer, until these ha
 
 OWN = '{"running":40}'  # what a person sets
 SQL = statements("postgres", "limits")
+WAITS = """
+CREATE FUNCTION waits() RETURNS trigger LANGUAGE plpgsql AS
+'BEGIN PERFORM pg_advisory_xact_lock(4711); RETURN OLD; END';
+CREATE TRIGGER waits BEFORE DELETE ON outlast_workers FOR EACH ROW EXECUTE FUNCTION waits()"""
 MANY = [NewLimit(name, LimitSpec(running=1)) for name in ("a", *map(str, range(LOCKED_MAX + 9)))]
 
 
@@ -380,6 +385,33 @@ async def test_a_hold_that_is_not_committed_keeps_the_row_that_it_is_about(
         await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
     await hands.claim()
     assert (await permit(store, key="k")).held_until
+
+
+async def test_a_permit_that_a_claim_blocks_by_while_a_prune_is_under_way_stays(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    """The claim starts nothing under it, and so leaves its row as it was."""
+    await declare(store, running=0, per="limit_key")
+    await store.hold_limit(Hold("a", "k", 0.0))
+    await hands.claim()
+    gone = await Hands.on(store, "gone")
+    await store.set_status(gone.me, WorkerStatus.STOPPED)
+    await session.execute("UPDATE outlast_permits SET touched_at = 1, tat = 0")
+    await session.execute(WAITS)
+    other = PostgresStore(store.url)
+    try:
+        await session.execute("SELECT pg_advisory_lock(4711)")
+        pruning = asyncio.create_task(other.prune(jobs_older_than=9e9, workers_older_than=0.0))
+        await blocked(watcher)
+        await enqueued(store, limited(need("a", "k")))
+        assert await hands.claim() == []
+        await session.execute("SELECT pg_advisory_unlock(4711)")
+        await pruning
+    finally:
+        await other.close()
+        await session.execute("DROP FUNCTION waits CASCADE")
+    await store.set_limit(SetLimit(name="a", running=1))
+    assert await eventually(hands.claim)
 
 
 async def test_a_stream_whose_job_waits_to_run_again_is_not_deleted(
