@@ -75,8 +75,8 @@ def prune(
 
 
 def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:
-    """Delete streams that have long been idle, and permits that have long been unused: those of
-    these streams, and of some others, since a permit may come to rest later than its last
+    """Delete streams that have long been idle, and permits that have long been unused. Besides the
+    permits of these streams it looks at some others: a permit may come to rest later than its last
     stream."""
     before = now - IDLE_SECONDS
     idle = cursor.execute(_PRUNE["streams"], (before, limit)).fetchall()

@@ -113,8 +113,8 @@ WITH old AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS gone, ARRAY(SELECT f.id FROM free f) AS free
 
 -- name: permits
--- Delete those of these permits that block no stream and have no notice. The caller has locked them by a statement before
--- this one, which so sees each stream that a claim has blocked, and each hold (outlast_hold_limit_v1), until then. A job
+-- Delete the given permits that block no stream and have no notice. An earlier statement has locked them, so the snapshot
+-- of this one shows each stream that a claim has blocked and each hold (outlast_hold_limit_v1) up to that lock. A job
 -- that arrives, or whose stream lacks a permit, has the rows made again.
 DELETE FROM outlast_permits p
 WHERE p.id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)

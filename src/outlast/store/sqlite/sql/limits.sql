@@ -67,7 +67,7 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
 -- The first :most open streams of each of these lanes, [queue, task], without those in :passed, of which nothing could
--- start, and those that have only jobs of tenants that the claim passes over.
+-- start, and without streams whose jobs all belong to tenants that the claim passes over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
        coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
        h.id, h.id IS NOT NULL AND h.position IS NULL
@@ -176,8 +176,8 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 -- name: limit
 SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
 -- name: keep_pace
--- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was no
--- rate, or is none. Rows as for "put".
+-- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
+-- or is no rate. Rows as for "put".
 UPDATE outlast_permits AS p
 SET tat = min(1e15, max(:now, p.touched_at)
                     + (p.tat - max(:now, p.touched_at)) * coalesce(json_extract(e.value, '$[3]') / l.spacing, 0))
