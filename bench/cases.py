@@ -41,7 +41,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table. ``target`` is for the median of ``start``, in seconds; ``seconds``
-    is what a round takes, about; ``rounds`` is a limit for the slow ones."""
+    is about how long a round takes; ``rounds`` is the most rounds of a slow one."""
 
     name: str
     since: str
@@ -152,7 +152,7 @@ async def other_host_killed(stage: Scene) -> Seen:
 
 
 def restarted(*, from_process: bool) -> Callable[[Scene], Awaitable[Seen]]:
-    """The worker that held the job is started again; from its process's or its row's start."""
+    """Start the worker that held the job again; time counts from its process or from its row."""
 
     async def play(stage: Scene) -> Seen:
         one = await held(stage, tasks.waits_once)
@@ -168,7 +168,7 @@ def restarted(*, from_process: bool) -> Callable[[Scene], Awaitable[Seen]]:
 
 
 async def restarted_elsewhere(stage: Scene) -> Seen:
-    """As a pod that comes back on another node: only its name says that it is the same one."""
+    """Start the worker again on another host, as a pod: only its name shows that it is the same."""
     one = await held(stage, tasks.waits_once, *INSTANCE)
     hide_lock_files(stage)
     one.worker.kill_tree()
@@ -182,7 +182,7 @@ async def restarted_elsewhere(stage: Scene) -> Seen:
 
 @contextlib.asynccontextmanager
 async def behind_proxy(stage: Scene, *options: str) -> AsyncIterator[tuple[Held, Proxy]]:
-    """One worker with a job behind a proxy, another beside it; no lock files to see."""
+    """Yield a worker with a job behind a proxy; another is beside it, and lock files are hidden."""
     async with proxied(stage.url) as (proxy, through):
         one = await held(stage, tasks.sleeps_once, *options, url=through)
         await another(stage, *options)

@@ -1,8 +1,8 @@
-"""Enqueuing by the API of Django's tasks beside ours, on the same connection of Django.
+"""Compares enqueuing by the API of Django's tasks with ours, on the same connection of Django.
 
-In one open transaction, and each in a transaction of its own; the two take turns job by job, so
-that what the machine does meanwhile concerns both. The ratio is that of the medians of one run; the
-target is at most 1.3.
+All jobs share one open transaction, or each has its own; the two take turns job by job, so that
+other load of the machine affects both. The ratio is that of the medians of one run; the target is
+at most 1.3.
 
     python -m bench django [--rounds N] [--quick]
 """
@@ -30,7 +30,7 @@ TURNS = 5  # of a round
 
 
 def settle(url: str) -> None:
-    """Make this process one of a project of Django on this store."""
+    """Set Django up in this process, with this store as its database."""
     settings.configure(
         DATABASES={"default": _database_of(url)},
         INSTALLED_APPS=["outlast.contrib.django"],

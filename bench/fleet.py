@@ -1,12 +1,12 @@
 """What idle workers cost the database, by their number: CPU and statements a second.
 
-One process keeps their rows alive, over a few connections, by what a worker without work does: a
+One process does for all of them, over a few connections, the duties of a worker without work: a
 beat in each heartbeat, a reaper with its peeks and looks, an exchange in each poll, a
-reconciliation, the count of its peers and the sweep of expired jobs. So the cost of
-sessions is not in it. Beats have connections of their own, as in a worker: calls that keep plans
+reconciliation, the count of its peers and the sweep of expired jobs. So the figures leave out the
+cost of sessions. Beats have connections of their own, as in a worker: calls that keep plans
 and calls that do not would take them from each other, and open new ones all the time. *Each look by
-each*: the same, where each worker takes each look by itself; with more than 100 workers, a database
-could not bear that.
+each*: the same, but each worker takes each look by itself; more than 100 of them would overload the
+database.
 
     python -m bench fleet [--quick]
 """
@@ -41,7 +41,7 @@ ALONE, QUICK_ALONE = 100, 10  # workers that take each look by themselves, for c
 HOSTS = 10
 HEARTBEAT, POLL = 2.0, 1.0
 SECONDS, QUICK_SECONDS = 20.0, 3.0
-REST = 3  # times as long as that, before: for all workers to be at rest
+REST = 3  # times SECONDS pass before the measurement, so that all workers are at rest
 PRESENT = """SELECT outlast_hold_presence_v1(
     w.id, w.registration, inet_client_port(), pg_backend_pid()) FROM outlast_workers w"""
 
@@ -80,7 +80,7 @@ class Idle:
         self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
 
     def take_peek(self, peek: Peek) -> None:
-        """Take in what a peek shows."""
+        """Take a peek."""
         self.pacing.take_peek(peek)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -100,7 +100,7 @@ class Fleet:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def grow(self, count: int) -> None:
-        """Register that many workers more, and let them live."""
+        """Register that many more workers, and begin their duties."""
         self.count += count
         for number in range(count):
             new = NewWorker(
@@ -170,7 +170,7 @@ class Fleet:
         return False
 
     async def end(self) -> None:
-        """Let none of them live on."""
+        """End the duties of all workers."""
         self._over.set()
         await asyncio.gather(*self._tasks)
 

@@ -1,9 +1,9 @@
-"""Flows, against plain jobs: many to one, chains, children, kept steps, and jobs that wait.
+"""Compares flows with plain jobs: many to one, chains, children, kept steps, and jobs that wait.
 
 Each round drains the same number of jobs of each kind in turns, and the ratios are those of
-neighbours. Then a wide flow, in which one job waits for all others, with two workers: as it is, and
-while both are killed again and again. Last, what a worker at rest asks for beside jobs that wait.
-Side by side with DBOS, Absurd and Celery, as far as they do the same.
+neighbours. Then two workers run a wide flow, in which one job waits for all others: undisturbed,
+and while both are killed again and again. Last, the statements of a worker at rest beside jobs that
+wait are counted. DBOS, Absurd and Celery run the same kinds as far as they have them.
 
     python -m bench flows [--only NAME,…] [--jobs N] [--rounds N] [--quick]
 """
@@ -90,7 +90,7 @@ def _drain_each(series: Series, place: Ground, entry: Entry, jobs: int, step: An
 def _drain_wide(
     series: Series, place: Ground, entry: Entry, jobs: int, kills: int, step: Any
 ) -> None:
-    """Measure when the one job that waits for all others begins, and that it begins once."""
+    """Measure when the job that waits for all others begins; fail if it begins twice."""
     what = f"all to 1, all workers killed {kills} times" if kills else "all to 1"
 
     def measure() -> None:
@@ -125,7 +125,7 @@ def _work(one: Stand, jobs: int, kills: int) -> None:
 def _rest(
     series: Series, place: Ground, entry: Entry, jobs: int, seconds: float, step: Any
 ) -> None:
-    """Measure what a worker at rest asks for, without jobs and beside jobs that wait."""
+    """Measure the statements of a worker at rest, without jobs and beside jobs that wait."""
     for what, flow in (("at rest", ""), ("at rest, beside jobs that wait", "wait")):
 
         def measure(what: str = what, flow: str = flow) -> None:

@@ -1,7 +1,7 @@
-"""What a worker with 4 runners costs while there is nothing to do.
+"""The cost of a worker with 4 runners while there is nothing to do.
 
-Statements are counted in the server's log (``log_statement = all``), processor time over the
-worker with everything below it, and over the server.
+Statements are counted in the server's log (``log_statement = all``); processor time is that of the
+worker with its child processes, and that of the server.
 
     python -m bench idle [--only NAME,…] [--rounds N]
 """
@@ -30,7 +30,7 @@ STATEMENT = re.compile(r"LOG:  (?:execute|statement)")
 
 
 def idle(one: Stand, place: Ground, seconds: float) -> dict[str, tuple[float, str, int]]:
-    """Return what, with unit and digits: per second, once the worker is at rest."""
+    """Return the costs a second of a worker at rest: name -> value, unit, digits."""
     begin(one)
     time.sleep(min(seconds, REST_SECONDS))
     log = place.postgres.log if one.entry.store == POSTGRES else None
@@ -52,7 +52,7 @@ def idle(one: Stand, place: Ground, seconds: float) -> dict[str, tuple[float, st
 
 @contextmanager
 def logging_statements(place: Ground) -> Iterator[None]:
-    """Let the server write down every statement, for the length of the block."""
+    """Have the server log every statement while the block runs."""
     for value in ("all", "none"):
         place.postgres.sql(f"ALTER SYSTEM SET log_statement = '{value}'")
         place.postgres.sql("SELECT pg_reload_conf()")

@@ -1,4 +1,4 @@
-"""Pages that are open in browsers, and what they cost the store and a worker."""
+"""Pages that are open in browsers, and their cost to the store and a worker."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TABS = 50
 
 
 def tabs(shop: Shop, series: Series, seconds: float, pairs: int) -> None:
-    """Note how often 50 open pages let the store be looked at, and what a worker loses by them."""
+    """Note how often 50 open pages cause a look at the store, and how they slow a worker."""
     shares, looks, used = [], [], []
     for _ in range(pairs):
         alone = asyncio.run(drain(shop.url, seconds))
@@ -48,8 +48,8 @@ def tabs(shop: Shop, series: Series, seconds: float, pairs: int) -> None:
 
 @contextlib.contextmanager
 def open_tabs(port: int) -> Iterator[None]:
-    """Hold TABS pages open while the block runs: by a process of their own, since what follows
-    them here would take its turns from the worker that is measured."""
+    """Hold TABS pages open while the block runs, by a process of their own: in this one they would
+    take time from the worker that is measured."""
     command = [sys.executable, "-m", "bench.open_tabs", str(port), "/", str(TABS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -58,7 +58,7 @@ def open_tabs(port: int) -> Iterator[None]:
 
 
 async def drain(url: str, seconds: float) -> float:
-    """Drain and fill up for so long; return the jobs a second."""
+    """Drain and refill the store for some seconds; return the jobs a second."""
     store = open_store(url)
     await store.open()
     me, done, began_at = await size.register(store), 0, time.monotonic()

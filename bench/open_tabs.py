@@ -1,9 +1,9 @@
-"""Browsers with open pages, as light as possible: they run beside what they are to leave alone.
+"""Browsers with open pages, as light as possible: they run beside the worker that is measured.
 
     python -m bench.open_tabs PORT PATH TABS
 
 Each tab asks for its page again every two seconds, as the script of a changing page does. Prints a
-line once each has its page. Ends when its input does.
+line once all pages are read. Ends when its input ends.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Tab:
-    """An open page. ``fetched``: whether it has been there."""
+    """An open page. ``fetched``: set once it has been read."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port, self._path = port, path

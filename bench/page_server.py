@@ -52,7 +52,7 @@ def keep_nothing() -> None:
 
 
 def note_plans(file: TextIO) -> None:
-    """Note each statement that ends, one document a line: what it is, what it has read."""
+    """Note each statement that ends and its reads, one document a line."""
 
     def note(text: str, rows: int, buffers: int, milliseconds: float, plan: str) -> None:
         told = {"text": text, "rows": rows, "buffers": buffers, "ms": milliseconds, "plan": plan}
@@ -79,7 +79,7 @@ def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _rows(plan: dict[str, Any]) -> int:
-    """Return the rows that were read of tables."""
+    """Return how many rows a plan has read from tables."""
     return sum(
         int((one["Actual Rows"] + one.get("Rows Removed by Filter", 0)) * one["Actual Loops"])
         for one in _nodes(plan)
@@ -88,7 +88,7 @@ def _rows(plan: dict[str, Any]) -> int:
 
 
 def _named(plan: dict[str, Any]) -> str:
-    """Return by which indexes a plan goes."""
+    """Return the indexes that a plan uses."""
     return ", ".join(
         dict.fromkeys(
             f"{one['Node Type']} {one.get('Index Name', one['Relation Name'])}"
@@ -135,7 +135,7 @@ def _count_steps(note: Any) -> None:
 
 
 def main() -> None:
-    """Serve until it is ended; print the address."""
+    """Print the address, and serve until the process is ended."""
     asked = argparse.ArgumentParser(prog="bench.page_server", description=__doc__)
     asked.add_argument("url")
     asked.add_argument("--fresh", action="store_true")

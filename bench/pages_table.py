@@ -26,7 +26,7 @@ TARGETS = {
 
 
 def pages_text(values: Any) -> str:
-    """Return a table of what was aimed at, and one of all addresses."""
+    """Return a table of the targets, and one of all addresses."""
     figures = msgspec.convert(values, list[Figure])
     shown = {(each.what, each.name): f"{each.shown()} {each.unit}".strip() for each in figures}
     rows = [

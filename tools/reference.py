@@ -32,13 +32,13 @@ WIDTH = 96  # characters of a signature on one line
 INTRO = """\
 # Reference
 
-The public API, whole: what is not on this page may change without notice. The commands and their
-flags are in [Operating](operating.md); [Events](events.md) says where events go.
+The whole public API: a name that is not on this page may change without notice. The commands and
+their flags are in [Operating](operating.md); [Events](events.md) says where events go.
 
 `make reference` writes this page from the docstrings of the code.
 
-Import all names from `outlast` itself, those for [tests](#tests) from `outlast.testing`; a heading
-with dots says itself from where.
+Import names from `outlast`, those for [tests](#tests) from `outlast.testing`, and a name with dots
+from the module that it names.
 `NAME_sync` is `NAME` for plain code: it blocks until it is done, and raises
 [`SyncInLoop`](#syncinloop) where an event loop is running. Times are in seconds unless said
 otherwise; `Seconds` is a number of them or a `timedelta`. `Context` is what `with` or `async with`
@@ -222,7 +222,7 @@ def _contents() -> str:
 
 
 def _groups() -> Iterator[tuple[str, str, list[str]]]:
-    """Yield each group: its heading, what stands before its names, the names."""
+    """Yield each group: its heading, the prefix of its names, the names."""
     for heading, names in (GROUPS | TESTING).items():
         yield heading, "", names
     for heading, (module, names) in OTHERS.items():
@@ -235,7 +235,7 @@ def anchor(heading: str) -> str:
 
 
 def entry(name: str, thing: Any, home: str = "") -> str:
-    """Return all about one public name. ``home``: what stands before it in the heading."""
+    """Return the section of one public name. ``home``: its prefix in the heading."""
     heading = f"### `{home}{name}`"
     if not callable(thing):
         return _block(heading, [f"{name}: {type(thing).__name__}"], thing.__doc__)
@@ -390,7 +390,7 @@ def markdown(doc: str | None) -> str:
 
 
 def _item(line: str) -> str:
-    """Return a line of a section: the first of an entry, or one that goes on with it."""
+    """Return a line of a section: the first of an entry, or one that continues it."""
     if found := _ENTRY.match(line):
         names = ", ".join(f"`{name}`" for name in found[1].split(", "))
         return f"- {names}: {found[2]}"

@@ -38,6 +38,7 @@ from outlast.store.values import (
     Save,
     WorkerRef,
 )
+from outlast.web.render import NAVIGATION
 
 PICTURES = Path(__file__).parents[1] / "docs" / "pictures"
 TASKS = ["mail.send", "invoice.render", "picture.resize", "report.nightly", "import.orders"]
@@ -344,8 +345,7 @@ PAGES = IN_DOCS | {
     "worker": "workers/3",
     "schedule": "schedules/schedule?name=report.nightly",
     "missing": "jobs/999",
-    **{name: name for name in ("dead", "deaths", "queues", "tasks", "workers", "schedules")},
-    **{name: name for name in ("refusals", "actions", "system")},
+    **{name: name for name in (entry.path.removeprefix("/") for entry in NAVIGATION[2:])},
 }
 LOOKS: dict[str, dict[str, Any]] = {
     "": {},

@@ -1,14 +1,14 @@
-"""What all adapters share. It runs in each peer's own environment: the standard library only.
+"""Shared by all adapters. It runs in each peer's own environment: the standard library only.
 
 An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
 
 - ``setup``: make the schema of an empty store;
 - ``one N``, ``many N``: enqueue N no-op jobs, one call each, or in bulk; with BENCH_FLOW in flows:
   ``chain``: five in a row; ``group``: ten and then one; ``step``: jobs of ten kept steps each;
-- ``timed N GAP [BATCH]``: enqueue N jobs that say how long they waited, BATCH at a time, with
-  GAP seconds between (about: 0.6 to 1.4 of it, so that no poller keeps step); before them WARM
-  that do not say it, since the first calls of a process are its start-up;
-- ``keep BACKLOG SECONDS``: enqueue in bulk for so long, so that about BACKLOG jobs wait;
+- ``timed N GAP [BATCH]``: enqueue N jobs that note how long they waited, BATCH at a time, with
+  about GAP seconds between (0.6 to 1.4 of it, so that no poller keeps step); WARM jobs come before
+  them and note nothing, since the first calls of a process include its start-up;
+- ``keep BACKLOG SECONDS``: enqueue in bulk for SECONDS, so that about BACKLOG jobs wait;
 - ``worker``: work until killed.
 
 A client's last line is JSON: the jobs, the seconds, and the processor seconds of this process.
@@ -115,7 +115,7 @@ async def keep(many: Callable[[int], Awaitable[Any]], backlog: int, seconds: flo
 def client_sync(
     one: Callable[[], Any], many: Callable[[int], Any] | None, timed: Callable[[float], Any]
 ) -> None:
-    """The same for a library that blocks."""
+    """Do what a client was asked to do, with a library that blocks."""
     jobs, *rest = numbers()
     began_at, cpu = time.monotonic(), time.process_time()
     if operation() == "one":

@@ -1,6 +1,5 @@
-"""PgQueuer: asyncpg, uvloop, a pool of connections and batches of 100. BENCH_LIMIT_RUNNING: its own
-limit, of one entrypoint over all workers.
-"""
+"""PgQueuer: asyncpg, uvloop, a pool of connections and batches of 100. BENCH_LIMIT_RUNNING
+sets its own limit on one entrypoint, over all workers."""
 
 from __future__ import annotations
 

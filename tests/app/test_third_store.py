@@ -139,7 +139,7 @@ async def _publish(url: str) -> None:
     await app.stores.store()
 
 
-def test_an_unknown_connection_is_told_of_it(url: str) -> None:
+def test_the_refusal_of_an_unknown_connection_names_its_own(url: str) -> None:
     app = application(url)
     with pytest.raises(outlast.ConnectionMismatch, match="ThirdConnection"):
         app.tasks["double"].using(connection=object()).enqueue_sync(1)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from selenium.webdriver.common.by import By
 
 from harness.page import serving
+from outlast.web.render import NAVIGATION
 from tests.browser.kit import LOOKS, hidden_columns, is_too_wide, serious
 from tests.browser.test_page import click
 from tests.web.filled_kit import NAMES, make_flow, make_store
@@ -15,13 +16,17 @@ from tests.web.filled_kit import NAMES, make_flow, make_store
 if TYPE_CHECKING:
     from harness.browser import Browser
 
-PAGES = [
-    "dead", "deaths", "queues", "tasks", "workers", "schedules", "refusals", "actions", "system",
-    "flows",
-]  # fmt: skip
+OTHERS = [entry.path.removeprefix("/") for entry in NAVIGATION[2:]]  # test_page.py has the first
 LONG = "y" * 200  # without a place to break it
 WAITING = len(NAMES) * 10 + 4  # a job of that name that waits: of each name there are ten jobs
-DEEPER = ["dead/group", "queues/queue", "tasks/task", "workers/", "schedules/schedule"]
+DEEPER = [
+    "dead/group",
+    "queues/queue",
+    "tasks/task",
+    "workers/",
+    "schedules/schedule",
+    "limits/limit",
+]
 
 
 def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
@@ -30,7 +35,7 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
     make_store(sqlite_url, [*NAMES, LONG])
     with serving(sqlite_url) as address:
         links: list[str] = []
-        for path in PAGES:
+        for path in OTHERS:
             check(browser, address + path)
             links += browser.run("return [...document.querySelectorAll('main a')].map(a => a.href)")
         for part in DEEPER:

@@ -30,7 +30,7 @@ class Told(NamedTuple):
 def last_events(folder: Path, violations: Iterable[str] = ()) -> list[str]:
     """Return the last events of workers' logs, journal and faults, in their order.
 
-    Where violations name jobs: up to the last event of these, without those of other jobs.
+    If violations name jobs: the events up to the last one of these, without other jobs' events.
     """
     named = {int(job) for each in violations for job in re.findall(r"\bjob (\d+)", each)}
     in_order = sorted(_told(folder), key=lambda each: each.at)

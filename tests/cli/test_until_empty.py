@@ -1,4 +1,4 @@
-"""``outlast worker --until-empty``: runs what there is, and exits."""
+"""``outlast worker --until-empty`` runs the jobs that are there, and exits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def run_until_empty(folder: Path, url: str, *options: str) -> str:
 
 
 @pytest.mark.slow_on("postgres")
-def test_a_worker_runs_what_there_is_and_exits(
+def test_a_worker_runs_the_jobs_that_are_there_and_exits(
     outlast: Outlast, folder: Path, store_url: str
 ) -> None:
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_a_worker_runs_no_more_attempts_than_it_may(
 
 
 @pytest.mark.slow
-def test_a_worker_leaves_what_is_paused(outlast: Outlast, folder: Path, store_url: str) -> None:
+def test_a_worker_leaves_paused_jobs(outlast: Outlast, folder: Path, store_url: str) -> None:
     outlast("enqueue", "shop:app", "nap", "0", "--url", store_url)
     outlast("pause", "all", "--url", store_url)
     run_until_empty(folder, store_url)
@@ -76,7 +76,7 @@ def test_a_worker_leaves_what_is_paused(outlast: Outlast, folder: Path, store_ur
 def test_a_worker_looks_at_all_queues_before_it_exits(
     outlast: Outlast, folder: Path, store_url: str
 ) -> None:
-    """Dead heads of many queues are no reason to leave."""
+    """Many queues whose first jobs cannot run are no reason to leave."""
     app = App(store_url)
     task = app.task(nap)
     calls = [task.using(queue=f"q{n:04}", delay=3600).call() for n in range(MANY)]

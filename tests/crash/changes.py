@@ -1,4 +1,4 @@
-"""Tasks that leave their process changed, and that look at it."""
+"""Tasks that change their process, and tasks that look at it."""
 
 from __future__ import annotations
 

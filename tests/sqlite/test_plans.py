@@ -14,12 +14,12 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limit_counts import PROBE
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, NewLimit
+from outlast.store.queue_turns import Turns
 from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite.lanes import DUE_MAX
 from outlast.store.statements import statements
-from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 from tests.sqlite.inspector_kit import inspector_on

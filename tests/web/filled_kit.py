@@ -14,6 +14,7 @@ from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import NewPause, Upstream
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.limits_kit import declare
 from tests.conformance.schedules_kit import put_one
 
 SCRIPT = "</script><script>alert(1)</script>"
@@ -35,8 +36,8 @@ LEASE = 3_600.0  # seconds: these are alive for as long as a browser looks at th
 
 
 async def fill(store: Store, names: list[str] | None = None, tenant: str | None = None) -> None:
-    """Put dead, due, running and suspected jobs, a lost worker, pauses, schedules and a refusal of
-    each name into the store."""
+    """Put dead, due, running and suspected jobs, a lost worker, pauses, schedules, limits and a
+    refusal of each name into the store."""
     for number, name in enumerate(names or NAMES):
         about = {"host": name, "release": f"r{number}", "queues": [], "tasks": []}
         worker = await Hands.on(store, name, lease=LEASE, **about)
@@ -70,6 +71,7 @@ async def fill(store: Store, names: list[str] | None = None, tenant: str | None 
         await worker.claim(1, tasks=tasks)
         await store.pause(NewPause(kind=PauseKind.TASK, name=name, paused_by=name, reason=name))
         await put_one(store, name)
+        await declare(store, name, running=number, per="tenant")
     lost = await Hands.on(store, "lost one", tasks=[])
     await lost.vanish()
 

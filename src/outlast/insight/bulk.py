@@ -286,7 +286,7 @@ def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> J
         words = " or ".join(STATES[verb])
         raise UsageError(f"{verb} is for jobs that are {words}, not {state}: change the state")
     if which.group is not None and state is not State.DEAD:
-        raise UsageError(f"only dead jobs are in groups, not those that are {state}")
+        raise UsageError(f"only dead jobs are in groups, and the filter asks for {state} ones")
     return JobFilter(
         state=state,
         queue=which.queue,

@@ -36,9 +36,8 @@ def stats_document(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
 ) -> Document:
     """Return the statistics as one JSON document. Due jobs of a paused queue or task count as
-    ``paused``; jobs of a paused tenant are not distinguished. ``limits``: those that due jobs wait
-    for. ``more_lanes``: there are more lanes,
-    perhaps of other queues, than were read."""
+    ``paused``; jobs of a paused tenant are not distinguished. ``limits``: the limits that due jobs
+    wait for. ``more_lanes``: there are more lanes, perhaps of other queues, than were read."""
     return {
         "schema": SCHEMA,
         "queues": _queues(statistics, Pauses(pauses)),

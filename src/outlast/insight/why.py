@@ -1,5 +1,5 @@
 """Explain why a job is where it is, what would move it, and how many others are in the same
-position.
+position. Of a queued job, ``waiting.py`` says it.
 
 Pure: it turns facts from a store into an answer in sentences. ``position`` is a stable name for
 programs; the sentences are for people and may be reworded.

@@ -46,8 +46,8 @@ def load_function(spec: str) -> Callable[[], object]:
 def refuse_greenlets() -> None:
     """Raise ApplicationError if gevent or eventlet has replaced Python's threads or queues.
 
-    Heartbeats and plain functions run in threads: as greenlets they would wait for the event loop
-    and it for them, without a word. A process that only enqueues may be patched.
+    Heartbeats and plain functions run in threads: as greenlets they and the event loop would wait
+    for each other, without an error. A process that only enqueues may be patched.
     """
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
@@ -126,7 +126,7 @@ def _not_an_app(name: str, attribute: str, module: object, found: object) -> str
 
 
 def _where_else(name: str, module: object) -> str:
-    """Return where the application may be: the modules of a package, or one that is to have it."""
+    """Return where the application may be: in a module of the package, or not written yet."""
     found = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ()))]
     inside = ", ".join(f"{name}.{each}" for each in sorted(found)[:MODULES_SHOWN])
     if inside:

@@ -24,7 +24,7 @@ wakeup.py       a worker's wake-up: hints, and a report of its own health
 lockfile.py     a worker's lock file: proof of its death on the same host, and its beat
 migrations.py   the rules of schema migrations; the stores run the SQL
 statements.py   loads the SQL files of the stores
-turns.py        which queue's turn it is
+queue_turns.py  which queue's turn it is
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign.py      connections of the caller's own, for the caller's own transactions

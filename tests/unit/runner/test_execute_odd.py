@@ -1,4 +1,4 @@
-"""Attempts that misbehave: each still has its one end."""
+"""An attempt that misbehaves still ends exactly once."""
 
 from __future__ import annotations
 

@@ -309,10 +309,8 @@ async def test_a_snooze_stands_for_every_stop_reason(bench, stopped):
 
 @pytest.mark.parametrize("reason", ["timeout", "drain", "cancel"])
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_what_runs_around_a_function_that_has_returned_is_not_cancelled(
-    bench, reason, is_async
-):
-    """Its work is done: an end that comes between would have it done twice."""
+async def test_hooks_around_a_function_that_has_returned_are_not_cancelled(bench, reason, is_async):
+    """Its work is done: if it ended in another way now, the work would be done twice."""
     over, go_on = asyncio.Event(), asyncio.Event()
 
     @bench.app.around
@@ -363,7 +361,7 @@ async def test_starts_are_told_of_attempts_with_limits_that_have_not_ended_by_th
         await asyncio.sleep(0)
 
 
-async def test_what_has_not_begun_is_recalled_and_never_begins(bench):
+async def test_an_attempt_that_has_not_begun_is_recalled_and_never_begins(bench):
     began = []
 
     @bench.app.task

@@ -36,7 +36,7 @@ def application(facts: Facts) -> Iterator[Finding]:
         names = list_some(missing, TASKS_SHOWN)
         yield warning(
             "unknown_tasks",
-            f"Jobs are due of tasks that {found.spec} does not have: {names}.",
+            f"There are due jobs of tasks that {found.spec} does not have: {names}.",
             "Give its tasks these names as aliases, or keep a worker that knows them.",
         )
 

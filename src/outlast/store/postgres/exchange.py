@@ -42,8 +42,8 @@ from outlast.store.dependencies import RESULTS_BYTES, add_results
 from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.postgres.statements import Pair, ends_text, pair_of
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
+from outlast.store.queue_turns import KINDS_MAX, Turns
 from outlast.store.statements import statements
-from outlast.store.turns import KINDS_MAX, Turns
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
 _SQL = statements("postgres", "exchange")

@@ -32,7 +32,7 @@ from outlast.store.values import Answer
 
 _SQL = statements("postgres", "limits")
 
-LOCKED_MAX = 250  # limits that a transaction locks: a server has some thousand locks for all
+LOCKED_MAX = 250  # limits that a transaction locks: a server has a few thousand locks in all
 
 
 class PostgresLimitVerbs:
@@ -126,8 +126,8 @@ def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
 
 async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
     """Declare limits; return whether the locks of all were free in time. Each is read under its
-    lock: what a person has set meanwhile is put in force, and a limit that another worker has
-    declared in the same way is not written again."""
+    lock: a value that a person has set meanwhile is put in force, and a limit that another worker
+    has declared in the same way is not written again."""
     rows = await connection.fetch(_SQL["lock_in_time"], list(specs))
     locked = {row["name"]: specs[row["name"]] for row in rows}
     await _put(connection, await _read_news(connection, locked))
@@ -135,7 +135,7 @@ async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
 
 
 async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tuple[Any, ...]]:
-    """Return the rows of the limits that the store does not know as they are declared, by name."""
+    """Return the rows to write, by name: limits that the store lacks or knows differently."""
     rows = await connection.fetch(_SQL["known"], list(specs))
     known = {row["name"]: (spec_of(row["declared"]), row["own"]) for row in rows}
     return [

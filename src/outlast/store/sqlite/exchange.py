@@ -20,6 +20,7 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
+from outlast.store.queue_turns import Turns
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.dependencies import resolve, with_results
 from outlast.store.sqlite.events import note_waits
@@ -30,7 +31,6 @@ from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
 from outlast.store.sqlite.streams import Streams, find_next_opening
 from outlast.store.statements import statements
-from outlast.store.turns import Turns
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
 NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
@@ -52,8 +52,8 @@ def exchange(
     *,
     turns: Turns | None = None,
 ) -> Exchanged:
-    """Judge the ends by their own tokens; claim only if the worker's row stands. ``turns``: which
-    queue's turn it is, kept from one exchange to the next."""
+    """Judge the ends by their own tokens; claim only for an active worker. ``turns``: which queue's
+    turn it is, kept from one exchange to the next."""
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     basket = Basket(cursor, now, me, requests)
@@ -86,7 +86,7 @@ def exchange(
 
 
 def worker_status(cursor: Cursor, me: WorkerRef) -> str | None:
-    """Return the status of the worker's row at this epoch; None if it does not stand there."""
+    """Return the status of the worker's row; None if its epoch or registration is another."""
     row = cursor.execute(_SQL["worker"], (me.worker_id, me.epoch, me.registration)).fetchone()
     return None if row is None else str(row[0])
 
@@ -236,9 +236,9 @@ class Probes(msgspec.Struct, gc=False):
         solo: the largest ``solo`` of any queued job; 0: there are no suspects.
         soonest: when the first scheduled job falls due; None: there is none.
         expires: when the first queued job expires; None: none does.
-        opens: when the first permit opens that misses only time; None: none does.
+        opens: when the first permit opens that lacks only time; None: none does.
         streams: whether any stream is open, or a permit may have room for one that it blocks.
-        notices: whether the end of a job is noted for which others wait.
+        notices: whether there is a notice that a job has ended for which others wait.
     """
 
     solo: int

@@ -24,6 +24,7 @@ from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewL
 from outlast.store.lockfile import directory_for, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.protocol import ORPHANS_MAX
+from outlast.store.queue_turns import Turns
 from outlast.store.sqlite import (
     events,
     jobs,
@@ -46,7 +47,6 @@ from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_i
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
 from outlast.store.sqlite.steps import find_on, keep_on
 from outlast.store.sqlite.writer import find_writer
-from outlast.store.turns import Turns
 from outlast.store.values import (
     Beat,
     ClaimRequest,

@@ -20,10 +20,10 @@ import msgspec
 
 from outlast.model.limits import Need, needs_of, served_after, share_of, share_out, turns_left
 from outlast.store.limits import FOLD_MAX
+from outlast.store.queue_turns import Turns
 from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
 from outlast.store.sqlite.permits import Permits
 from outlast.store.statements import statements
-from outlast.store.turns import Turns
 from outlast.store.values import ClaimRequest
 
 LOOK_MIN = 100  # streams that a round looks at, if that many are open

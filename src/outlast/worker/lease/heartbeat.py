@@ -65,7 +65,7 @@ class Heartbeat:
         self._trouble = trouble
 
     def note_registration(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. Called by the main loop, so that loop turns."""
+        """Beat for this registration from now on. The main loop calls this, so it does turn."""
         self.me = me
         self._note_main_turn()
 

@@ -1,4 +1,5 @@
--- Delete what ended long ago, oldest first, in bounded batches.
+-- Delete jobs, events and rows of workers, schedules and limits that have been over for long, oldest first, in
+-- bounded batches.
 --
 -- Jobs are chosen and locked first; outlast_forget_v1 then deletes them with their attempts, labels and logs. Its
 -- statements see what was committed while the locks were taken, such as the attempt of an end just before.
@@ -59,7 +60,7 @@ WHERE e.name = p.name RETURNING e.name
 --     exchange wants an active row), so no job can be added while this looks.
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
---   * records of what people did more than $4 seconds ago, except actions under way.
+--   * records of actions of people that are older than $4 seconds, except actions under way.
 --   * windows of keys that are over; an enqueue that takes one again holds its row locked.
 --   * streams that are idle since $5 seconds ago and have no suspect, no attempt that runs, and no notice of an end: one
 --     snapshot shows an attempt or its notice, which settles by the stream's row. The start of an attempt locks the

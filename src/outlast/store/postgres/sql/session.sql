@@ -56,8 +56,8 @@ FROM home
 -- count; and if all roles may make schemas, a grant on a schema does not count either.
 --
 -- Reads only the catalog, so it races with roles that create something later; while PUBLIC may do that, `outlast
--- doctor` reports it. It runs where strangers may have put operators. So it names functions with their schema, and
--- gives both sides of each operator the types that pg_catalog, which comes first, has.
+-- doctor` reports it. Strangers may have put operators into the path. So this names functions with their schema, and
+-- gives both sides of each operator types for which pg_catalog, which comes first, has one.
 WITH home AS (
     SELECT n.oid, n.nspname, n.nspowner, n.nspacl, d.datdba, d.datname,
            pg_catalog.has_database_privilege('public'::name, d.oid, 'CREATE'::text) AS makes_schemas

@@ -11,8 +11,8 @@ class Turns:
     """For each kind of request, identified by its tasks, the queue at which its next claim starts.
 
     Kinds do not share a turn: if all jobs that may share a runner wait in one queue, each of their
-    claims would send the others back to the queue after that one, and no further. Streams have
-    turns of their own.
+    claims would send the others back to the queue after that one, and no further. The queues of
+    streams have turns of their own; which stream of a queue is next, ``model/limits.py`` says.
     """
 
     def __init__(self) -> None:
