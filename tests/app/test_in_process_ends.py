@@ -113,7 +113,7 @@ async def test_a_job_that_is_kept_for_no_time_runs_and_is_gone(app: outlast.App)
     async with app.worker():
         jobs = [await notes.enqueue(number) for number in range(3)]
         for job in jobs:
-            with pytest.raises(outlast.JobNotFound, match="or no longer"):
+            with pytest.raises(outlast.JobNotFound, match="or not any more"):
                 await job.result(timeout=DEADLINE)
     assert sorted(ran) == [0, 1, 2]
 

@@ -12,6 +12,7 @@ from outlast.store.schedules import NewSchedule, Origin
 from tests.cli.conftest import Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import job
+from tests.conformance.test_declared_schedules import aged
 from tests.unit.insight.rows_kit import names
 
 NIGHTLY = NewSchedule(
@@ -29,6 +30,11 @@ LISTED = names(
 async def put(url: str, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME) -> None:
     async with opened(url) as store:
         await store.put_schedules(schedules, origin)
+
+
+async def let_sleep(url: str, name: str) -> None:
+    async with opened(url) as store:
+        assert await store.note_undeclared([name]) == 1
 
 
 @pytest.fixture
@@ -129,6 +135,10 @@ def test_a_schedule_is_deleted_unless_code_declares_it(outlast: Outlast, url: st
     assert outlast("schedules", "delete", "poll", "--url", url).out == "schedule poll is deleted\n"
     refused = outlast("schedules", "delete", "coded", "--url", url)
     refused.refused(2, "'coded' is declared by the code of an application: delete it there")
+    asyncio.run(aged(url, 120.0))
+    asyncio.run(let_sleep(url, "coded"))
+    shown = outlast("schedules", "show", "coded", "--url", url).out
+    assert "it fires once a worker with it is started" in shown
 
 
 def test_an_unknown_schedule_is_not_so(outlast: Outlast, url: str) -> None:

@@ -149,9 +149,9 @@ def _call(row: ScheduleRow, shown: Schedule) -> str:
 def _origin(shown: Schedule) -> str:
     if shown.origin == "run_time":
         return "put at run time"
-    return (
-        "declared by code" if shown.declared else "declared by code that no worker has any longer"
-    )
+    if shown.declared:
+        return "declared by code"
+    return "declared by code that no live worker has: it fires once a worker with it is started"
 
 
 def _when(shown: Schedule) -> str:

@@ -235,7 +235,7 @@ def check_id(job_id: object) -> None:
 
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for an id that names no job."""
-    return JobNotFound(f"there is no job {job_id}, or no longer")
+    return JobNotFound(f"there is no job {job_id}, or not any more")
 
 
 async def _one(

@@ -387,7 +387,9 @@ class Limits:
         """Return a limit, which is not yet declared. ConfigError names a wrong option."""
         check_name("a limit's name", name)
         if name in self.declared:
-            raise ConfigError(f"another limit is called {name!r} already")
+            raise ConfigError(
+                f"another limit is called {name!r} already: use that one, or give this another name"
+            )
         return Limit(name, make_limit_spec(options), self._stores)
 
     def _declare(self, name: str, options: Mapping[str, object]) -> Limit:

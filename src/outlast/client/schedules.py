@@ -176,7 +176,9 @@ class Schedules:
         """Note a schedule of the code, for ``App.schedule``."""
         new = make_schedule(name, call, options, self._stores)
         if name in self.declared:
-            raise ConfigError(f"another schedule is called {name!r} already")
+            raise ConfigError(
+                f"another schedule is called {name!r} already: give this one another name"
+            )
         self.declared[name] = new
 
     async def put(

@@ -154,7 +154,7 @@ async def _why_not(
 ) -> OutlastError:
     row = await store.inspector.job(job_id)
     if row is None:
-        return JobNotFound(f"there is no job {job_id}, or no longer")
+        return JobNotFound(f"there is no job {job_id}, or not any more")
     if answer is None and token is not None and (row.token or 0) != token:
         return NewerAttempt(
             f"job {job_id}: a newer attempt (token {row.token}) has begun since token {token}:"

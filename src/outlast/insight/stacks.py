@@ -89,7 +89,7 @@ def _next_number(row: StoredJob, mine: WorkerRow, now: float) -> int:
 async def _read(store: Store, job_id: int) -> StoredJob:
     row = await store.inspector.job(job_id, 0)
     if row is None:
-        raise JobNotFound(f"there is no job {job_id}, or no longer")
+        raise JobNotFound(f"there is no job {job_id}, or not any more")
     return row
 
 

@@ -130,7 +130,7 @@ class Visit:
         """Return what was found of the job in the URL; JobNotFound for None."""
         if found is None:
             raise JobNotFound(
-                f"There is no job {self.job_id}, or no longer: rows of ended jobs are deleted."
+                f"There is no job {self.job_id}, or not any more: ended jobs are deleted in time."
             )
         return found
 

@@ -75,7 +75,7 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
     with pytest.raises(BadArguments):
         app.schedule("nightly", mail.call("a", "b"), every=60)
     app.schedule("nightly", mail.using(key="k").call("a"), every=60, overlap="allow")
-    with pytest.raises(ConfigError, match="another schedule is called 'nightly' already"):
+    with pytest.raises(ConfigError, match="another schedule is called 'nightly' already: give"):
         app.schedule("nightly", mail.call("a"), every=60)
     with pytest.raises(ConfigError, match="a schedule's name must be a text"):
         app.schedule("every night", mail.call("a"), every=60)

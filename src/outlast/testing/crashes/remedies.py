@@ -25,8 +25,8 @@ _STALE = (
 )
 _FIXED = {
     "file": "write the whole file under another name, and rename it by os.replace once it is"
-    " closed; what is appended is appended again, and what is made of files that the task moves or"
-    " removes goes into attempt.step",
+    " closed, since the next attempt appends again; work on files that the task moves or removes"
+    " goes into attempt.step",
     "request": "hand the service a key that makes repeats harmless, such as the Idempotency-Key of"
     " outlast.fences.make_headers(); attempt.step leaves a gap between the work and its save",
     "enqueue": "using(connection=…) within attempt.step_in or before attempt.complete_in;"
