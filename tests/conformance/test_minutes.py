@@ -52,7 +52,7 @@ async def levels(store_url: str) -> dict[str, int]:
 
 async def test_nothing_was_counted(store: Store) -> None:
     assert await store.inspector.totals() == []
-    found = await store.inspector.minutes(3_600.0, 60)
+    found = await store.inspector.minutes(3_600.0)
     assert (found.ended, found.oldest, found.is_cut) == ([], None, False)
     assert (await read_history(store)).series == []
 
@@ -65,7 +65,7 @@ async def test_what_is_noted_comes_back_as_it_was(store: Store) -> None:
         counted(2, outcome="error"),
         counted(kind=CountKind.DEATH, queue="", task=""),
     ]
-    found = await store.inspector.minutes(3_600.0, 60)
+    found = await store.inspector.minutes(3_600.0)
     assert [each.jobs for each in found.ended if each.outcome == "error"] == [[2]]
     assert sum(sum(each.jobs) for each in found.ended) == 9  # deaths are no attempts
 
@@ -120,6 +120,8 @@ async def test_merges_side_by_side_count_each_row_once(
     await age(store_url, WORKER_SECONDS + 120, "worker")
     async with asyncio.timeout(60):
         await asyncio.gather(*[each.merge_minutes(30) for each in (store, other_store) * 10])
+    while await store.merge_minutes(30):  # of two at once, one may leave all to the other
+        pass
     assert await levels(store_url) == {"minute": 200, "total": 200}
 
 
@@ -151,7 +153,7 @@ async def test_a_look_reads_the_newest_and_says_where_it_was_cut(
     await store.note_minute(1, 1, [counted(1, task=f"t{number}") for number in range(5)])
     await age(store_url, 180, "worker")
     await store.note_minute(1, 2, [counted(2, task=f"t{number}") for number in range(5)])
-    found = await store.inspector.minutes(3_600.0, 60, 7)
+    found = await store.inspector.minutes(3_600.0, 7)
     assert found.is_cut
     assert sum(sum(each.jobs) for each in found.ended) == 12
 
@@ -165,6 +167,7 @@ async def test_a_history_has_a_point_for_each_step(
     history = await read_history(store, seconds=seconds)
     assert (history.step, len(history.times)) == (step, steps)
     mail, other = history.series
+    assert mail.durations == mail.waits == [4, *[0] * (BUCKETS - 2), 4]
     assert (mail.name, other.name) == ("q", "r")
     assert [sum(numbers) for numbers in (mail.attempts, mail.completed, mail.failed)] == [4, 3, 0]
     assert [sum(numbers) for numbers in (other.completed, other.failed)] == [0, 1]
@@ -180,21 +183,6 @@ async def test_a_history_may_be_of_one_task_or_by_outcome(store: Store) -> None:
     whole = await read_history(store, by="all", queue="q")
     assert [sum(each.attempts) for each in whole.series] == [6]
     assert (await read_history(store, queue="none")).series == []
-
-
-async def test_a_history_tells_as_much_as_is_asked_for(store: Store) -> None:
-    await store.note_minute(1, 1, [counted(3), counted(2, task="u"), counted(4, outcome="error")])
-    every, lengths, numbers = [
-        (await read_history(store, detail=detail)).series[0]
-        for detail in ("all", "lengths", "numbers")
-    ]
-    assert every.attempts == lengths.attempts == numbers.attempts
-    assert sum(every.attempts) == 9
-    assert every.durations == lengths.durations == [9, *[0] * (BUCKETS - 2), 9]
-    assert every.waits == lengths.waits == [9, *[0] * (BUCKETS - 2), 9]
-    assert not any(numbers.durations + numbers.waits)
-    assert [one for one in every.seconds if one is not None] == [pytest.approx(2.5 / 2)]
-    assert not any(lengths.seconds + numbers.seconds)
 
 
 @pytest.mark.parametrize("name", ["</script>", "ключ", "a'b\"c\\", "x" * 200])

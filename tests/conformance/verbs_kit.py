@@ -183,7 +183,7 @@ READS: dict[str, Verb] = {
     "suspects": lambda hands, _: hands.store.inspector.suspects(),
     "waits_for_itself": lambda hands, held: hands.store.inspector.waits_for_itself(held.job_id),
     "children": lambda hands, held: hands.store.inspector.children(held.job_id, 1, 9),
-    "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0, 60),
+    "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0),
     "wanted": lambda hands, _: hands.store.inspector.wanted("default"),
     "waiting": lambda hands, _: hands.store.inspector.waiting("default", 10),
     "totals": lambda hands, _: hands.store.inspector.totals(),

@@ -57,6 +57,6 @@ async def test_a_look_at_what_was_counted_reads_the_newest_rows_by_index(pg_url:
         await s.store.open()
         await s.run(COUNTED)
         s.plans.clear()
-        found = await s.store.inspector.minutes(3_600.0, 60)
+        found = await s.store.inspector.minutes(3_600.0)
         assert found.is_cut
         assert read_by_index(await s.settled()) <= 2 * MINUTES_MAX

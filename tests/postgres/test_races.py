@@ -15,6 +15,7 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.minutes import Counted
 from outlast.store.postgres.store import PostgresStore, complete_on, keep_step_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
@@ -386,3 +387,17 @@ async def test_a_child_that_a_person_cancels_as_its_parent_dies_stays_cancelled(
     await session.execute("SELECT pg_advisory_unlock(42)")
     await following
     assert await state_of(store, child.job_id) is State.CANCELLED
+
+
+# -- counters
+
+
+async def test_a_merge_of_counts_leaves_all_rows_to_one_that_is_under_way(
+    store: PostgresStore, session: Any
+) -> None:
+    await store.note_minute(1, 1, [Counted(kind="attempt", jobs=3)])
+    await session.execute("UPDATE outlast_minutes SET at = 0")
+    async with session.transaction():
+        await session.fetch(statements("postgres", "minutes")["turn"])
+        assert await store.merge_minutes() == 0
+    assert await store.merge_minutes() > 0

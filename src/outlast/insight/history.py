@@ -18,7 +18,6 @@ from outlast.store.minutes import (
     BUCKETS,
     HOUR_SECONDS,
     MINUTE_SECONDS,
-    Detail,
     Ended,
     MinuteFilter,
     Minutes,
@@ -84,23 +83,14 @@ async def read_history(
     by: By = "queue",
     queue: str | None = None,
     task: str | None = None,
-    detail: Detail = "all",
 ) -> AttemptHistory:
     """Return the counts of the last ``seconds`` (at most 30 days), in steps of ``step`` seconds
     (whole minutes; by default about 60 of them), by queue, task or outcome; of one queue or task
-    only, if named. At most POINTS_MAX steps and the SERIES_MAX busiest series. ``detail``: what to
-    read: without ``all`` there are no averages; with ``numbers``, no lengths.
-    """
+    only, if named. At most POINTS_MAX steps and the SERIES_MAX busiest series."""
     seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
     step = _choose_step(seconds, step)
-    which = MinuteFilter(
-        queue=queue,
-        task=task,
-        by_queue=by == "queue",
-        by_task=by == "task",
-        detail=detail,
-    )
-    found = await store.inspector.minutes(seconds, step, which=which)
+    which = MinuteFilter(queue=queue, task=task, by_queue=by == "queue", by_task=by == "task")
+    found = await store.inspector.minutes(seconds, which=which)
     return _history(found, seconds, step, by)
 
 
@@ -134,14 +124,13 @@ def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
     times = [[0.0] * len(steps) for _ in range(4)]
     durations, waits = [0] * BUCKETS, [0] * BUCKETS
     for row in rows:
-        places = _places(row.steps, steps)
+        places = _places(row.at, steps)
         _add(attempts, places, row.jobs)
         if row.outcome == "completed":
             _add(completed, places, row.jobs)
         elif row.outcome not in NOT_FAILED:
             _add(failed, places, row.jobs)
-        told = (row.seconds, row.waited, row.ran, row.due) if row.ran else ()
-        for mine, numbers in zip(times, told, strict=False):
+        for mine, numbers in zip(times, (row.seconds, row.waited, row.ran, row.due), strict=True):
             _add(mine, places, numbers)
         _add(durations, range(BUCKETS), row.durations)
         _add(waits, range(BUCKETS), row.waits)
@@ -159,7 +148,7 @@ def _series(name: str, rows: Iterable[Ended], steps: range) -> Series:
 
 
 def _places(times: Iterable[int], steps: range) -> list[int]:
-    """Return the index of the step of each time; a time beyond all steps gets the next index."""
+    """Return the index of the step of each time, the nearest if it lies beyond all steps."""
     first, step, last = steps.start, steps.step, len(steps) - 1
     return [min(max(0, (at - first) // step), last) for at in times]
 

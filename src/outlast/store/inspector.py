@@ -449,11 +449,11 @@ class Inspector(ABC):
     # -- counters, and the time
 
     async def minutes(
-        self, seconds: float, step: int, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
+        self, seconds: float, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
     ) -> Minutes:
-        """Return the attempts that were counted in the last ``seconds``, in steps of ``step``
-        seconds, by outcome. If there are more than ``most`` rows, the newest are read."""
-        values = {"seconds": seconds, "step": step, "most": most, **msgspec.structs.asdict(which)}
+        """Return the attempts that were counted in the last ``seconds``, by outcome. If there are
+        more than ``most`` rows, the newest are read."""
+        values = {"seconds": seconds, "most": most, **msgspec.structs.asdict(which)}
         rows = await self._bounded("minutes", "minutes", **values)
         ended = [_ended(row) for row in rows if row["outcome"] is not None]
         now, read, oldest = (rows[0][name] for name in ("now", "read", "oldest"))

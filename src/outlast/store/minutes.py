@@ -1,19 +1,21 @@
 """Defines the counters of workers: by minute, queue, task and outcome, for sparklines and counters.
 
 Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
-(``worker/claims/counters.py``). Merges add these rows up (``postgres/sql/functions/
-outlast_merge_minutes_v1.sql``): to minutes of all workers and to totals after WORKER_SECONDS, and
-minutes to hours after a day. They stay when jobs are pruned. No decision depends on them: a worker
-that dies loses the counts since it last wrote, a minute's at most.
+(``worker/claims/counters.py``). ``merge`` adds these rows up: to minutes of all workers and to
+totals after WORKER_SECONDS, and minutes to hours after a day. They stay when jobs are pruned. No
+decision depends on them: a worker that dies loses the counts since it last wrote, a minute's at
+most.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+
+from outlast.store.statements import Row, Rows
 
 BOUNDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 1_800.0, 7_200.0)
 """The upper bounds of the buckets, in seconds; the last bucket has none."""
@@ -24,23 +26,18 @@ MINUTE_SECONDS = 86_400  # how long minutes are kept
 HOUR_SECONDS = 30 * 86_400  # how long hours are kept, and totals to which nothing is added
 MINUTES_MAX = 20_000  # rows that one look at the history reads
 TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
-
-
-Detail = Literal["numbers", "lengths", "all"]
+NUMBER_MAX = 10**14  # as the tables allow, so that no row from elsewhere makes a merge fail
 
 
 class MinuteFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which counts are read, and how they are added up. ``queue``, ``task``: only of these; None:
     of all. ``by_queue``, ``by_task``: whether to tell queues and tasks apart or to add them up
-    under the empty name. ``detail``: how much is read, each level half as much work again:
-    ``numbers`` of attempts by step; also their ``lengths``, over all steps; ``all``: also times, by
-    step."""
+    under the empty name."""
 
     queue: str | None = None
     task: str | None = None
     by_queue: bool = True
     by_task: bool = True
-    detail: Detail = "all"
 
 
 EVERY_MINUTE = MinuteFilter()
@@ -79,23 +76,22 @@ class Counted(msgspec.Struct, kw_only=True):
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """Attempts of one queue, task and outcome that have ended. Lists are empty that were not asked
-    for, or that another row with the same names holds.
+    """Attempts of one queue, task and outcome that have ended.
 
     Attributes:
-        steps: the beginning of each time step in which some ended, in seconds since 1970, in no
-            order. The next five have a number for each of them.
+        at: a time for each row that was read, in seconds since 1970, in no order. The next five
+            have a number for each of them.
         jobs: how many attempts.
         seconds, waited: how long they ran, and had been due before, all together.
         ran, due: for how many of them that is known.
-        durations, waits: how many ran, and had been due, for how long, over all steps: as
+        durations, waits: how many ran, and had been due, for how long, over all rows: as
             ``Counted`` counts them.
     """
 
     queue: str
     task: str
     outcome: str
-    steps: list[int]
+    at: list[int]
     jobs: list[int]
     seconds: list[float]
     waited: list[float]
@@ -142,3 +138,44 @@ def counted_of(row: Mapping[str, Any]) -> Counted:
         durations=[row[name] for name in _DURATIONS],
         waits=[row[name] for name in _WAITS],
     )
+
+
+_KEY = ("level", "worker_id", "batch", "kind", "queue", "task", "outcome")
+_NUMBERS = ("jobs", "firsts", "seconds", "waited", *_DURATIONS, *_WAITS)
+_STEPS: tuple[tuple[str, int, dict[str, int]], ...] = (
+    ("worker", WORKER_SECONDS, {"minute": 60, "total": 0}),
+    ("minute", MINUTE_SECONDS, {"hour": 3_600}),
+    ("hour", HOUR_SECONDS, {}),
+    ("total", HOUR_SECONDS, {}),
+)
+"""Which rows are taken out, after how many seconds, and to which sums they are added: the seconds
+that each of these covers; 0: all time."""
+
+
+async def merge(rows: Rows, most: int) -> int:
+    """Add up what workers have counted, and drop what is kept no longer, at most ``most`` rows of
+    each level; return how many were taken out. It runs in one transaction, so that a reader counts
+    each row once, and no other merge may run meanwhile."""
+    count = 0
+    for level, seconds, upper in _STEPS:
+        taken = await rows("minutes", "take", level=level, seconds=seconds, most=most)
+        count += len(taken)
+        sums: dict[tuple[Any, ...], Row] = {}
+        for row in taken:
+            for name, width in upper.items():
+                part = row["at"] - row["at"] % width if width else 0
+                changes = {"level": name, "worker_id": 0, "batch": part, "at": part or row["at"]}
+                _add(sums, row | changes)
+        if sums:
+            for row in await rows("minutes", "take_sums", rows=list(sums.values())):
+                _add(sums, row)
+            await rows("minutes", "note", rows=list(sums.values()))
+    return count
+
+
+def _add(sums: dict[tuple[Any, ...], Row], row: Row) -> None:
+    key = tuple(row[name] for name in _KEY)
+    if (mine := sums.get(key)) is not None:
+        row = row | {name: min(NUMBER_MAX, mine[name] + row[name]) for name in _NUMBERS}
+        row["at"] = max(mine["at"], row["at"])
+    sums[key] = row

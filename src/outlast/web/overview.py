@@ -57,9 +57,7 @@ async def show_overview(visit: Visit) -> Response:
 
 async def read_lately(visit: Visit) -> dict[str, Series]:
     """Return the attempts of the last hour, by queue."""
-    found = await visit.ask(
-        "last hour", lambda store: read_history(store, detail="numbers"), SLOW_SECONDS
-    )
+    found = await visit.ask("last hour", read_history, SLOW_SECONDS)
     return {each.name: each for each in found.series}
 
 

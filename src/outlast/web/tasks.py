@@ -42,7 +42,7 @@ async def show_task(visit: Visit) -> Response:
         raise WebRefusal(404, "No such task", text)
     outcomes = await visit.ask(
         ("outcomes", name),
-        lambda store: read_history(store, seconds=HOUR, by="outcome", task=name, detail="numbers"),
+        lambda store: read_history(store, seconds=HOUR, by="outcome", task=name),
         KEEP_SECONDS,
     )
     return visit.show(
@@ -60,7 +60,7 @@ async def find_tasks(visit: Visit, name: str | None = None) -> list[TaskView]:
     seen = await visit.ask("overview", read_overview)
     history = await visit.ask(
         ("history by task", name),
-        lambda store: read_history(store, seconds=HOUR, by="task", task=name, detail="lengths"),
+        lambda store: read_history(store, seconds=HOUR, by="task", task=name),
         KEEP_SECONDS,
     )
     return list_tasks(seen.statistics, seen.workers, seen.pauses, history)

@@ -16,7 +16,7 @@ from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
 from outlast.store.values import Purpose
 
-_BY_INDEX = statements("postgres", "session")["by_index"]
+BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
 
 T = TypeVar("T")
@@ -34,14 +34,14 @@ class PostgresInspector(Inspector):
         self._connections = connections
 
     async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
-        return await self._connections.run(lambda it: _fetch(it, topic, name, values))
+        return await self._connections.run(lambda it: fetch(it, topic, name, values))
 
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
         async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
-            await connection.execute(_BY_INDEX)
+            await connection.execute(BY_INDEX)
 
             async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
-                return await _fetch(connection, topic, name, values)
+                return await fetch(connection, topic, name, values)
 
             return await look(rows)
 
@@ -76,7 +76,8 @@ class PostgresInspector(Inspector):
         return PostgresFacts(**rows[0], lacking=lacking, limited_to=limited)
 
 
-async def _fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
+async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
+    """Return the rows of a statement by the names of their columns."""
     statement, names = numbered(topic, name)
     rows = await connection.fetch(statement, *[values[each] for each in names])
     return [dict(row) for row in rows]

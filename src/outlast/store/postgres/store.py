@@ -24,13 +24,13 @@ from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
-from outlast.store.minutes import HOUR_SECONDS, MINUTE_SECONDS, WORKER_SECONDS, Counted, columns_of
+from outlast.store.minutes import Counted, columns_of, merge
 from outlast.store.postgres.actions import PostgresActionVerbs, write_record
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
 from outlast.store.postgres.errors import foreign_errors, has_no_place
 from outlast.store.postgres.exchange import PostgresExchange
-from outlast.store.postgres.inspector import PostgresInspector
+from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
@@ -41,7 +41,7 @@ from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
 from outlast.store.stacks import Stack
-from outlast.store.statements import statements
+from outlast.store.statements import Row, statements
 from outlast.store.values import (
     EVENTS_SECONDS,
     Answer,
@@ -65,7 +65,6 @@ _STEPS = statements("postgres", "steps")
 _DEPENDENCIES = statements("postgres", "dependencies")
 _EVENTS = statements("postgres", "events")
 _MIGRATE = statements("postgres", "migrate")
-_MINUTES = statements("postgres", "minutes")
 
 _STEP = ("job_id", "token", "name")
 T = TypeVar("T", Save, Report)
@@ -234,11 +233,20 @@ class PostgresStore(
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
         mine = {"level": "worker", "worker_id": worker_id, "batch": batch}
-        await self._fetch(_MINUTES["note"], to_json([columns_of(each) | mine for each in counted]))
+        noted = {"rows": to_json([columns_of(each) | mine for each in counted])}
+        await self._connections.run(lambda it: fetch(it, "minutes", "note", noted))
 
     async def merge_minutes(self, limit: int = PRUNE_MAX) -> int:
-        ages = (WORKER_SECONDS, MINUTE_SECONDS, HOUR_SECONDS)
-        return int((await self._fetch(_MINUTES["merge"], limit, *ages))[0][0])
+        async def work(connection: Any) -> int:
+            async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
+                texts = {"rows": to_json(values["rows"])} if "rows" in values else {}
+                return await fetch(connection, topic, name, values | texts)
+
+            await connection.execute(BY_INDEX)
+            (turn,) = await rows("minutes", "turn")
+            return await merge(rows, limit) if turn["is_mine"] else 0
+
+        return await self._connections.run(work, kind=Transaction.COMMITTED)
 
     async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
         head, *rows = await self._fetch(_EXCHANGE["waiting"], grace, limit)

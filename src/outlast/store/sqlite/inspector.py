@@ -82,22 +82,27 @@ def _as_heard(row: WorkerRow) -> WorkerRow:
 
 def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) -> T:
     """Return the result of ``look`` in one snapshot, on the thread of the connection."""
+    cursor.execute(_SNAPSHOT["snapshot"])
+    try:
+        return run_at_once(_awaited(look(rows_on(cursor, now))))
+    finally:
+        cursor.execute(_SNAPSHOT["rollback"])
+
+
+def rows_on(cursor: Cursor, now: float) -> Rows:
+    """Return a function that runs statements on a cursor, for work that all stores share."""
 
     async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
         return fetch(cursor, topic, name, values | {"now": now})
 
-    cursor.execute(_SNAPSHOT["snapshot"])
-    try:
-        return _at_once(_awaited(look(rows)))
-    finally:
-        cursor.execute(_SNAPSHOT["rollback"])
+    return rows
 
 
 async def _awaited(found: Awaitable[T]) -> T:
     return await found
 
 
-def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing to its end."""
     try:
         coroutine.send(None)
@@ -111,7 +116,7 @@ def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a statement by the names of their columns."""
     cursor.execute(statements("sqlite", topic)[name], _bindable(values))
-    names = [column[0] for column in cursor.description]
+    names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 

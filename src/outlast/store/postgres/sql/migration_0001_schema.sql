@@ -476,7 +476,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_waiting_v1.sql
 
 -- Adding up the counters of workers; and how many workers a queue could use, for autoscalers.
-\ir functions/outlast_merge_minutes_v1.sql
 \ir functions/outlast_wanted_v1.sql
 -- Enqueuing from other languages; it runs as its owner, for roles to which it is granted.
 \ir functions/outlast_refuse_args_v1.sql
