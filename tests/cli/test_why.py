@@ -11,9 +11,7 @@ from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
 from tests.unit.insight.rows_kit import names
 
-NAMES = names(
-    "schema id task queue state position sentences moves others others_at_least schedule tick"
-)
+NAMES = names("schema id task queue state position sentences moves schedule tick")
 
 
 @pytest.mark.on_both_stores
@@ -37,8 +35,6 @@ def test_each_kind_of_job_is_explained(filled: Filled) -> None:
         assert (document["schema"], document["id"]) == (1, filled.ids[name])
         assert document["sentences"]
         assert document["moves"]
-        assert document["others"] == (1 if name == "queued" else 0)  # with the unservable one
-        assert document["others_at_least"] is False
     assert "mailbox unknown" in " ".join(positions["dead"]["sentences"])
     assert "commit 400 of 1000" in " ".join(positions["running"]["sentences"])
 
@@ -72,6 +68,5 @@ def test_why_says_that_no_worker_can_reclaim_an_orphan(outlast: Outlast, store_u
     assert f"job {number}: orphaned" in said.out
     assert "on worker w-gone (h1), but that worker is lost" in said.out
     assert "there is none: start one" in said.out
-    assert "2 other jobs are in the same position" in said.out
     waiting = outlast("why", number + 3, "--url", store_url)
     assert f"job {number + 3}: no workers" in waiting.out

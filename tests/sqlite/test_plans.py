@@ -280,7 +280,7 @@ async def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) 
     assert [(one.number, one.at_least) for one in many] == [(1_000 // 31 - PROBE, True)] * 30
     assert {one.scheduled_at_least for one in found.waiting} == {True}
     assert of_numbers < 100_000, "2 x 1,000 rows of lanes, and as many of queues"
-    assert place[0] == place[2] == 1_000
+    assert place[0] == 1_000
     assert count[0] < 100_000, "1,000 rows for each number"
 
 

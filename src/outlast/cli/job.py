@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import ago, count_of, line, safe
+from outlast.base.text import ago, line, safe
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.job_page import Page, print_new
 from outlast.cli.options import JobId, Json, Url, advise, flag, naming_flags, option, span
@@ -87,7 +87,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
     """Say why a job is where it is, and what would move it.
 
     It says which worker runs the job and how long it may, what the job waits for, which worker is
-    missing, or why it died; then what would move it, and how many others are in its position.
+    missing, or why it died; then what would move it.
 
     Examples:
         outlast why 17
@@ -108,10 +108,6 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         out.print(sentence, soft_wrap=True)
     for move in answer.moves:
         out.print(f"-> {move}", style="bold", soft_wrap=True)
-    if answer.others:
-        others = count_of(answer.others, f"{'or more ' if answer.at_least else ''}other job")
-        verb = "is" if answer.others == 1 else "are"
-        out.print(f"\n{others} {verb} in the same position.", style="dim")
 
 
 def logs(

@@ -22,7 +22,7 @@ from outlast.store.rows import (
     StoredJob,
     WorkerRow,
 )
-from outlast.store.statistics import PLACE_MAX, Place
+from outlast.store.statistics import Place
 
 
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,20 +67,8 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a job is where it is, and what comes next. ``alike``: how many jobs are in the same
-    position, with this one, as far as they were counted."""
+    """Why a job is where it is, and what comes next."""
 
     position: str
     sentences: list[str]
     moves: list[str]
-    alike: int = 0
-
-    @property
-    def others(self) -> int:
-        """How many other jobs are in the same position."""
-        return max(0, self.alike - 1)
-
-    @property
-    def at_least(self) -> bool:
-        """Whether there may be more of them: counting has stopped."""
-        return self.alike >= PLACE_MAX

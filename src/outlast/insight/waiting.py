@@ -38,13 +38,12 @@ from outlast.insight.sentences import (
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
-from outlast.model.pause import PauseKind
 from outlast.store.rows import WorkerRow
 
 
 def explain_waiting(about: JobDetails) -> Explanation:
     """Return why a queued job waits, and what it waits for."""
-    row, place = about.row, about.place
+    row = about.row
     came_back = row.failures > 0 or row.losses > 0
     past = (_past(about) if came_back else []) + _suspicion(about) + _repeated(about)
     blocked = _describe_pause(about) or describe_hindrance(about)
@@ -60,26 +59,25 @@ def explain_waiting(about: JobDetails) -> Explanation:
         if blocked is not None:
             past, moves = past + blocked.sentences, blocked.moves
         if row.solo:
-            position, alike = "suspect", place.suspects
+            position = "suspect"
         elif row.event is not None:
-            position, alike = "waiting", 0
+            position = "waiting"
         elif came_back:
-            position, alike = "retrying", place.retrying
+            position = "retrying"
         else:
-            position, alike = "scheduled", place.waiting - place.retrying
-        return Explanation(position=position, sentences=past, moves=moves, alike=alike)
+            position = "scheduled"
+        return Explanation(position=position, sentences=past, moves=moves)
     if blocked is not None:
         return msgspec.structs.replace(blocked, sentences=past + blocked.sentences)
     if row.solo:
         alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
         moves = [f"A worker that {alone}."]
-        return Explanation(position="suspect", sentences=past, moves=moves, alike=place.suspects)
+        return Explanation(position="suspect", sentences=past, moves=moves)
     if about.stream is not None:
         position, sentences, moves = explain(about.stream, about.now, tells=about.may_tell_others)
         if position:
             past += [f"It has been due {since(row.run_at, about.now)}.", *sentences]
-            alike = about.stream.ahead + 1
-            return Explanation(position=position, sentences=past, moves=moves, alike=alike)
+            return Explanation(position=position, sentences=past, moves=moves)
         past += sentences
     return _in_line(about, past)
 
@@ -106,8 +104,7 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
         move = (
             f"A worker takes it once it has a free slot{first}; more workers would take it sooner."
         )
-    alike = about.place.due_here
-    return Explanation(position=position, sentences=sentences, moves=[move], alike=alike)
+    return Explanation(position=position, sentences=sentences, moves=[move])
 
 
 def _describe_line(about: JobDetails, able: Sequence[WorkerRow], load: int) -> list[str]:
@@ -126,10 +123,9 @@ def _describe_pause(about: JobDetails) -> Explanation | None:
     pause = about.pause
     if pause is None:
         return None
-    alike = about.place.due_alike if pause.kind is PauseKind.TASK else about.place.due_here
     sentences = [describe(pause, about.now)]
     moves = [f"`{command_to_resume(pause)}` lets it start again."]
-    return Explanation(position="paused", sentences=sentences, moves=moves, alike=alike)
+    return Explanation(position="paused", sentences=sentences, moves=moves)
 
 
 def _past(about: JobDetails) -> list[str]:
@@ -180,13 +176,12 @@ def _repeated(about: JobDetails) -> list[str]:
 
 def describe_hindrance(about: JobDetails) -> Explanation | None:
     """Return why no worker can take the job now."""
-    row, place = about.row, about.place
+    row = about.row
     task, queue = quote(row.task), quote(row.queue)
     live = list_alive(about.workers, about.now)
     knowing = [one for one in live if knows(one, row.task)]
     able = [one for one in knowing if serves(one, row.queue)]
     position = hindrance(live, row.queue, row.task)
-    alike = place.due_alike
     match position:
         case None:
             return None
@@ -195,7 +190,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             if row.task == SHELL_TASK:
                 wanted = "with --shell, since it is a command"
             said = f"No worker is alive{_describe_gone(about.workers)}."
-            move, alike = f"Start a worker {wanted}.", place.due
+            move = f"Start a worker {wanted}."
             if asleep := [one for one in about.workers if sleeps(one, about.now)]:
                 wait = span(asleep[-1].lease_expires_at - about.now)
                 said = f"No worker is awake: {join_names(asleep[-1:])} is to be back within {wait}."
@@ -227,7 +222,6 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             )
             name = line(row.queue, NAME_MAX)
             move = f"Start a worker with --queues {name}, or without --queues."
-            alike = place.due_here
         case "draining":
             said = f"All workers that could take it are draining: {join_names(able)}."
             move = "The next worker that starts takes it."
@@ -236,7 +230,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             named = f"All workers that could take it fail to take jobs: {join_names(ill)}."
             said = f"{named} {fails(ill[0], about.now)}"
             move = "Fix that: `outlast doctor` says how, or the log of that worker."
-    return Explanation(position=position, sentences=[said], moves=[move], alike=alike)
+    return Explanation(position=position, sentences=[said], moves=[move])
 
 
 def _describe_gone(workers: Sequence[WorkerRow]) -> str:

@@ -1,5 +1,4 @@
-"""Explain why a job is where it is, what would move it, and how many others are in the same
-position. Of a queued job, ``waiting.py`` says it.
+"""Explain why a job is where it is, and what would move it. Of a queued job, ``waiting.py`` says it.
 
 Pure: it turns facts from a store into an answer in sentences. ``position`` is a stable name for
 programs; the sentences are for people and may be reworded.
@@ -45,8 +44,6 @@ from outlast.store.values import Wants
 def why(about: JobDetails) -> Explanation:
     """Return why a job is where it is; for a schedule's job, first its tick."""
     answer = _with_steps(about, _why(about))
-    if not about.may_tell_others:
-        answer = msgspec.structs.replace(answer, alike=0)
     policy = about.row.policy
     if policy.schedule is None or policy.tick is None:
         return answer
@@ -88,10 +85,8 @@ def why_document(row: StoredJob, answer: Explanation) -> Document:
         "position": answer.position,
         "sentences": answer.sentences,
         "moves": answer.moves,
-        "others": answer.others,
         "schedule": row.policy.schedule,
         "tick": msgspec.to_builtins(moment(row.policy.tick)),
-        "others_at_least": answer.at_least,
     }
 
 
@@ -205,7 +200,6 @@ def _dead(about: JobDetails) -> Explanation:
         position="dead",
         sentences=[f"{died}: {cause}.", *describe_last_end(about.attempts)],
         moves=_requeue(about),
-        alike=about.place.dead_alike,
     )
 
 
@@ -230,27 +224,25 @@ def _requeue(about: JobDetails) -> list[str]:
 def _running(about: JobDetails) -> Explanation:
     row = about.row
     mine = next((one for one in about.workers if one.id == row.worker_id), None)
-    alike = about.place.beside
     if mine is None or not holds(mine) or dead(mine):
         return Explanation(
             position="orphaned",
             sentences=[f"{_runs(about)}, but {describe_gone(mine, about.now)}: it is an orphan."],
             moves=_reclaimers(about),
-            alike=alike,
         )
     if silent(mine, about.now):
         late = span(unheard(mine, about.now))
         said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
         ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
         moves = _reclaimers(about, besides=mine)
-        return Explanation(position="silent", sentences=[said, ends], moves=moves, alike=alike)
+        return Explanation(position="silent", sentences=[said, ends], moves=moves)
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
     sentences += [fails(mine, about.now)] if mine.failing else []
     if row.progress is not None and row.progress.waits_for is not None:
         waits_for = row.progress.waits_for
         sentences.append(f"It waits for the result of job {waits_for}, and holds its slot.")
     position, standing, moves = _its_end(about)
-    return Explanation(position=position, sentences=sentences + standing, moves=moves, alike=alike)
+    return Explanation(position=position, sentences=sentences + standing, moves=moves)
 
 
 def _its_end(about: JobDetails) -> tuple[str, list[str], list[str]]:

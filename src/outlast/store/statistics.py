@@ -14,7 +14,7 @@ from outlast.store.limits import LimitRow
 from outlast.store.statements import Rows
 
 COUNT_MAX = 10_000  # jobs that are counted for an autoscaler
-PLACE_MAX = 800  # rows that are counted for each of the eight numbers that place one job
+PLACE_MAX = 800  # jobs that are counted before one job
 NAMED_MAX = 10  # jobs that are named one by one
 STATISTICS_MAX = 4_000  # rows that are counted for one figure
 UNENCRYPTED_MAX = 10_000  # jobs whose payloads are read
@@ -22,30 +22,15 @@ LANES_MAX = 1_000  # queues x tasks x priorities that are read
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one job stands among the others. Each number is at most PLACE_MAX.
+    """Where one job stands among the others.
 
     Attributes:
-        before: due jobs of its queue that are claimed before it.
-        due: jobs in the line, of all queues.
-        due_here, due_alike: jobs in the line of its queue; of its queue and its task.
-        waiting, retrying: jobs of its queue that wait for their time; how many of them have
-            failed or were lost before.
-        suspects: jobs of its queue that wait to run alone.
-        beside: running jobs of the same worker.
-        dead_alike: dead jobs of its task, among the newest.
+        before: due jobs of its queue that are claimed before it, at most PLACE_MAX.
         incident: other jobs of the shared death that made it a suspect, at most NAMED_MAX.
         key_holder: another, unfinished job with its key.
     """
 
     before: int = 0
-    due: int = 0
-    due_here: int = 0
-    due_alike: int = 0
-    waiting: int = 0
-    retrying: int = 0
-    suspects: int = 0
-    beside: int = 0
-    dead_alike: int = 0
     incident: list[int] = []
     key_holder: int | None = None
 

@@ -1,9 +1,8 @@
 -- name: place
--- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Each count
--- uses one index and stops at :most. That also holds for the count of its queue's line: the tasks with jobs in it are
--- found by a probe or two for each task that waits (1,000 probes at most), and counted one by one until there are
--- :most jobs. The ORDER BY inside a count is that of the index, which makes any other plan more expensive. Reads only;
--- one snapshot.
+-- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Of its queue's
+-- line, the tasks with jobs in it are found by a probe or two for each task that waits (1,000 probes at most), and
+-- counted one by one until there are :most jobs before it. The ORDER BY inside a count is that of the index, which makes
+-- any other plan more expensive. Reads only; one snapshot.
 WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = :id),
 t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
@@ -31,27 +30,6 @@ SELECT (SELECT count(*) FROM (
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) = (-j.priority)
                    AND o.stream IS NULL AND o.position < coalesce(j.position, 9223372036854775807)
                  ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)) c LIMIT :most) c) AS before,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.position IS NOT NULL AND o.stream IS NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due,
-       (SELECT count(*) FROM (
-            SELECT FROM lined CROSS JOIN LATERAL (
-                SELECT FROM outlast_jobs o
-                WHERE o.queue = j.queue AND o.task = lined.task AND o.position IS NOT NULL AND o.stream IS NULL
-                ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c LIMIT :most) c) AS due_here,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o
-            WHERE o.queue = j.queue AND o.task = j.task AND o.position IS NOT NULL AND o.stream IS NULL
-            ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most) c) AS due_alike,
-       w.waiting, w.retrying,
-       (SELECT count(*) FILTER (WHERE c.queue = j.queue) FROM (
-            SELECT o.queue FROM outlast_jobs o WHERE o.state = 'queued' AND o.solo > 0
-            ORDER BY o.solo, o.queue, o.task, o.priority DESC, o.run_at LIMIT :most) c) AS suspects,
-       (SELECT count(*) FROM (
-            SELECT FROM outlast_jobs o WHERE o.worker_id = j.worker_id LIMIT :most) c) AS beside,
-       (SELECT count(*) FILTER (WHERE c.task = j.task) FROM (
-            SELECT o.task FROM outlast_jobs o WHERE o.state = 'dead'
-            ORDER BY o.id DESC LIMIT :most) c) AS dead_alike,
        ARRAY(SELECT o.id FROM outlast_jobs o
              WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
              ORDER BY o.incident LIMIT :named) AS incident,
@@ -59,10 +37,4 @@ SELECT (SELECT count(*) FROM (
         WHERE o.key = j.key AND o.key IS NOT NULL AND o.ended_at IS NULL
           AND o.id <> j.id) AS key_holder
 FROM outlast_jobs j
-CROSS JOIN LATERAL (
-    SELECT count(*) AS waiting, count(*) FILTER (WHERE c.failures > 0 OR c.losses > 0) AS retrying
-    FROM (SELECT o.failures, o.losses FROM outlast_jobs o
-          WHERE o.queue = j.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-            AND o.run_at > statement_timestamp()
-          ORDER BY o.queue, o.run_at LIMIT :most) c) w
 WHERE j.id = :id
