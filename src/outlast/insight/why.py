@@ -1,4 +1,5 @@
-"""Explain why a job is where it is, and what would move it. Of a queued job, ``waiting.py`` says it.
+"""Explain why a job is where it is, and what would move it. Of a queued job, ``waiting.py``
+says it.
 
 Pure: it turns facts from a store into an answer in sentences. ``position`` is a stable name for
 programs; the sentences are for people and may be reworded.

@@ -25,6 +25,7 @@ lockfile.py     a worker's lock file: proof of its death on the same host, and i
 migrations.py   the rules of schema migrations; the stores run the SQL
 statements.py   loads the SQL files of the stores
 queue_turns.py  which queue's turn it is
+sql/            the reads that PostgreSQL and SQLite answer alike
 postgres/       the store on PostgreSQL
 sqlite/         the store on SQLite
 foreign.py      connections of the caller's own, for the caller's own transactions

@@ -1,9 +1,9 @@
 """Reads a store for people and screens, once for all stores.
 
-Each store has the same statements under the same names (``STORE/sql/TOPIC.sql``), with named
-parameters and named columns, and gives the inspector two ways to run them: ``_rows`` for one
-statement, ``_look`` for several in one snapshot. The few reads that truly differ are methods of the
-store's own inspector.
+Each store has the same statements under the same names (``sql/TOPIC.sql`` for all stores, or
+``STORE/sql/TOPIC.sql``), with named parameters and named columns, and gives the inspector two ways
+to run them: ``_rows`` for one statement, ``_look`` for several in one snapshot. The few reads that
+truly differ are methods of the store's own inspector.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line ``-- name:
 NAME``. Comments argue why they are right: at the head of the file for all of them, below a name for
-one.
+one. A file ``sql/TOPIC.sql`` holds statements that are written once for all stores, in the words of
+PostgreSQL; ``translate`` makes the others' of them.
 """
 
 from __future__ import annotations
@@ -20,14 +21,32 @@ Rows = Callable[..., Awaitable[list[Row]]]
 """
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_TIME = re.compile(r"extract\(epoch FROM ((?:min|max)\([\w.]+\)|[\w.]+)\)::float8")
+_CAST = re.compile(r"::\w+(?:\[\])?")
+_HINT = re.compile(r"/\*! (.*?) \*/")
 
 
 @cache
 def statements(store: str, topic: str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments."""
-    file = resources.files("outlast.store").joinpath(store, "sql", f"{topic}.sql")
-    parts = _NAME.split(file.read_text("utf-8"))
+    """Return the statements of a topic by their names, without comments: those of the store, and
+    those of all stores."""
+    shared = _read("sql", topic)
+    if store != "postgres":
+        shared = {name: translate(text) for name, text in shared.items()}
+    return shared | _read(f"{store}/sql", topic)
+
+
+def _read(folder: str, topic: str) -> dict[str, str]:
+    file = resources.files("outlast.store").joinpath(folder, f"{topic}.sql")
+    parts = _NAME.split(file.read_text("utf-8")) if file.is_file() else []
     return {name: _bare(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def translate(text: str) -> str:
+    """Return a statement of PostgreSQL as a store reads it in which a time is a number of seconds,
+    no value is cast, and ``/*! … */`` is no comment: there an index is named."""
+    text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
+    return _HINT.sub(r"\1", _CAST.sub("", text))
 
 
 def _bare(text: str) -> str:

@@ -14,6 +14,10 @@ TOPICS = {
     for file in SQL.joinpath(store, "sql").iterdir()
     if file.is_file() and not file.name.startswith("migration_")
 }
+SHARED = {
+    file.name.removesuffix(".sql"): file.read_text("utf-8")
+    for file in SQL.joinpath("sql").iterdir()
+}
 NAME = re.compile(r"^-- name: *(.*)\n", re.MULTILINE)
 CALL = re.compile(r"SELECT [^;]*\boutlast_\w+_v1\([^;]*")
 UPDATED = re.compile(r"UPDATE outlast_jobs\b(.*?)(?=\bWHERE\b|\bRETURNING\b|;)", re.DOTALL)
@@ -29,8 +33,11 @@ def test_a_topic_is_a_file_of_the_same_name_in_each_store() -> None:
 
 def test_no_statement_of_a_topic_has_the_name_of_another() -> None:
     assert {
-        which for which, text in TOPICS.items() if [*statements(*which)] != NAME.findall(text)
+        (store, topic)
+        for (store, topic), text in TOPICS.items()
+        if [*statements(store, topic)] != NAME.findall(SHARED.get(topic, "") + text)
     } == set()
+    assert SHARED.keys() <= {topic for _, topic in TOPICS}
 
 
 def test_no_comment_is_left_in_a_statement_where_it_would_hide_the_rest() -> None:
@@ -42,9 +49,19 @@ def test_no_comment_is_left_in_a_statement_where_it_would_hide_the_rest() -> Non
     } == set()
 
 
+def test_a_statement_of_all_stores_is_one_of_sqlite_with_the_indexes_that_it_names() -> None:
+    left = re.compile(r"::|extract\(|strpos|/\*")
+    for topic, text in SHARED.items():
+        translated = statements("sqlite", topic)
+        whole = " ".join(translated[name] for name in NAME.findall(text))
+        assert left.findall(whole) == []
+        assert whole.count("INDEXED BY") == text.count("/*! INDEXED BY")
+
+
 def test_each_statement_of_postgresql_argues_why_it_is_right_or_calls_a_function() -> None:
     silent = set()
-    for (store, topic), file in TOPICS.items():
+    shared = {("postgres", topic): text for topic, text in SHARED.items()}
+    for (store, topic), file in [*TOPICS.items(), *shared.items()]:
         if store == "postgres":
             for name, text in zip(*[iter(NAME.split(file)[1:])] * 2, strict=True):
                 statement = statements(store, topic)[name]

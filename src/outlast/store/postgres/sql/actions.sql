@@ -46,16 +46,3 @@ SELECT l.id FROM (SELECT u.id, u.token FROM unnest($1::bigint[], $2::bigint[]) A
 CROSS JOIN LATERAL (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = s.id AND (s.token IS NULL OR coalesce(j.token, 0) = s.token) FOR NO KEY UPDATE) l
-
--- name: show
--- Actions of people, newest first, before :before_id, of one job (:job_id) or of all; the table is bounded. Reads
--- only.
-SELECT id, extract(epoch FROM at)::float8 AS at, actor, verb, target, job_id, filter, reason, counts, state, expected,
-       up_to_id, as_of, before_id, extract(epoch FROM moved_at)::float8 AS moved_at
-FROM outlast_actions WHERE id < :before_id AND (:job_id::bigint IS NULL OR job_id = :job_id) ORDER BY id DESC LIMIT :limit::integer
-
--- name: show_running
--- Actions that are under way, the oldest first. Reads only.
-SELECT id, extract(epoch FROM at)::float8 AS at, actor, verb, target, job_id, filter, reason, counts, state, expected,
-       up_to_id, as_of, before_id, extract(epoch FROM moved_at)::float8 AS moved_at
-FROM outlast_actions WHERE state = 'running' ORDER BY id LIMIT :limit::integer

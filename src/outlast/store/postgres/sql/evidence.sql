@@ -1,38 +1,5 @@
 -- Bad ends, for people: dead jobs in groups, ended attempts, suspects. Reads only.
 
--- name: dead_groups
--- Groups of the :rows newest dead jobs, the group with the latest death first, from the index of dead jobs alone,
--- which holds all these columns. Reads only.
-SELECT fingerprint, count(*) AS number, max(id) AS newest,
-       extract(epoch FROM min(ended_at))::float8 AS first_at,
-       extract(epoch FROM max(ended_at))::float8 AS last_at,
-       (sum(count(*)) OVER ())::bigint AS looked_at
-FROM (SELECT id, fingerprint, ended_at FROM outlast_jobs
-      WHERE state = 'dead' ORDER BY id DESC LIMIT :rows) d
-GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
-
--- name: dead_groups_among
--- As `dead_groups`, of the jobs that pass the filters; a filter that is NULL lets every job pass. Reads the rows of
--- the :rows newest dead jobs. Reads only.
-WITH looked AS MATERIALIZED (
-    SELECT id, fingerprint, ended_at, queue, task, tenant FROM outlast_jobs
-    WHERE state = 'dead' ORDER BY id DESC LIMIT :rows)
-SELECT fingerprint, count(*) AS number, max(id) AS newest,
-       extract(epoch FROM min(ended_at))::float8 AS first_at,
-       extract(epoch FROM max(ended_at))::float8 AS last_at,
-       (SELECT count(*) FROM looked) AS looked_at
-FROM looked
-WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
-GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
-
--- name: ended_floor
--- The least token among the :rows newest attempts with tokens below :before, how many those are, and when the
--- first of them ended. Reads only.
-SELECT min(token) AS token, count(*) AS number, extract(epoch FROM min(ended_at))::float8 AS back_to
-FROM (SELECT token, ended_at FROM outlast_attempts
-      WHERE token < :before ORDER BY token DESC LIMIT :rows) a
-
 -- name: ended
 -- Ended attempts with tokens below :before and not below :floor, newest first, without their crash reports. A filter
 -- that is NULL lets every attempt pass. Reads only. The LIMIT in the lookup of the job rules out plans that begin
@@ -68,8 +35,3 @@ SELECT outcome, count(*) AS number,
 FROM (SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT :rows) a
 WHERE :tenant::text IS NULL OR (SELECT j.tenant FROM outlast_jobs j WHERE j.id = a.job_id) = :tenant
 GROUP BY outcome ORDER BY 2 DESC, 1
-
--- name: suspects
--- The jobs of the newest shared deaths, at most :rows, by the index on incidents. Reads only.
-SELECT incident, cohort, id AS job_id, task, queue, state, solo, losses, tenant
-FROM outlast_jobs WHERE incident IS NOT NULL ORDER BY incident DESC LIMIT :rows

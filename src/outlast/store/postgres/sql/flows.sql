@@ -20,10 +20,6 @@ SELECT j.id, j.task, j.state, j.tenant, extract(epoch FROM j.enqueued_at)::float
            AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp()) AS may_return
 FROM unnest(:ids::bigint[]) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 
--- name: blocked
--- The newest blocked jobs before one, by which flows are found.
-SELECT j.id FROM outlast_jobs j WHERE j.state = 'blocked' AND j.id < :before ORDER BY j.id DESC LIMIT :most
-
 -- name: waited
 -- The newest jobs before one that have waited for others, or have children, each by one probe of the primary key,
 -- however many rows it has there.

@@ -48,16 +48,6 @@ LEFT JOIN LATERAL (
 WHERE j.id = ANY(:ids::bigint[])
 ORDER BY j.id DESC
 
--- name: named
--- Ids of jobs by the token of an attempt (NULL: no token is asked for), or by the key of an unfinished job, each by
--- its own index. A token is found if its attempt is closed or under way, or if its lines are kept; a completed
--- attempt is in an index only for its lines. Reads only.
-SELECT job_id AS id FROM outlast_attempts WHERE token = :token::bigint
-UNION SELECT job_id FROM outlast_logs WHERE token = :token
-UNION SELECT id FROM outlast_jobs WHERE worker_id IS NOT NULL AND token = :token
-UNION SELECT id FROM outlast_jobs WHERE key = :key::text AND key IS NOT NULL AND ended_at IS NULL
-ORDER BY id DESC LIMIT :limit
-
 -- name: search
 -- Find which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their
 -- last closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all
@@ -89,16 +79,6 @@ SELECT ARRAY(
        END AS before,
        (SELECT coalesce(sum(size), 0) FROM looked)::bigint AS size
 
--- name: attempts
--- The closed attempts of a job, in the order of their tokens. Reads only.
-SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
-       extract(epoch FROM ended_at)::float8 AS ended_at, worker_id, worker, host, pid, message,
-       progress, checkpoint_age, crash, repeats, dropped
-FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
-
--- name: logs
--- The kept lines of a job's attempts, in the order of their tokens. Reads only.
-SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
 -- name: dependencies
 -- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
 -- A quiet one (4) is met once the job has completed.
@@ -106,10 +86,6 @@ SELECT d.upstream_id AS job_id, d.wants, m.is_met, d.state = 3 AS has_failed, j.
 FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 CROSS JOIN LATERAL (SELECT d.state = 2 OR d.state = 4 AND j.state IS NOT DISTINCT FROM 'completed' AS is_met) m
 WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
--- name: children
--- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
-SELECT d.upstream_id AS id, j.state, j.result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.
@@ -173,32 +149,6 @@ FROM ((SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') ORDE
 LEFT JOIN held ON held.worker_id = w.id
 ORDER BY w.id
 
--- name: refusals
--- Refused writes, newest first; the attempt of that token shows which worker tried it. Reads only.
-SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
-       coalesce(
-           (SELECT a.worker FROM outlast_attempts a
-            WHERE a.token = r.token AND a.job_id = r.job_id),
-           (SELECT w.name FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.completed_by
-            WHERE j.id = r.job_id AND j.token = r.token)) AS worker
-FROM outlast_refusals r
-WHERE (:job_id::bigint IS NULL OR r.job_id = :job_id) AND (:before_id::bigint IS NULL OR r.id < :before_id)
-ORDER BY r.id DESC LIMIT :limit::integer
-
--- name: held
--- Running jobs, their workers, and the progress last reported, up to :limit jobs, by the index of running jobs. Reads
--- only.
-SELECT j.id AS job_id, j.worker_id, j.progress
-FROM outlast_jobs j WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit::integer
-
--- name: served
--- The queues and tasks that active workers announce, as JSON lists. Reads only.
-SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
-
--- name: counts
--- The number of jobs by queue and state. Reads the whole table: for people, not for the hot path.
-SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
-
 -- name: wanted
 -- The head of the function defines what counts. Reads only.
 SELECT outlast_wanted_v1(:queue) AS number
@@ -237,25 +187,6 @@ SELECT count(*) AS number FROM (
         WHERE j.queue = :queue::text AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
         ORDER BY j.queue, j.run_at LIMIT :most::integer) d
     LIMIT :most::integer) c
-
--- name: history_jobs
--- Jobs by rising id, for the checker. Reads only, in the snapshot of its transaction.
-SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       extract(epoch FROM j.started_at)::float8 AS started_at,
-       extract(epoch FROM j.ended_at)::float8 AS ended_at,
-       j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
-       CASE WHEN strpos(j.needs, ',true]') > 0 THEN j.stream END AS ordered
-FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
-WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
-
--- name: history_attempts
--- Closed attempts of a range of jobs, including job :last (NULL: to the end). Reads only.
-SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
-       extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
-       dropped
-FROM outlast_attempts
-WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
-ORDER BY job_id, token
 
 -- name: token_last
 -- The highest token ever drawn; 0: none. It belongs to no snapshot, so read it after the rows that it is compared

@@ -66,13 +66,6 @@ SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 -- Answer a spending that found no running attempt.
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
--- name: limits
--- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
--- (with an ORDER BY the plan would walk over all permits by id). Reads only.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until, l.recounted_at,
-       (SELECT count(*) FROM (SELECT FROM outlast_permits p WHERE p.name = l.name LIMIT :keys) c) AS permits
-FROM outlast_limits l WHERE :name::text IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
-
 -- name: holds
 -- Until when these permits are held. A hold that no exchange has folded yet is read from its notice, among the newest
 -- 10,000. Reads only.
@@ -187,10 +180,6 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
                  WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted
 FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
-
--- name: weights
--- Tenants with a weight, the largest first. Reads only.
-SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :most
 
 -- name: stream_place
 -- Where a queued job stands in its stream, in numbers up to :most; no row: it is in none now. A stream that no exchange

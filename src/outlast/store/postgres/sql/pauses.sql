@@ -28,11 +28,6 @@ SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, pause
        CASE WHEN $3::boolean THEN outlast_tell_v1('pause')::text END
 FROM resumed
 
--- name: pauses
--- All pauses, by id. Reads only; one snapshot.
-SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop
-FROM outlast_pauses ORDER BY id
-
 -- name: acknowledge_pauses
 -- Write on a worker's row which pauses it acts on: from now on it starts no job that they cover. Written after the
 -- worker has given back what had not begun, so that readers may rely on it. A plain update: it does not conflict with

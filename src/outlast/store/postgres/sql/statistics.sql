@@ -78,31 +78,6 @@ SELECT w.queue,
             ORDER BY o.queue, o.run_at LIMIT :most) c) AS scheduled
 FROM unnest(:queues::text[]) AS w (queue)
 
--- name: running
--- Running jobs by queue, up to :most of them, by the index of running jobs. Reads only.
-SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :most) c
-GROUP BY queue
-
--- name: suspects
--- Jobs that wait to run alone, by queue, up to :most of them, by their index. Reads only.
-SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE state = 'queued' AND solo > 0
-      ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most) c
-GROUP BY queue
-
--- name: blocked
--- Jobs that wait for the end of others, by queue, up to :most of them, by their index. Reads only.
-SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE state = 'blocked' ORDER BY id LIMIT :most) c
-GROUP BY queue
-
--- name: dead
--- Dead jobs by queue, the newest :most of them, by their index, which holds the queue. Reads only.
-SELECT queue, count(*) AS number
-FROM (SELECT queue FROM outlast_jobs WHERE state = 'dead' ORDER BY id DESC LIMIT :most) c
-GROUP BY queue
-
 -- name: ended
 -- The :most jobs that were completed or cancelled last, by queue and state, by the index on their end, and how many of
 -- them ended within the last minute and hour. Among jobs with their own retention (keep), the :most that are kept

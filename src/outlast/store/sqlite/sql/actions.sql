@@ -26,13 +26,3 @@ SET counts = :counts, state = :state, before_id = :before_id, moved_at = :now WH
 UPDATE outlast_actions SET state = 'stopped', moved_at = :now WHERE id = :id AND state = 'running'
 -- name: token
 SELECT coalesce(token, 0) FROM outlast_jobs WHERE id = ?
--- name: show
-SELECT id, at, actor, verb, target, job_id, filter, reason, counts, state, expected, up_to_id, as_of,
-       before_id, moved_at
-FROM outlast_actions
-WHERE id < :before_id AND (:job_id IS NULL OR job_id = :job_id)
-ORDER BY id DESC LIMIT :limit
--- name: show_running
-SELECT id, at, actor, verb, target, job_id, filter, reason, counts, state, expected, up_to_id, as_of,
-       before_id, moved_at
-FROM outlast_actions WHERE state = 'running' ORDER BY id LIMIT :limit

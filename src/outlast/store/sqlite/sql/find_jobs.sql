@@ -6,23 +6,6 @@
 -- index, so a filter by tenant reads the rows. Everything else is walked by id, for as many rows as a look may read,
 -- and dead jobs down to the row that "…floor" has found.
 
--- name: all_floor
-SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
--- name: all
--- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
-SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
-    WHERE id <= :last ORDER BY id DESC LIMIT :rows)
-WHERE (:state IS NULL OR state = :state)
-  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
-  AND (:tenant IS NULL OR tenant = :tenant)
-  AND (:part IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
-LIMIT :limit
--- name: label_floor
-SELECT job_id AS id FROM outlast_labels INDEXED BY outlast_labels_name
-WHERE label = :label AND job_id <= :last ORDER BY job_id DESC LIMIT 1 OFFSET :rows - 1
 -- name: label
 SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
 CROSS JOIN outlast_jobs AS j
@@ -36,16 +19,6 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l
        OR :part = CASE WHEN j.position IS NOT NULL THEN CASE WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END
                          WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
 ORDER BY l.job_id DESC LIMIT :limit
--- name: dead_floor
-SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
-WHERE state = 'dead' AND id <= :last ORDER BY id DESC LIMIT 1 OFFSET :rows - 1
--- name: dead
-SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_dead
-WHERE state = 'dead' AND id <= :last AND id >= :floor
-  AND (:fingerprint IS NULL OR fingerprint = :fingerprint)
-  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
-  AND (:tenant IS NULL OR tenant = :tenant)
-ORDER BY id DESC LIMIT :limit
 -- name: running
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker
 WHERE worker_id IS NOT NULL AND id <= :last AND (:worker_id IS NULL OR worker_id = :worker_id)

@@ -13,9 +13,6 @@ SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
        j.state = 'cancelled' AND NOT j.cancel_requested AND j.attempt_count = 0 AND j.key IS NULL
            AND (j.expires_at IS NULL OR j.expires_at > :now) AS may_return
 FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value
--- name: blocked
-SELECT j.id FROM outlast_jobs AS j INDEXED BY outlast_jobs_blocked
-WHERE j.state = 'blocked' AND j.id < :before ORDER BY j.id DESC LIMIT :most
 -- name: waited
 WITH RECURSIVE w (id, n) AS (
     SELECT (SELECT max(d.job_id) FROM outlast_dependencies AS d WHERE d.job_id < :before), 1

@@ -1,14 +1,5 @@
 -- Reads for people and screens: no locks, and in WAL mode no writer waits for them.
 
--- name: named
--- By the token of an attempt (closed, under way, or with lines kept; a completed attempt is in an index only for its
--- lines), or by the key of an unfinished job. Each part names its index, since for the ORDER BY SQLite would read all
--- rows by id.
-SELECT job_id AS id FROM outlast_attempts WHERE token = :token
-UNION SELECT job_id FROM outlast_logs WHERE token = :token
-UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL AND token = :token
-UNION SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_key WHERE key = :key AND key IS NOT NULL AND ended_at IS NULL
-ORDER BY id DESC LIMIT :limit
 -- name: search
 -- For each of these jobs, in their order: whether it holds a text in its arguments and one in "OUTCOME: MESSAGE" of
 -- its last closed attempt, and is not older than a time; NULL lets all pass. Encoded arguments never match, since a
@@ -61,10 +52,6 @@ LEFT JOIN outlast_attempts AS a ON a.token = (
     SELECT l.token FROM outlast_attempts AS l WHERE :last AND l.job_id = j.id
     ORDER BY l.number DESC, l.token DESC LIMIT 1)
 WHERE j.id IN (SELECT value FROM json_each(:ids)) ORDER BY j.id DESC
--- name: attempts
-SELECT job_id, token, number, outcome, charge, started_at, ended_at, worker_id, worker, host, pid,
-       message, progress, checkpoint_age, crash, repeats, dropped
-FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: workers
 -- The live workers, and the :gone_max that have gone last.
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
@@ -81,36 +68,6 @@ WHERE w.id IN (
         SELECT id FROM outlast_workers INDEXED BY outlast_workers_gone WHERE stopped_at IS NOT NULL
         ORDER BY stopped_at DESC, id DESC LIMIT :gone_max))
 ORDER BY w.id
--- name: refusals
--- The attempt of that token shows which worker tried the write.
-SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
-       coalesce(
-           (SELECT a.worker FROM outlast_attempts AS a
-            WHERE a.token = r.token AND a.job_id = r.job_id),
-           (SELECT w.name FROM outlast_jobs AS j JOIN outlast_workers AS w ON w.id = j.completed_by
-            WHERE j.id = r.job_id AND j.token = r.token)) AS worker
-FROM outlast_refusals AS r
-WHERE (:job_id IS NULL OR r.job_id = :job_id) AND (:before_id IS NULL OR r.id < :before_id)
-ORDER BY r.id DESC LIMIT :limit
--- name: held
-SELECT j.id AS job_id, j.worker_id, j.progress FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker
-WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit
--- name: served
-SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
--- name: counts
-SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
--- name: history_jobs
-SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       j.started_at, j.ended_at, j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
-       CASE WHEN instr(j.needs, ',true]') > 0 THEN j.stream END AS ordered
-FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
-WHERE j.id > :after ORDER BY j.id LIMIT :limit
--- name: history_attempts
--- Up to the last job of the page (NULL: to the end), as a bound of the index: ":last IS NULL OR" would read all
--- following attempts for each page.
-SELECT job_id, token, number, outcome, charge, started_at, ended_at, crash IS NOT NULL AS has_crash, worker_id, dropped
-FROM outlast_attempts
-WHERE job_id > :after AND job_id <= coalesce(:last, 9223372036854775807) ORDER BY job_id, token
 -- name: token_last
 SELECT value AS token FROM outlast_sequences WHERE name = 'token'
 -- name: unencrypted
@@ -138,18 +95,12 @@ FROM (
 GROUP BY task ORDER BY task
 -- name: now
 SELECT :now AS now
--- name: logs
-SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY token
 -- name: dependencies
 -- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
 SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS has_failed, j.task, j.state
 FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
 LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 ORDER BY d.state = 2, d.state DESC, d.place
--- name: children
--- The children of a job from the n-th one (:first) to the :last one, in their order. Reads only.
-SELECT d.upstream_id AS id, j.state, CAST(j.result AS TEXT) AS result FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.

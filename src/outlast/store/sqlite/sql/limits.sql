@@ -239,13 +239,6 @@ UPDATE outlast_permits
 SET tat = :tat, touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
 WHERE id = :permit
 
--- name: limits
--- Reads for people, without locks. Limits by name, :most at most, or the one of that name, with how many permits each
--- has, counted by index up to :keys.
-SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_until, l.recounted_at,
-       (SELECT count(*) FROM (SELECT 1 FROM outlast_permits AS p INDEXED BY outlast_permits_name
-                              WHERE p.name = l.name LIMIT :keys)) AS permits
-FROM outlast_limits AS l WHERE :name IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
 -- name: holds
 SELECT id, held_until FROM outlast_permits WHERE id IN (SELECT value FROM json_each(:permits))
 -- name: count_running
@@ -312,8 +305,6 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
        max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
--- name: weights
-SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :most
 -- name: stream_place
 -- Each count uses one index and stops at :most.
 SELECT (SELECT count(*) FROM (

@@ -33,21 +33,6 @@ DELETE FROM outlast_minutes WHERE rowid IN (
     AND m.kind = json_extract(e.value, '$.kind') AND m.queue = json_extract(e.value, '$.queue')
     AND m.task = json_extract(e.value, '$.task') AND m.outcome = json_extract(e.value, '$.outcome'))
 RETURNING *
--- name: totals
-SELECT m.kind, m.queue, m.task, m.outcome,
-       sum(m.jobs) AS jobs, sum(m.firsts) AS firsts, sum(m.seconds) AS seconds, sum(m.waited) AS waited, sum(m.d1) AS d1, sum(m.d2) AS d2, sum(m.d3) AS d3,
-       sum(m.d4) AS d4, sum(m.d5) AS d5, sum(m.d6) AS d6, sum(m.d7) AS d7, sum(m.d8) AS d8, sum(m.d9) AS d9, sum(m.d10) AS d10, sum(m.d11) AS d11,
-       sum(m.w1) AS w1, sum(m.w2) AS w2, sum(m.w3) AS w3, sum(m.w4) AS w4, sum(m.w5) AS w5, sum(m.w6) AS w6, sum(m.w7) AS w7, sum(m.w8) AS w8,
-       sum(m.w9) AS w9, sum(m.w10) AS w10, sum(m.w11) AS w11
-FROM (SELECT * FROM (
-          SELECT * FROM outlast_minutes WHERE level = 'total'
-          ORDER BY level, worker_id, batch, kind, queue, task, outcome LIMIT :most)
-      UNION ALL
-      SELECT * FROM (
-          SELECT * FROM outlast_minutes INDEXED BY outlast_minutes_at WHERE level = 'worker'
-          ORDER BY at DESC LIMIT :most)) AS m
-GROUP BY m.kind, m.queue, m.task, m.outcome
-ORDER BY m.kind, m.queue, m.task, m.outcome
 -- name: minutes
 -- At most :most rows, the newest, are read: three parts of the index, newest first. Each row of the answer brings how
 -- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether to tell queues and tasks apart

@@ -12,8 +12,6 @@ RETURNING id, kind, name, paused_at, paused_by, reason, stop
 -- name: resume
 DELETE FROM outlast_pauses WHERE kind = :kind AND name = :name
 RETURNING id, kind, name, paused_at, paused_by, reason, stop
--- name: pauses
-SELECT id, kind, name, paused_at, paused_by, reason, stop FROM outlast_pauses ORDER BY id
 -- name: version
 SELECT coalesce(group_concat(id), '') FROM (SELECT id FROM outlast_pauses ORDER BY id)
 -- name: acknowledge_pauses

@@ -74,13 +74,3 @@ WHERE name = :name
 -- name: undeclared
 UPDATE outlast_schedules SET declared = 0
 WHERE name = :name AND declared = 1 AND abs(declared_at - :now) > :fresh
--- name: show_all
-SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
-       declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
-       last_skip_job
-FROM outlast_schedules WHERE name > :after AND origin <> 'deleted' ORDER BY name LIMIT :limit
--- name: show
-SELECT name, call, spec, overlap, catch_up, grace, origin, version, revision, paused, declared,
-       declared_at, since, next_tick, last_tick, last_job, fired, skipped, missed, last_skip,
-       last_skip_job
-FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'

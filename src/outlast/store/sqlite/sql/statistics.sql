@@ -81,26 +81,6 @@ SELECT w.value AS queue,
             WHERE o.queue = w.value AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
               AND o.run_at > :now LIMIT :most)) AS scheduled
 FROM json_each(:queues) AS w
--- name: running
-SELECT queue, count(*) AS number FROM (
-    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker
-    WHERE worker_id IS NOT NULL LIMIT :most)
-GROUP BY queue
--- name: suspects
-SELECT queue, count(*) AS number FROM (
-    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-    WHERE state = 'queued' AND solo > 0 LIMIT :most)
-GROUP BY queue
--- name: blocked
-SELECT queue, count(*) AS number FROM (
-    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_blocked
-    WHERE state = 'blocked' ORDER BY id LIMIT :most)
-GROUP BY queue
--- name: dead
-SELECT queue, count(*) AS number FROM (
-    SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_dead
-    WHERE state = 'dead' ORDER BY id DESC LIMIT :most)
-GROUP BY queue
 -- name: ended
 -- Of jobs with their own retention (keep), the :most that are kept longest.
 SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (

@@ -1,0 +1,66 @@
+-- Reads for people and screens: statements that are written once for all stores (statements.py). Reads only.
+
+-- name: refusals
+-- Refused writes, newest first; the attempt of that token shows which worker tried it.
+SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
+       coalesce(
+           (SELECT a.worker FROM outlast_attempts a
+            WHERE a.token = r.token AND a.job_id = r.job_id),
+           (SELECT w.name FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.completed_by
+            WHERE j.id = r.job_id AND j.token = r.token)) AS worker
+FROM outlast_refusals r
+WHERE (:job_id::bigint IS NULL OR r.job_id = :job_id) AND (:before_id::bigint IS NULL OR r.id < :before_id)
+ORDER BY r.id DESC LIMIT :limit::integer
+-- name: named
+-- Ids of jobs by the token of an attempt (NULL: no token is asked for), or by the key of an unfinished job, each by
+-- its own index. A token is found if its attempt is closed or under way, or if its lines are kept; a completed
+-- attempt is in an index only for its lines.
+SELECT job_id AS id FROM outlast_attempts WHERE token = :token::bigint
+UNION SELECT job_id FROM outlast_logs WHERE token = :token
+UNION SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_worker */
+    WHERE worker_id IS NOT NULL AND token = :token
+UNION SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_key */
+    WHERE key = :key::text AND key IS NOT NULL AND ended_at IS NULL
+ORDER BY id DESC LIMIT :limit
+-- name: held
+-- Running jobs, their workers, and the progress last reported, up to :limit jobs, by the index of running jobs.
+SELECT j.id AS job_id, j.worker_id, j.progress
+FROM outlast_jobs j /*! INDEXED BY outlast_jobs_worker */
+WHERE j.worker_id IS NOT NULL ORDER BY j.worker_id LIMIT :limit::integer
+-- name: served
+-- The queues and tasks that active workers announce, as JSON lists.
+SELECT DISTINCT queues, tasks FROM outlast_workers WHERE status = 'active'
+-- name: counts
+-- The number of jobs by queue and state. Reads the whole table: for people, not for the hot path.
+SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
+-- name: history_jobs
+-- Jobs by rising id, for the checker. In the snapshot of its transaction.
+SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
+       extract(epoch FROM j.started_at)::float8 AS started_at,
+       extract(epoch FROM j.ended_at)::float8 AS ended_at,
+       j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
+       CASE WHEN strpos(j.needs, ',true]') > 0 THEN j.stream END AS ordered
+FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
+WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
+-- name: history_attempts
+-- Closed attempts of a range of jobs, including job :last (NULL: to the end).
+SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
+       extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
+       dropped
+FROM outlast_attempts
+WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
+ORDER BY job_id, token
+-- name: attempts
+-- The closed attempts of a job, in the order of their tokens.
+SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
+       extract(epoch FROM ended_at)::float8 AS ended_at, worker_id, worker, host, pid, message,
+       progress, checkpoint_age, crash, repeats, dropped
+FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
+-- name: children
+-- The children of a job from the n-th one (:first) to the :last one, in their order.
+SELECT d.upstream_id AS id, j.state, CAST(j.result AS text) AS result
+FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
+-- name: logs
+-- The kept lines of a job's attempts, in the order of their tokens.
+SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token

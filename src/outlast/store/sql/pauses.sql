@@ -1,0 +1,6 @@
+-- Pauses: statements that are written once for all stores (statements.py). Reads only.
+
+-- name: pauses
+-- All pauses, by id.
+SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop
+FROM outlast_pauses ORDER BY id
