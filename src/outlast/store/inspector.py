@@ -402,12 +402,12 @@ class Inspector(ABC):
 
     async def schedules(self, limit: int = 1_000, after: str = "") -> list[ScheduleRow]:
         """Return schedules by name, those after ``after``."""
-        rows = await self._rows("schedules", "show_all", after=after, limit=limit)
+        rows = await self._rows("schedules", "show", after=after, name=None, limit=limit)
         return [struct_of(ScheduleRow, row) for row in rows]
 
     async def schedule(self, name: str) -> ScheduleRow | None:
         """Return one schedule."""
-        rows = await self._rows("schedules", "show", name=name)
+        rows = await self._rows("schedules", "show", after="", name=name, limit=1)
         return struct_of(ScheduleRow, rows[0]) if rows else None
 
     # -- limits
