@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from nats.aio.msg import Msg
 
 from outlast.store.values import ClaimRequest
-from outlast.wakeup.amqp import AmqpDelivery
+from outlast.wakeup.amqp import make_delivery
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
 from outlast.wakeup.messenger import Delivery, Messenger
 from outlast.wakeup.nats import _Pull
@@ -196,7 +196,7 @@ class Broker:
             self.all_taken.set()
             await asyncio.Event().wait()
         wanted, self._wanted = self._wanted, []
-        found: list[Delivery] = [AmqpDelivery(self._amqp(each)) for each in wanted]
+        found: list[Delivery] = [make_delivery(self._amqp(each)) for each in wanted]
         for each in wanted:
             await self._wire.hears(self._nats(each))
         self._pull.is_asked()

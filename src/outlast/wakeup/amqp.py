@@ -12,6 +12,7 @@ the server takes the first message of a connection, and then reads nothing more 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ import aio_pika
 from aio_pika.abc import DeliveryMode, ExchangeType
 
 from outlast.base.clock import SYSTEM
+from outlast.wakeup.messenger import Delivery
 from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:
@@ -54,7 +56,7 @@ class AmqpBroker:
         self._connection: AbstractConnection | None = None
         self._lost = asyncio.Event()
         self._news = asyncio.Event()
-        self._here: list[AmqpDelivery] = []
+        self._here: list[Delivery] = []
         self._sources: list[tuple[AbstractQueue, str]] = []  # with the key that binds each
         self._checked = 0  # the source to be checked next
         self._tags: list[tuple[AbstractQueue, str]] = []
@@ -174,7 +176,7 @@ class AmqpBroker:
         message = aio_pika.Message(body, content_type="application/json")
         await self._workers.publish(message, topic, mandatory=False)
 
-    async def pull(self, free_slots: int, seconds: float) -> list[AmqpDelivery]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Delivery]:
         """Wait for messages; check now and then that the queues still exist."""
         if self._tags and free_slots > 2 * self._prefetch:
             await self.rest()
@@ -187,7 +189,7 @@ class AmqpBroker:
             await self._check()
         return self._take(free_slots)
 
-    def _take(self, free_slots: int) -> list[AmqpDelivery]:
+    def _take(self, free_slots: int) -> list[Delivery]:
         found, self._here = self._here[:free_slots], self._here[free_slots:]
         if not self._here:
             self._news.clear()
@@ -211,7 +213,7 @@ class AmqpBroker:
             await queue.bind(self._jobs, key)
 
     async def _heard(self, message: AbstractIncomingMessage) -> None:
-        delivery = AmqpDelivery(message)
+        delivery = make_delivery(message)
         if not self._tags and not self._prefetch:
             await delivery.give_back()
             return
@@ -250,23 +252,10 @@ async def _hang_up(dial: asyncio.Task[AbstractConnection]) -> None:
         await (await dial).close()
 
 
-class AmqpDelivery:
-    """One message of a consumer."""
-
-    def __init__(self, message: AbstractIncomingMessage) -> None:
-        self._message = message
-        self.body = message.body
-
-    @property
-    def times(self) -> int:
-        """How often it was delivered."""
-        count = (self._message.headers or {}).get("x-delivery-count", 0)
-        return 1 + (count if isinstance(count, int) else 0)
-
-    async def ack(self) -> None:
-        """Settle the message."""
-        await self._message.ack()
-
-    async def give_back(self) -> None:
-        """Give it back: the server hands it at once to the next consumer with free slots."""
-        await self._message.nack(requeue=True)
+def make_delivery(message: AbstractIncomingMessage) -> Delivery:
+    """Return a message of a consumer. The server hands one that is given back at once to the next
+    consumer with free slots."""
+    count = (message.headers or {}).get("x-delivery-count", 0)
+    times = 1 + (count if isinstance(count, int) else 0)
+    give_back = functools.partial(message.nack, requeue=True)
+    return Delivery(message.body, times, message.ack, give_back)

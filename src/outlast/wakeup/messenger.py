@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -41,6 +41,16 @@ TELL_SECONDS = 60.0  # between two events about messages that are not notices
 REST_SECONDS = 0.5  # before a returned notice goes to other workers again
 DELIVERIES_MAX = 5  # of a message to workers that do not know its task
 RESTING_SHARE = 4  # one in this many delivered messages may rest here
+
+
+class Delivery(NamedTuple):
+    """One received message. ``times``: how often it was delivered. ``ack`` settles it: it does not
+    come back. ``give_back`` lets the messenger deliver it again, here or elsewhere."""
+
+    body: bytes
+    times: int
+    ack: Callable[[], Awaitable[object]]
+    give_back: Callable[[], Awaitable[object]]
 
 
 class Broker(Protocol):
@@ -293,25 +303,6 @@ async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
     for wait in done:
         wait.result()
     raise ConnectionError("the connection was lost")
-
-
-class Delivery(Protocol):
-    """One received message."""
-
-    body: bytes
-
-    @property
-    def times(self) -> int:
-        """How often it was delivered."""
-        ...
-
-    async def ack(self) -> None:
-        """Settle the message: it does not come back."""
-        ...
-
-    async def give_back(self) -> None:
-        """Give the message back, to be delivered again, here or elsewhere."""
-        ...
 
 
 class Rejections:

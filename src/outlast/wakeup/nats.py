@@ -10,6 +10,7 @@ leader is noticed soon and the next connection tries another server.
 from __future__ import annotations
 
 import asyncio
+import functools
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -30,7 +31,7 @@ from nats.js.errors import NotFoundError
 
 from outlast.errors import ConfigError
 from outlast.wakeup.kinds import Address
-from outlast.wakeup.messenger import HOLD_SECONDS
+from outlast.wakeup.messenger import HOLD_SECONDS, Delivery
 from outlast.wakeup.notice import Notice, token_of
 
 if TYPE_CHECKING:
@@ -240,7 +241,7 @@ class NatsBroker:
         """Publish an event to watchers, on a subject that no stream keeps."""
         await self._client.publish(f"{self._workers}.{topic}", body)
 
-    async def pull(self, free_slots: int, seconds: float) -> list[NatsDelivery]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Delivery]:
         """Request messages from each consumer without a request; return those received, if any."""
         for each in self._pulls:
             await each.ask(free_slots, seconds)
@@ -286,7 +287,7 @@ class _Pull:
         self._durable = durable
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._news = news
-        self._here: list[NatsDelivery] = []
+        self._here: list[Delivery] = []
         self._left = 0  # messages that may still come for the current request
         self._heard_at = 0.0
         self._resting = False
@@ -318,7 +319,7 @@ class _Pull:
         self._left, self._heard_at = free_slots, _now()
         await self._client.publish(self._subject, json.dumps(wish).encode(), self._inbox)
 
-    def take(self) -> list[NatsDelivery]:
+    def take(self) -> list[Delivery]:
         """Return the messages that have come."""
         found, self._here = self._here, []
         return found
@@ -337,7 +338,7 @@ class _Pull:
             self._heard_of_server(message.headers or {})
         elif self._has_sent(message):
             self._left -= 1
-            await self._came(NatsDelivery(message))
+            await self._came(_make_delivery(message))
         self._news.set()
 
     def _has_sent(self, message: Msg) -> bool:
@@ -356,7 +357,7 @@ class _Pull:
         elif status != _LIFE:
             self._trouble = f"{status} {headers.get('Description', '')}".strip()
 
-    async def _came(self, message: NatsDelivery) -> None:
+    async def _came(self, message: Delivery) -> None:
         if self._resting:
             await message.give_back()
         else:
@@ -367,25 +368,10 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-class NatsDelivery:
-    """One message of a pull."""
-
-    def __init__(self, message: Msg) -> None:
-        self._message = message
-        self.body = bytes(message.data)
-
-    @property
-    def times(self) -> int:
-        """How often it was delivered."""
-        return self._message.metadata.num_delivered or 1
-
-    async def ack(self) -> None:
-        """Settle the message."""
-        await self._message.ack()
-
-    async def give_back(self) -> None:
-        """Give the message back."""
-        await self._message.nak(BACK_SECONDS)
+def _make_delivery(message: Msg) -> Delivery:
+    times = message.metadata.num_delivered or 1
+    give_back = functools.partial(message.nak, BACK_SECONDS)
+    return Delivery(bytes(message.data), times, message.ack, give_back)
 
 
 def _wanted_consumer(durable: str, subject: str) -> ConsumerConfig:
