@@ -35,7 +35,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.store.values import StepFound
-from outlast.worker.runners.process import Death, Pipe, RunnerProcess
+from outlast.worker.runners.process import Death, Pipe, RunnerOwner, RunnerProcess
 from tests.fuzz.kit import SECONDS, Fuzzer, json_values, quiet
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import Bench, shared
@@ -139,7 +139,8 @@ class Reader(RunnerProcess):
     def __init__(self, fake: Any) -> None:
         self.heard: list[ToWorker] = []
         self._fake = fake
-        super().__init__(SETTINGS, self, clock=ManualClock(boot=0.0), output=lambda *_: None)
+        owner = RunnerOwner(self.take_frames, self.take_death, self.fail)
+        super().__init__(SETTINGS, owner, clock=ManualClock(boot=0.0), output=lambda *_: None)
         read, self._write = os.pipe()
         self._output = Pipe(read, lambda data: None)
 

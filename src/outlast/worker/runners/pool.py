@@ -63,7 +63,7 @@ SIGNAL_SECONDS = 0.2  # for a signal to the whole group to reach the worker, too
 
 
 class RunnerPool:
-    """The ``Pool`` of a worker with runners, and the ``RunnerOwner`` of each of them.
+    """The ``Pool`` of a worker with runners.
 
     ``make`` returns a runner that is not started yet. The pool has ``size`` runners, each of which
     runs up to ``concurrency`` attempts.
@@ -93,7 +93,7 @@ class RunnerPool:
         self._assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
         self._supervisor = RunnerSupervisor(
             owner,
-            lambda: make(self),
+            lambda: make(RunnerOwner(self.take_frames, self.take_death, owner.fail)),
             self._assignment,
             recycling,
             tether,
@@ -317,9 +317,6 @@ class RunnerPool:
             transition = self._in_flight.end(running.token, outcome)
             if transition is not None:
                 tell_end_of_own(running, transition, self._clock.boot())
-
-    def fail(self, error: BaseException) -> None:
-        self._owner.fail(error)
 
 
 def _was_signalled(end: End) -> bool:

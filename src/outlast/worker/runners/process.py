@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -190,21 +190,15 @@ class Death(msgspec.Struct, frozen=True):
     memory: MemoryEvidence | None = None
 
 
-class RunnerOwner(Protocol):
-    """Receives the frames and the death of a runner."""
+class RunnerOwner(NamedTuple):
+    """What a runner calls. ``take_frames`` obeys frames that came together, one after the other; it
+    raises for a frame that cannot be read or obeyed: the runner is then killed. ``take_death``
+    notes that the runner is gone. ``fail`` notes that its death could not be reported: its attempts
+    would be held forever."""
 
-    def take_frames(self, runner: RunnerProcess, frames: Iterable[ToWorker]) -> None:
-        """Obey frames that came together, one after the other. Raises for a frame that cannot be
-        read or obeyed: the runner is then killed."""
-        ...
-
-    def take_death(self, runner: RunnerProcess, death: Death) -> None:
-        """Note that the runner is gone."""
-        ...
-
-    def fail(self, error: BaseException) -> None:
-        """Note that its death could not be reported: its attempts would be held forever."""
-        ...
+    take_frames: Callable[[RunnerProcess, Iterable[ToWorker]], None]
+    take_death: Callable[[RunnerProcess, Death], None]
+    fail: Callable[[BaseException], None]
 
 
 class _Frames(asyncio.Protocol):

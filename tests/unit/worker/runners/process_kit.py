@@ -13,7 +13,7 @@ import pytest
 from outlast.base.clock import SYSTEM
 from outlast.runner.protocol import RunnerSettings
 from outlast.runner.tether import groups_of
-from outlast.worker.runners.process import Death, RunnerProcess
+from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 
 SECONDS = 60.0
 
@@ -34,7 +34,8 @@ class Child(RunnerProcess):
     """Runs a few lines of Python instead of a runner."""
 
     def __init__(self, code: str, stage: Stage) -> None:
-        super().__init__(SETTINGS, stage, clock=SYSTEM, output=stage.write)
+        owner = RunnerOwner(stage.take_frames, stage.take_death, stage.fail)
+        super().__init__(SETTINGS, owner, clock=SYSTEM, output=stage.write)
         self._code = HEAD + code
 
     def _spawn(self, sock: int, stacks: int, output: int) -> None:
