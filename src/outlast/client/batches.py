@@ -179,8 +179,8 @@ def function_of_one(task: Task[..., Any]) -> Callable[..., Any]:
 
 
 class BatchLink:
-    """The ``Link`` and the ``Family`` of an attempt in a batch: what it reports is passed on, what
-    is for a job that runs by itself is refused."""
+    """The ``Link`` of an attempt in a batch: what it reports is passed on, what is for a job that
+    runs by itself is refused."""
 
     store_id: str
 
@@ -195,18 +195,15 @@ class BatchLink:
 
     def __getattr__(self, name: str) -> NoReturn:
         if name == "store_id":  # a transaction of the task asks for it
-            self._refuse()
+            self.refuse()
         raise AttributeError(name)
 
     def report(self, token: int, progress: Progress) -> None:
         """Pass on progress."""
         self._link.report(token, progress)
 
-    def _refuse(self, *_: object, **__: object) -> NoReturn:
+    def refuse(self, *_: object, **__: object) -> NoReturn:
+        """Raise UsageError."""
         raise UsageError(_REFUSED)
 
-    async def _refuse_later(self, *_: object, **__: object) -> NoReturn:
-        self._refuse()
-
-    save = step = _refuse
-    spawn = wait_for = wait_event = _refuse_later
+    save = step = refuse

@@ -477,7 +477,7 @@ class Executor:
         make_children: Callable[[], Family] = self._make_children
         if task.batch:
             link = BatchLink(self._link)
-            make_children = functools.partial(BatchLink, self._link)
+            make_children = link.refuse
         attempt = self._make_attempt(
             link,
             claimed,
