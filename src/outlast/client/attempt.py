@@ -11,12 +11,12 @@ import asyncio
 import inspect
 import math
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar, cast, overload
 
 import msgspec
 
@@ -100,22 +100,12 @@ class Link(Protocol):
         ...
 
 
-class Family(Protocol):
-    """What attempts do on the store of their application: ``outlast.client.children``."""
+class Family(NamedTuple):
+    """What attempts do on the store of their application; ``children.py`` has the functions."""
 
-    async def spawn(self, attempt: Attempt, part: FlowPart) -> FlowRun:
-        """Do what ``Attempt.spawn`` does."""
-        ...
-
-    async def wait_for(self, attempt: Attempt, run: FlowRun) -> Any:
-        """Do what ``Attempt.wait_for`` does."""
-        ...
-
-    async def wait_event(
-        self, attempt: Attempt, name: str, timeout: float | timedelta, returns: Any
-    ) -> Any:
-        """Do what ``Attempt.wait_event`` does."""
-        ...
+    spawn: Callable[[Attempt, FlowPart], Awaitable[FlowRun]]
+    wait_for: Callable[[Attempt, FlowRun], Awaitable[Any]]
+    wait_event: Callable[[Attempt, str, float | timedelta, Any], Awaitable[Any]]
 
 
 class Attempt:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from outlast.client.attempt import Attempt, Family
 from outlast.client.attempt_store import AttemptStore
 from outlast.client.events import wait_event
 from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, plan_of
@@ -25,7 +26,6 @@ from outlast.payload.codec import decode_result
 from outlast.store.values import Enqueued, Spawn
 
 if TYPE_CHECKING:
-    from outlast.client.attempt import Attempt
     from outlast.client.stores import StoreProvider
     from outlast.payload.payloads import Payloads
     from outlast.store.protocol import Store
@@ -42,9 +42,13 @@ class Spawned(msgspec.Struct, frozen=True):
     gives_list: bool
 
 
-class Children:
-    """What one attempt does on the store of its application: make children, and wait."""
+def make_family(stores: StoreProvider) -> Family:
+    """Return what one attempt does on the store of its application: make children, and wait."""
+    children = _Children(stores)
+    return Family(children.spawn, children.wait_for, children.wait_event)
 
+
+class _Children:
     def __init__(self, stores: StoreProvider) -> None:
         self._stores = stores
         self._runs: dict[FlowRun, Spawned] = {}

@@ -29,7 +29,7 @@ from outlast.client.app import App
 from outlast.client.attempt import Attempt, Family, Link, set_batch
 from outlast.client.awaiting import running
 from outlast.client.batches import BatchLink, BatchTask
-from outlast.client.children import Children
+from outlast.client.children import make_family
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
 from outlast.client.task import Task
@@ -101,7 +101,7 @@ class Executor:
         self._app = app
         self._on_idle = on_idle
         self._make_attempt = make_attempt
-        self._make_children = functools.partial(Children, app.stores)
+        self._make_children = functools.partial(make_family, app.stores)
         self._ran = 0  # attempts since the executor was last idle
         self._in_loop = False  # whether the code of one of them, or its hooks, ran there
         self._link = link
