@@ -13,8 +13,9 @@ from typing import Protocol
 
 import msgspec
 
+from outlast.base.clock import Clock
 from outlast.model.crash import Progress
-from outlast.model.lease import DeathCause
+from outlast.model.lease import DeathCause, LeaseTerms, Trust
 from outlast.model.lifecycle import Transition
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
@@ -210,31 +211,26 @@ class Pool(Protocol):
         ...
 
 
-class Holder(Protocol):
-    """A worker's registration, and the rights that come with its lease.
+class Lease:
+    """A worker's right to its running jobs, as ``Registration`` keeps it: ``me`` is the row,
+    ``trust`` the window in which the store will not have given the jobs away, and ``draining``
+    whether the worker takes no more jobs because it is about to leave."""
 
-    ``draining``: whether the worker takes no more jobs because it is about to leave.
-    """
-
-    me: WorkerRef
-    draining: bool
+    def __init__(self, terms: LeaseTerms, clock: Clock) -> None:
+        self.me = WorkerRef(0, 0)
+        self.terms = terms
+        self.trust = Trust(terms, clock.boot())
+        self.draining = False
+        self._fenced = False
+        self._clock = clock
 
     def is_trusted(self) -> bool:
         """Whether attempts may continue under the current lease."""
-        ...
+        return not self._fenced and self._clock.boot() < self.trust.stop_at
 
     def may_claim(self) -> bool:
-        """Whether new jobs may be taken, and claimed attempts begin: registered, trusted, not
-        draining."""
-        ...
-
-    def check(self) -> None:
-        """Stop all attempts if the lease is no longer trusted."""
-        ...
-
-    async def reconnect(self) -> bool:
-        """Raise the epoch of the registration. Return False if the lease is lost."""
-        ...
+        """Whether new jobs may be taken, and claimed attempts begin."""
+        return not self.draining and self.is_trusted()
 
 
 class Owner(Protocol):
@@ -243,13 +239,17 @@ class Owner(Protocol):
     pool: Pool
 
     @property
-    def registration(self) -> Holder:
+    def registration(self) -> Lease:
         """Its registration."""
         ...
 
     @property
     def me(self) -> WorkerRef:
         """The current registration."""
+        ...
+
+    def check_lease(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
         ...
 
     def note_begin(self, token: int) -> None:

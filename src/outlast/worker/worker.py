@@ -121,6 +121,7 @@ class Worker:
             pool,
             registration,
             self.checkpoints,
+            raise_epoch=registration.reconnect,
             clock=clock,
             poll=settings.poll,
             look_every=terms.heartbeat,
@@ -325,6 +326,10 @@ class Worker:
         self.heartbeat.report(self._condition.find_trouble(failures))
         if (end := self._condition.find_end(failures)) is not None:
             self.give_up(end.error, self._clock.boot() - end.since)
+
+    def check_lease(self) -> None:
+        """Stop all attempts if the lease is no longer trusted."""
+        self.registration.check()
 
     # -- for its pool --------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from outlast import events
 from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
-from outlast.model.lease import DeathCause
+from outlast.model.lease import DeathCause, LeaseTerms
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
@@ -28,7 +28,7 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.worker.base import Running
+from outlast.worker.base import Lease, Running
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import Death
@@ -94,12 +94,12 @@ class Idle:
         return None
 
 
-class FakeOwner:
-    """A worker that its pool, its registration and its reaper may tell anything."""
+class FakeOwner(Lease):
+    """A worker, and its lease, that its pool, registration and reaper may tell anything."""
 
     def __init__(self) -> None:
+        super().__init__(LeaseTerms(), ManualClock())
         self.trusted = True
-        self.draining = False
         self.lease_checks = 0
         self.begun: list[int] = []
         self.changes = 0
@@ -118,14 +118,8 @@ class FakeOwner:
     def is_trusted(self) -> bool:
         return self.trusted
 
-    def may_claim(self) -> bool:
-        return self.trusted and not self.draining
-
-    def check(self) -> None:
+    def check_lease(self) -> None:
         self.lease_checks += 1
-
-    async def reconnect(self) -> bool:
-        return True
 
     def note_begin(self, token: int) -> None:
         self.begun.append(token)

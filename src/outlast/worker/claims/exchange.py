@@ -41,7 +41,7 @@ from outlast.store.values import (
 )
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.base import Holder, Pool, Running
+from outlast.worker.base import Lease, Pool, Running
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.in_flight import (
     InFlight,
@@ -137,9 +137,10 @@ class Exchange:
         store: Store,
         in_flight: InFlight,
         pool: Pool,
-        holder: Holder,
+        lease: Lease,
         checkpoints: CheckpointWriter,
         *,
+        raise_epoch: Callable[[], Awaitable[bool]],
         clock: Clock,
         poll: float,
         look_every: float,
@@ -155,7 +156,8 @@ class Exchange:
         self._in_flight = in_flight
         self._starter = pool.starter
         self._control = pool.control
-        self._holder = holder
+        self._lease = lease
+        self._raise_epoch = raise_epoch
         self._checkpoints = checkpoints
         self._clock = clock
         self._turns = turns
@@ -221,7 +223,7 @@ class Exchange:
             await self._reconcile_when_due()
             return self._pacing.rest()
         pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
-        asked_as = self._holder.me, pauses
+        asked_as = self._lease.me, pauses
         reply = await self._trip(ended, requests, now)
         if alone:  # it carried no claim requests
             self._pacing.hint()
@@ -257,9 +259,9 @@ class Exchange:
                     return
 
     def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
-        if not self._holder.may_claim() or (not ended and self._pacing.is_at_ease()):
+        if not self._lease.may_claim() or (not ended and self._pacing.is_at_ease()):
             return []
-        me, pauses = self._holder.me, self._pauses
+        me, pauses = self._lease.me, self._pauses
         if pauses is not None and pauses.known != (me.worker_id, me.registration):
             return []
         requests = self._exclusive.choose(
@@ -295,7 +297,7 @@ class Exchange:
                 await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
-                    self._store, self._holder.me, ended, requests, self._in_flight.reject
+                    self._store, self._lease.me, ended, requests, self._in_flight.reject
                 )
         except TimeoutError:
             if self._bytes.note_timeout(ended):
@@ -359,7 +361,7 @@ class Exchange:
             emit("jobs_expired", rows=reply.expired)
         for _, token in reply.cancels:
             self._control.stop(token, "cancel")
-        if not reply.valid and self._holder.may_claim():
+        if not reply.valid and self._lease.may_claim():
             self._broken = True
             return 0.0
         again = self._exclusive.take_reply(requests, reply)
@@ -419,7 +421,7 @@ class Exchange:
         meanwhile: its deadline on the row counts from the claim, and reapers allow for no more
         (``worker/maintenance/reaper.py``)."""
         me, paused = asked_as
-        if not self._holder.may_claim() or self._holder.me != me:
+        if not self._lease.may_claim() or self._lease.me != me:
             return []
         if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
             attempts = self._pauses.choose(attempts)
@@ -454,7 +456,7 @@ class Exchange:
             await self._reconcile()
 
     async def _reconcile(self) -> None:
-        released = await self._guard(self._store.reconcile(self._holder.me, self._in_flight.held()))
+        released = await self._guard(self._store.reconcile(self._lease.me, self._in_flight.held()))
         self._reconciled_at = self._clock.boot()
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
@@ -463,7 +465,7 @@ class Exchange:
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()
-        if await self._guard(self._holder.reconnect()):
+        if await self._guard(self._raise_epoch()):
             await self._reconcile()
         self._broken = False
 

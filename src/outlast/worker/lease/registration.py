@@ -23,7 +23,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.store.wakeup import Wakeup
-from outlast.worker.base import KILL_SECONDS, Owner, Pool
+from outlast.worker.base import KILL_SECONDS, Lease, Owner, Pool
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.service import GIVE_UP_SECONDS
 
@@ -34,7 +34,7 @@ HEALTH_SECONDS = 2.0  # between two checks of the wake-up's health
 LOST = "the store says that it is lost"
 
 
-class Registration:
+class Registration(Lease):
     """The row of one worker, and its right to run the jobs that it has claimed.
 
     ``hold_until`` sets until when runners may live; ``wakeup``: its wake-up, if any, whose health
@@ -57,6 +57,7 @@ class Registration:
         hold_until: Callable[[float], None],
         wakeup: Wakeup | None = None,
     ) -> None:
+        super().__init__(terms, clock)
         self._owner = owner
         self._wakeup = wakeup
         self._told_health = (0, "")  # on which row, in which words
@@ -64,32 +65,18 @@ class Registration:
         self._store = store
         self._in_flight = in_flight
         self._pool = pool
-        self._clock = clock
         self._hold_until = hold_until
         self._refused_at: float | None = None  # when the store first refused a new row
-        self.me = WorkerRef(0, 0)
-        self.terms = terms
-        self.trust = Trust(terms, clock.boot())
-        self.draining = False
         self.has_left = True  # whether no row in the store says that this worker lives
-        self._fenced = False
         self._isolation = Isolation(in_flight, keep=False)
         self._registering = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
         self._asked: NewWorker | None = None  # a registration without an answer yet
         self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
 
-    def may_claim(self) -> bool:
-        """Whether new jobs may be taken."""
-        return not self.draining and self.is_trusted()
-
     def drain(self) -> None:
         """Take no more jobs from now on."""
         self.draining = True
-
-    def is_trusted(self) -> bool:
-        """Whether attempts may continue under the current lease."""
-        return not self._fenced and self._clock.boot() < self.trust.stop_at
 
     def check(self) -> None:
         """Give up the lease if it is no longer trusted; attempts that may run twice continue."""

@@ -73,7 +73,7 @@ class Watchdog:
     async def run_once(self) -> float:
         """Check all running attempts once."""
         now = self._clock.boot()
-        self._owner.registration.check()
+        self._owner.check_lease()
         self._pending = False
         if self._loops is not None:
             self._loops.look_at_loops()

@@ -68,6 +68,7 @@ class Bench:
             self.pool,
             self.holder,
             self.checkpoints,
+            raise_epoch=lambda: self.holder.reconnect(),  # noqa: PLW0108  # replaced by tests
             clock=self.clock,
             poll=POLL,
             look_every=LOOK,

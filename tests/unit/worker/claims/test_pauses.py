@@ -41,6 +41,7 @@ class Paused(Bench):
             self.pool,
             self.holder,
             self.checkpoints,
+            raise_epoch=lambda: self.holder.reconnect(),  # noqa: PLW0108  # replaced by tests
             clock=self.clock,
             poll=1.0,
             look_every=2.0,
