@@ -321,7 +321,8 @@ def claim(
             _take_from_line(cursor, request, limit, turns, basket)
         else:
             limit -= _take_from_line(cursor, request, turns.halve(limit), turns, basket)
-            limit -= streams.claim(request, limit, turns, basket)
+            if not basket.cut:
+                limit -= streams.claim(request, limit, turns, basket.take)
             _take_from_line(cursor, request, limit, turns, basket)
     basket.permits.write([] if streams is None else streams.seen)
 

@@ -11,10 +11,9 @@ first, and within that, streams in the order of their turns, each with an equal 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from math import ceil
 from sqlite3 import Cursor
-from typing import Protocol
 
 import msgspec
 
@@ -37,15 +36,8 @@ _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
 
-class Taker(Protocol):
-    """Where the claimed jobs go."""
-
-    cut: bool
-    """Whether the reply has no room for more."""
-
-    def take(self, found: list[Row]) -> list[Row]:
-        """Claim the first of these rows, as many as there is room for; return them."""
-        ...
+# claims the first of these rows, as many as there is room for; returns them
+Take = Callable[[list[Row]], list[Row]]
 
 
 class _Head(msgspec.Struct, gc=False):
@@ -85,20 +77,21 @@ class Streams:
         self.seen: set[int] = set()
         self._passed: set[int] = set()  # all their jobs are passed over
         self._rounds = ROUNDS_MAX
+        self._cut = False  # whether the exchange has no room for more, or has met expired jobs
         if self._requests:
             self._open_marked()
 
-    def claim(self, request: ClaimRequest, places: int, turns: Turns, basket: Taker) -> int:
+    def claim(self, request: ClaimRequest, places: int, turns: Turns, take: Take) -> int:
         """Start jobs of a request, up to that many; return how many."""
         taken = 0
-        while taken < places and self._rounds and not basket.cut:
+        while taken < places and self._rounds and not self._cut:
             looked = False
             first = turns.find_start(request, streams=True)
             for lanes in read_stretches(self._cursor, _SQL, request, places - taken, first):
                 while taken < places and (looks := self._read_heads(request, lanes)):
-                    taken += self._claim_round(request, looks, places - taken, turns, basket)
+                    taken += self._claim_round(request, looks, places - taken, turns, take)
                     looked = True
-                    if basket.cut or not self._rounds:
+                    if self._cut or not self._rounds:
                         return taken
             if not looked:  # each look at blocked streams is a round, too: all may be passed over
                 if not self._open(self._permits.list_roomy(), places - taken):
@@ -116,12 +109,14 @@ class Streams:
         looks: Mapping[str, list[_Head]],
         places: int,
         turns: Turns,
-        basket: Taker,
+        take: Take,
     ) -> int:
         self._note_round()
         self._share_out(looks, places)
         all_looks = [look for each in looks.values() for look in each]
-        rows = basket.take(self._read_jobs(request, all_looks)[:places])
+        found = self._read_jobs(request, all_looks)[:places]
+        rows = take(found)
+        self._cut = len(rows) < len(found)
         self._permits.start(rows)
         if rows:
             turns.note_taken(request, rows[-1][4], streams=True)
