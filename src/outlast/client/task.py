@@ -54,7 +54,7 @@ from outlast.client.task_options import (
     make_policy,
     refuse_unknown,
 )
-from outlast.errors import ConfigError, KeyInUse, UsageError, text_of
+from outlast.errors import BadArguments, ConfigError, KeyInUse, UsageError, text_of
 from outlast.model.job import Policy
 from outlast.model.limits import Per
 from outlast.payload.codec import make_decoder
@@ -123,12 +123,18 @@ class BoundTask(Generic[P, R]):
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
         bound, policy = task.signature.bind(args, kwargs), self._policy
-        if inputs := take_inputs(bound, task.name):
+        try:
+            encoded = task.signature.encode(bound)
+        except BadArguments:  # perhaps of an argument that stands for a result
+            inputs = take_inputs(bound, task.name)
+            if not inputs:
+                raise
             policy = msgspec.structs.replace(policy, inputs=inputs)
+            encoded = task.signature.encode(bound)
         job = NewJob(
             task=task.name,
             queue=placement.queue,
-            args=task.signature.encode(bound),
+            args=encoded,
             priority=placement.priority,
             delay=placement.delay,
             run_at=placement.run_at,

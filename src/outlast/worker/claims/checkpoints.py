@@ -62,7 +62,7 @@ class CheckpointWriter:
         self._saves: list[tuple[Save | NamedStep, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
-        self._rests = False  # whether idle until the next save or report
+        self.rests = False  # whether nothing is to be written until the next save or report
         self._closed = False
         self.logs = JobLogs(store, in_flight)
 
@@ -71,8 +71,8 @@ class CheckpointWriter:
         kept = self._in_flight.note_progress(frame.token, frame.progress)
         report = Report(running.claimed.job_id, frame.token, kept)
         self._reports[frame.token] = report
-        if self._rests:
-            self._rests = False
+        if self.rests:
+            self.rests = False
             self._nudge.give()
 
     def add(self, one: Save | NamedStep, reply: Reply) -> None:
@@ -112,7 +112,7 @@ class CheckpointWriter:
             self._reports = {token: one for token, one in self._reports.items() if token in held}
             await self._report(self._in_flight.running.keys())
             return BUSY_PAUSE_SECONDS if self._saves else FLUSH_SECONDS
-        self._rests = True
+        self.rests = True
         return None
 
     async def _save(
@@ -163,8 +163,6 @@ class CheckpointWriter:
 
     async def report_last(self, tokens: Iterable[int]) -> None:
         """Write the last progress and lines of these attempts, before their ends are handed in."""
-        if not (self._reports or self._writing.locked() or self.logs.kept):
-            return
         ended = set(tokens)
         with suppress(Exception):  # any error: the end matters more, and meets the same error
             async with asyncio.timeout(LAST_SECONDS):
@@ -257,7 +255,7 @@ class JobLogs:
         self._changed: set[int] = set()
         self._writing = asyncio.Lock()
         self.nudge = Nudge()
-        self._rests = False  # whether idle until an attempt prints something
+        self.rests = False  # whether nothing is to be written until an attempt prints something
 
     def keep_all(self) -> None:
         """Keep the output of every attempt, not only if its task asks for it."""
@@ -269,8 +267,8 @@ class JobLogs:
         if running is None or not (self._everything or running.claimed.policy.logs):
             return
         kept = self.kept.setdefault(token, _Kept(running.claimed))
-        if self._rests:
-            self._rests = False
+        if self.rests:
+            self.rests = False
             self.nudge.give()
         now = self._clock.wall()
         for text in kept.add(data, self._clock.boot(), self._in_flight.hide):
@@ -280,7 +278,7 @@ class JobLogs:
     async def run_once(self) -> float | None:
         """Write the new output of running attempts; forget attempts that ended."""
         if not self.kept:
-            self._rests = True
+            self.rests = True
             return None
         held = self._in_flight.held()
         self.kept = {token: kept for token, kept in self.kept.items() if token in held}

@@ -293,7 +293,7 @@ class Exchange:
         if requests:
             requests = self._follow_wakeups(ended, requests)
         try:
-            if ended:
+            if ended and not (self._checkpoints.rests and self._checkpoints.logs.rests):
                 await self._checkpoints.report_last(each.token for each in ended)
             async with asyncio.timeout(self._patience):
                 reply = await exchange_bisecting(
