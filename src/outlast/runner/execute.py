@@ -115,7 +115,7 @@ class Executor:
         self._slots = threads
         self._held = 0  # slots, by attempts that may have begun
         self._waiting: deque[Claimed] = deque()  # attempts for a slot, in order of arrival
-        self._filling = False  # the loop's next turn fills the slots
+        self._filling = False  # the loop's next iteration fills the slots
         self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
         self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
@@ -265,8 +265,8 @@ class Executor:
         self._reused_tasks.put(attempts)
 
     def _free_slot(self) -> None:
-        """Let another attempt begin: with the loop's next turn, so that ends of this turn are sent
-        together, or at once if all attempts have ended."""
+        """Let another attempt begin: with the loop's next iteration, so that ends of this one are
+        sent together, or at once if all attempts have ended."""
         self._held -= 1
         if not self._waiting:
             return
@@ -330,7 +330,7 @@ class Executor:
 
     def _note_begun(self, claimed: Claimed) -> None:
         """Note that an attempt begins, if it has a limit, which counts from now. The note is sent
-        with the loop's next turn: most attempts of small jobs have ended by then."""
+        with the loop's next iteration: most attempts of small jobs have ended by then."""
         if claimed.policy.timeout is None and claimed.policy.stall_timeout is None:
             return
         if not self._begun:

@@ -103,7 +103,8 @@ class WorkerLink:
         return self._channel.step(token, name, value_json)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Tell the worker that an attempt ended; ends of one turn of the loop are sent together."""
+        """Tell the worker that an attempt ended; ends of one iteration of the loop are sent
+        together."""
         if not self._tells_ends():
             return
         self._ends.append(end)

@@ -3,7 +3,7 @@
 Creating a task, scheduling it and destroying it costs as much as a small job. So attempts wait in
 one line, and a reused task runs them in turn. A task whose attempt waits for something belongs to
 that attempt until the attempt has ended; for the attempts behind it other tasks are created in the
-next turns of the loop, twice as many in each.
+next iterations of the loop, twice as many in each.
 
 An attempt must not be able to tell a reused task from a new one. So a task is reused only if its
 attempt completed, left the context as it was, holds no reference to the task (as code that keys a
@@ -27,7 +27,7 @@ from contextvars import Context, copy_context
 from operator import is_
 from typing import Any, Generic, TypeVar
 
-TURN_MAX = 100  # attempts that a task runs in one turn of the loop: other tasks need turns, too
+RUNS_MAX = 100  # attempts of a task in one iteration of the loop: other tasks run in it, too
 
 AttemptT = TypeVar("AttemptT")
 Task = asyncio.Task[None]
@@ -43,16 +43,16 @@ class ReusedTasks(Generic[AttemptT]):
     ) -> None:
         """Without ``reuse`` each attempt gets a new task."""
         self._run = run
-        self._most = TURN_MAX if reuse else 1
+        self._most = RUNS_MAX if reuse else 1
         self._loop = asyncio.get_running_loop()
         self._context = copy_context()
         self._waiting: deque[AttemptT] = deque()
         self._tasks: set[Task] = set()
-        self._opened = 0  # tasks created in the last turn; 0: no call of _open is scheduled
-        self._had_enough = False  # whether a task has ended since the last turn
+        self._opened = 0  # tasks created in the last iteration; 0: no call of _open is scheduled
+        self._had_enough = False  # whether a task has ended since the last iteration
 
     def put(self, attempts: Iterable[AttemptT]) -> None:
-        """Add attempts behind the others; the first runs with the loop's next turn."""
+        """Add attempts behind the others; the first runs with the loop's next iteration."""
         self._waiting.extend(attempts)
         if not self._opened:
             self._open()

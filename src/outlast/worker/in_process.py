@@ -62,7 +62,7 @@ class LocalLink:
         self._thread = threading.get_ident()
         self.store_id = store_id
         self.hide = worker.in_flight.hide
-        self._ends: dict[int, End] = {}  # ends of this turn of the loop
+        self._ends: dict[int, End] = {}  # ends of this iteration of the loop
         self._reports: dict[int, Progress] = {}  # reports that the loop has not seen yet
         self._forks = forks.generation
 
@@ -110,7 +110,7 @@ class LocalLink:
         return answer
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Note an end; the ends of one turn of the loop are passed on together."""
+        """Note an end; the ends of one iteration of the loop are passed on together."""
         if not self._ends:
             self._loop.call_soon(self.flush)
         self._ends[end.token] = end
@@ -120,7 +120,7 @@ class LocalLink:
         return True
 
     def has_ended(self, token: int) -> bool:
-        """Whether the attempt has ended in this turn of the loop."""
+        """Whether the attempt has ended in this iteration of the loop."""
         return token in self._ends
 
     def flush(self) -> None:
@@ -158,7 +158,7 @@ class LocalPool:
     """The ``Pool`` of a worker in process, and its ``AttemptStarter`` and ``AttemptControl``.
 
     Its executor runs attempts; there are no processes to keep or to kill, so nothing is ended by
-    force. A placed attempt has a slot from the loop's next turn on.
+    force. A placed attempt has a slot from the loop's next iteration on.
     """
 
     exclusive_from = ALONE_IN_RUNNER
@@ -181,7 +181,7 @@ class LocalPool:
         self._queues = list(settings.queues)
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._turning = False  # whether the loop's next turn fills the slots
+        self._will_fill = False  # whether the loop's next iteration fills the slots
         self._freed = 0
         hello = announcement(app)
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags, settings.has)
@@ -227,8 +227,8 @@ class LocalPool:
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return requests for the free slots. A slot given to an attempt that begins with the
-        loop's next turn is not free: another worker could run a job at once that would wait here
-        for the slot. A batch has one slot: its first job comes like any other, and more are
+        loop's next iteration is not free: another worker could run a job at once that would wait
+        here for the slot. A batch has one slot: its first job comes like any other, and more are
         requested for it."""
         gathered = self._executor.count_gathered() if self._batches else {}
         batches = [
@@ -247,8 +247,8 @@ class LocalPool:
         return ClaimRequest(self._tasks, 1, self._queues, solo)
 
     def start(self, attempts: list[Running]) -> None:
-        """Start claimed attempts, as far as slots are free, with the loop's next turn: by then the
-        next exchange is under way, and they run meanwhile. Those of batches gather at once."""
+        """Start claimed attempts, as far as slots are free, with the loop's next iteration: by then
+        the next exchange is under way, and they run meanwhile. Those of batches gather at once."""
         if self._batches:
             gather = [each for each in attempts if each.claimed.task in self._batches]
             attempts = [each for each in attempts if each.claimed.task not in self._batches]
@@ -279,10 +279,10 @@ class LocalPool:
         self.note_freed(len(ended))
 
     def note_freed(self, slots: int) -> None:
-        """Refill the slots of ended attempts, with the loop's next turn."""
+        """Refill the slots of ended attempts, with the loop's next iteration."""
         self._freed += slots
-        if not self._turning:
-            self._turning = True
+        if not self._will_fill:
+            self._will_fill = True
             self._loop.call_soon(self._fill)
 
     def _count_free(self) -> int:
@@ -297,7 +297,7 @@ class LocalPool:
 
     def _fill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
-        self._turning = False
+        self._will_fill = False
         freed, self._freed = self._freed, 0
         if freed:
             self.prefetch.note_freed(freed)

@@ -21,7 +21,7 @@ from outlast.base.config import TASK_REUSE_VARIABLE
 from outlast.errors import ConfigError
 from outlast.model.lifecycle import OutcomeKind
 from outlast.runner import task_reuse
-from outlast.runner.task_reuse import TURN_MAX
+from outlast.runner.task_reuse import RUNS_MAX
 from tests.cases import each_case
 from tests.unit.runner.execute_kit import Bench, as_task
 from tests.unit.worker.worker_kit import claimed
@@ -216,7 +216,7 @@ async def test_a_waiting_attempt_does_not_delay_others():
     """Some wait for others that are behind them in the line."""
     begun: list[int] = []
     everybody = asyncio.Event()
-    many = 3 * TURN_MAX
+    many = 3 * RUNS_MAX
     bench = Bench(slots=many)
 
     @bench.app.task
@@ -286,11 +286,11 @@ async def test_a_lane_yields_to_the_loop_regularly(bench):
         turns.append(turn)
 
     turn = 0
-    start(bench, *["small"] * (3 * TURN_MAX))
-    while len(bench.link.ends) < 3 * TURN_MAX:
+    start(bench, *["small"] * (3 * RUNS_MAX))
+    while len(bench.link.ends) < 3 * RUNS_MAX:
         await asyncio.sleep(0)
         turn += 1
-    assert max(turns.count(each) for each in turns) == TURN_MAX
+    assert max(turns.count(each) for each in turns) == RUNS_MAX
 
 
 async def test_queued_attempts_run_and_can_be_stopped_before_they_begin(bench):

@@ -61,8 +61,8 @@ Asked = tuple[WorkerRef, Pauses]
 
 RECONCILE_SECONDS = 30.0  # between two reconciliations, if no reply was lost
 LEFT_OPEN_SECONDS = 60.0  # then the open transaction of an ended attempt counts as forgotten
-TURN_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
-TURN_EVERY_SECONDS = 60.0  # between two such turns, at least
+CLEARING_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
+CLEARING_EVERY_SECONDS = 60.0  # between two such times, at least
 VAIN_SECONDS = 1.0  # pause if the job was gone: another worker has it
 
 
@@ -75,7 +75,7 @@ class ExclusiveClaim:
         self._least = least
         self._waiting = 0
         self.asked = False  # whether the last request was for an exclusive job
-        self._turn_until = self._next_turn_at = self._vain_until = clock.boot()
+        self._clearing_until = self._next_clearing_at = self._vain_until = clock.boot()
 
     def choose(
         self,
@@ -92,7 +92,7 @@ class ExclusiveClaim:
         if (
             self._waiting
             and not self._in_flight.is_empty()
-            and self._clock.boot() < self._turn_until
+            and self._clock.boot() < self._clearing_until
         ):
             return []
         return usual()
@@ -112,15 +112,15 @@ class ExclusiveClaim:
         if requests:
             self._waiting = reply.solo_waiting if reply.solo_waiting >= self._least else 0
             if self._waiting:
-                self._begin_turn()
+                self._begin_clearing()
         return self.is_wanted()
 
-    def _begin_turn(self) -> None:
+    def _begin_clearing(self) -> None:
         now = self._clock.boot()
         started = (running.started_at for running in self._in_flight.running.values())
-        if now >= self._next_turn_at and all(now - at < TURN_SECONDS for at in started):
-            self._turn_until = now + TURN_SECONDS
-            self._next_turn_at = now + TURN_EVERY_SECONDS
+        if now >= self._next_clearing_at and all(now - at < CLEARING_SECONDS for at in started):
+            self._clearing_until = now + CLEARING_SECONDS
+            self._next_clearing_at = now + CLEARING_EVERY_SECONDS
 
     def _is_taken(self) -> bool:
         running = self._in_flight.running

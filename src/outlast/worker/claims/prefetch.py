@@ -20,8 +20,8 @@ from outlast.worker.claims.in_flight import InFlight
 HORIZON_SECONDS = 0.06  # two round trips to the store, with a reserve
 RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
-TURN_EVERY_SECONDS = 0.5  # between two turns of plain functions while async tasks fill all runners
-TURN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
+CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
+BEGIN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
 LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip while enough attempts wait here
 
 _LATE = Outcome(
@@ -90,7 +90,7 @@ class Prefetch:
         return True
 
     def line_up(self, attempts: Iterable[Running]) -> None:
-        """Let attempts wait behind the others until the loop's next turn."""
+        """Let attempts wait behind the others until the loop's next iteration."""
         for running in attempts:
             self._waiting[running.token] = running
 
@@ -107,9 +107,10 @@ class Prefetch:
 
     def _give_back_expired(self) -> None:
         """Give back attempts whose timeout no longer fits the deadline on the row, which counts
-        from the claim: reapers allow for TURN_SECONDS."""
+        from the claim: reapers allow for BEGIN_SECONDS."""
         now = self._clock.boot()
-        expired = takewhile(lambda one: now - one.started_at > TURN_SECONDS, self._waiting.values())
+        waiting = self._waiting.values()
+        expired = takewhile(lambda one: now - one.started_at > BEGIN_SECONDS, waiting)
         late = [one.token for one in expired if one.claimed.policy.timeout is not None]
         for token in late:
             del self._waiting[token]

@@ -79,8 +79,8 @@ class Heartbeat:
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Let the heartbeat's loop run ``call`` in its next turn; before the loop has begun, run it
-        here. From any thread. Raises RuntimeError once the loop has ended."""
+        """Let the heartbeat's loop run ``call`` in its next iteration; before the loop has begun,
+        run it here. From any thread. Raises RuntimeError once the loop has ended."""
         if self._loop is None:
             call()
         else:

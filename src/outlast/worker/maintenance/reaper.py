@@ -73,7 +73,7 @@ from outlast.store.values import Orphan, OverdueAttempt, Peek, Snapshot, WorkerR
 from outlast.worker.base import Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
-from outlast.worker.claims.prefetch import TURN_SECONDS
+from outlast.worker.claims.prefetch import BEGIN_SECONDS
 from outlast.worker.service import Nudge, Throttle
 
 UNKNOWN = "it is no longer registered as alive"
@@ -404,7 +404,7 @@ class Deadlines:
         if late.policy.timeout is None:
             return False
         slack = max(SLACK_SECONDS, SLACK_BEATS * worker.heartbeat)
-        above = late.policy.cancel_grace + patience(worker.lease) + TURN_SECONDS + slack
+        above = late.policy.cancel_grace + patience(worker.lease) + BEGIN_SECONDS + slack
         unseen = self._clock.boot() - self._beating.last_beat(worker.worker_id, after=slack)
         return late.seconds - unseen >= above and self._steady.covers(late.policy.timeout + above)
 

@@ -285,7 +285,7 @@ class RunnerProcess(RunnerState):
         return hung_up or self._ending is not None
 
     def send(self, frame: ToRunner) -> None:
-        """Send a frame, with the loop's next turn; frames to a dead runner are dropped.
+        """Send a frame, with the loop's next iteration; frames to a dead runner are dropped.
 
         Not at once: waking the runner takes the processor from the worker, which has to send its
         request to the store first. But a frame of only a few attempts goes at once: there were no

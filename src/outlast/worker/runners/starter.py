@@ -19,7 +19,7 @@ from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import TURN_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
+from outlast.worker.claims.prefetch import CROWDED_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
 from outlast.worker.runners.assignment import NO_STOCK, Assignment, Stock
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
@@ -72,7 +72,7 @@ class RunnerStarter:
         self._slots = assignment.size * assignment.concurrency
         self._stock_max = stock_max if assignment.concurrency < stock_max else 0
         self._clock = clock
-        self._next_turn_at = clock.boot() + TURN_EVERY_SECONDS
+        self._next_crowded_at = clock.boot() + CROWDED_EVERY_SECONDS
 
     def tasks(self) -> list[str]:
         """Return the names that the active runners have announced, less those in ``lacks``."""
@@ -105,9 +105,9 @@ class RunnerStarter:
         alone, shared = (prefetch.grant() for prefetch in self._prefetches)
         part, now = self._prefetches.shared.part(self._slots), self._clock.boot()
         # a plain function for the spare is requested now and then: a request costs a search
-        spare = now >= self._next_turn_at and self._assignment.crowds_out()
+        spare = now >= self._next_crowded_at and self._assignment.crowds_out()
         if spare:
-            self._next_turn_at = now + TURN_EVERY_SECONDS
+            self._next_crowded_at = now + CROWDED_EVERY_SECONDS
         return self._assignment.make_requests(unanswered, alone, shared, part, spare=spare)
 
     def make_exclusive_request(self, solo: int) -> ClaimRequest | None:

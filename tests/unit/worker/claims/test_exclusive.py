@@ -7,8 +7,8 @@ import pytest
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.exchange import (
-    TURN_EVERY_SECONDS,
-    TURN_SECONDS,
+    CLEARING_EVERY_SECONDS,
+    CLEARING_SECONDS,
     VAIN_SECONDS,
     ExclusiveClaim,
 )
@@ -78,7 +78,7 @@ def test_a_busy_worker_claims_nothing_for_a_moment_to_become_empty(bench):
     bench.runs(1)
     bench.trip(WAITS)
     assert bench.requests() == []
-    bench.clock.advance(TURN_SECONDS / 2)
+    bench.clock.advance(CLEARING_SECONDS / 2)
     assert bench.requests() == []
     bench.ends(1)
     assert bench.requests() == [ALONE]
@@ -87,13 +87,13 @@ def test_a_busy_worker_claims_nothing_for_a_moment_to_become_empty(bench):
 def test_emptying_is_bounded_in_time_and_not_repeated_soon(bench):
     bench.runs(1)
     bench.trip(WAITS)
-    bench.clock.advance(TURN_SECONDS)
+    bench.clock.advance(CLEARING_SECONDS)
     assert bench.requests() == USUAL
     bench.runs(2)
     bench.ends(1)
     bench.trip(WAITS)
     assert bench.requests() == USUAL, "it had its turn"
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(CLEARING_EVERY_SECONDS)
     bench.runs(3)
     bench.ends(2)
     bench.trip(WAITS)
@@ -102,7 +102,7 @@ def test_emptying_is_bounded_in_time_and_not_repeated_soon(bench):
 
 def test_a_worker_with_long_jobs_does_not_empty_itself_in_vain(bench):
     bench.runs(1)
-    bench.clock.advance(TURN_SECONDS)
+    bench.clock.advance(CLEARING_SECONDS)
     bench.trip(WAITS)
     assert bench.requests() == USUAL
     bench.ends(1)

@@ -8,11 +8,11 @@ from outlast.model.job import Policy, State
 from outlast.runner.protocol import AttemptsEnded, End, Stop
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.prefetch import (
+    BEGIN_SECONDS,
+    CROWDED_EVERY_SECONDS,
     HORIZON_SECONDS,
     LINGER_SECONDS_MAX,
     RATE_SECONDS,
-    TURN_EVERY_SECONDS,
-    TURN_SECONDS,
     WAIT_SECONDS_MAX,
     Prefetch,
     linger,
@@ -67,7 +67,7 @@ async def test_a_prefetched_attempt_with_a_timeout_does_not_begin_too_late() -> 
     limited = Policy(timeout=3.0)
     ahead = Prefetch(in_flight, clock)
     ahead.line_up(in_flight.claim([claimed(1, policy=limited), claimed(2)]))
-    clock.advance(TURN_SECONDS)
+    clock.advance(BEGIN_SECONDS)
     ahead.line_up(in_flight.claim([claimed(3, policy=limited)]))
     assert [running.token for running in ahead.take(0)] == []
     assert len(ahead) == 3
@@ -229,11 +229,11 @@ async def test_a_plain_function_takes_the_spare_where_async_tasks_fill_all_runne
     bench.clock.advance(60.0)
     assert bench.requests(0) == [ClaimRequest([OWN], 1, [])]
     assert bench.requests(0) == [], "not at each look"
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(CROWDED_EVERY_SECONDS)
     bench.place(own(100))
     (beyond,) = [each for each in bench.runners if 100 in each.tokens]
     assert beyond.exclusive
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(CROWDED_EVERY_SECONDS)
     assert bench.requests(0) == [], "one at a time"
     ended(bench, 0)
     assert [request.limit for request in bench.requests(0) if request.tasks == [SHARED]] == [1], (
@@ -245,13 +245,13 @@ async def test_a_plain_function_takes_the_spare_where_async_tasks_fill_all_runne
     suspects = [each for each in bench.pool.starter.make_requests(0) if each.solo]
     assert len(suspects) == 1
     ended(bench, 100)
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(CROWDED_EVERY_SECONDS)
     assert ClaimRequest([OWN], 1, []) in bench.requests(0)
 
 
 async def test_a_plain_function_in_the_spare_is_one_of_the_pool_once_a_runner_is_idle() -> None:
     bench = await crowded()
-    bench.clock.advance(TURN_EVERY_SECONDS)
+    bench.clock.advance(CROWDED_EVERY_SECONDS)
     bench.requests(0)
     bench.place(own(100))
     for token in range(CONCURRENCY):

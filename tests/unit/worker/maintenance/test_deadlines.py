@@ -19,7 +19,7 @@ from outlast.model.lease import (
 )
 from outlast.model.lifecycle import Transition
 from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
-from outlast.worker.claims.prefetch import TURN_SECONDS
+from outlast.worker.claims.prefetch import BEGIN_SECONDS
 from outlast.worker.maintenance.reaper import SLACK_BEATS, SLACK_SECONDS, Deadlines, Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner, heard
@@ -27,7 +27,7 @@ from tests.unit.worker.worker_kit import FakeOwner, heard
 HOUR = 3600.0
 HEARTBEAT, LEASE = 2.0, 60.0
 NEVER = float("-inf")
-SLACK = patience(LEASE) + TURN_SECONDS + SLACK_SECONDS  # above timeout and grace
+SLACK = patience(LEASE) + BEGIN_SECONDS + SLACK_SECONDS  # above timeout and grace
 BEATS_MORE = HEARTBEAT + LOOK_SECONDS  # until the last beat of the slack is seen
 
 
