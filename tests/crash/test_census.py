@@ -115,23 +115,16 @@ def check_files(out: Path, repo: Path) -> dict[str, Any]:
 
 def check_words(said: str, resumed: int, goal: int) -> None:
     """The output tells the story, and shows both attempts."""
-    assert "kill -9 of " in said
-    assert "noticed after " in said
-    assert f"goes on from commit {resumed}, " in said
-    kept = f"{resumed} of {goal} commits were not done twice"
-    assert f"Completed in 2 attempts: {kept}" in said
-    attempts = [line.split() for line in said.splitlines() if line[:3] in {" 1 ", " 2 "}]
-    assert [each[0] for each in attempts] == ["1", "2"]
-    assert [each[3] for each in attempts] == ["lost_worker", "completed"]
-    assert attempts[0][2] != attempts[1][2], "one worker cannot have run both"
-    assert "verify    1 job, 1 closed attempt: 16 rules hold" in said
+    assert f"goes on from commit {resumed}: attempt 2" in said
+    assert f"{resumed} of {goal} commits were not done twice" in said
+    assert "verify  1 job, 1 closed attempt: 16 rules hold" in said
 
 
 @pytest.mark.parametrize(
     ("when", "number"),
     [
-        ("starting two workers", signal.SIGINT),
-        ("took it", signal.SIGTERM),
+        ("outlast worker", signal.SIGINT),
+        ("runs it", signal.SIGTERM),
         ("goes on from", signal.SIGINT),
     ],
 )
@@ -140,18 +133,18 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(
 ):
     with demo(tmp_path, "--repo", str(generated)) as running:
         code, _, complaints = running.interrupt(when, number)
-        assert code in {130, 143}
+        assert code == 130
         assert complaints == "outlast: interrupted: the workers are gone, and all below them\n"
     assert [each.name for each in running.out.iterdir() if "evolution" in each.name] == []
-    if when != "starting two workers":
+    if when != "outlast worker":
         job, _ = await rows(f"sqlite:///{running.out / 'outlast-demo.db'}")
         assert job.state in {State.CANCELLED, State.COMPLETED}, (
             "it must not wait or count as running"
         )
 
 
-@pytest.mark.long_but("took it")
-@pytest.mark.parametrize("when", ["starting two workers", "took it", "kill -9"])
+@pytest.mark.long_but("runs it")
+@pytest.mark.parametrize("when", ["outlast worker", "runs it", "kill -9"])
 def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
     with demo(tmp_path, "--repo", str(generated)) as running:
         running.interrupt(when, signal.SIGKILL)

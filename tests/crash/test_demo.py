@@ -104,11 +104,11 @@ def test_a_killed_demo_leaves_no_process(tmp_path, when):
 KILLED_BEFORE_THE_TETHER_KNOWS = """
 import os, signal
 from pathlib import Path
-from outlast.cli.demo_story import _Workers
+from outlast.cli.demo_story import COUNT, Workers
 from outlast.worker.runners.tether import Tether
 
 Tether.add = lambda self, pgid: os.kill(os.getpid(), signal.SIGKILL)
-with _Workers(Path.cwd(), "sqlite:///demo.db") as workers:
+with Workers(Path.cwd(), "sqlite:///demo.db", COUNT) as workers:
     workers.start("amber")
 """
 

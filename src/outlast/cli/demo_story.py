@@ -17,9 +17,10 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 from urllib.parse import quote
 
+import msgspec
 from rich.console import Console
 from rich.text import Text
 
@@ -38,9 +39,9 @@ from outlast.insight.row import JobRow
 from outlast.insight.verify import verify
 from outlast.model.job import ENDED, State
 from outlast.store.inspector import Inspector
+from outlast.store.rows import AttemptRow
 from outlast.worker.runners.tether import Tether
 
-APPLICATION = "outlast.demo:app"
 NAMES = ("amber", "violet")
 STORE = "demo.db"
 LOOK_SECONDS = 0.05  # between two reads of the store
@@ -48,23 +49,48 @@ PATIENCE_SECONDS = 120.0  # for each step: a machine may be busy
 END_SECONDS = 10.0  # for a worker that was asked to stop
 
 
+class Play(msgspec.Struct, frozen=True, kw_only=True):
+    """The job of a demo: ``call`` describes it, ``enqueue`` stores it in ``queue``. It has ``goal``
+    parts, of which people say ``unit``; ``saved`` returns how many its checkpoint has."""
+
+    application: str
+    call: str
+    enqueue: Callable[[], Awaitable[Job[Any]]]
+    goal: int
+    unit: str
+    saved: Callable[[JobRow], int]
+    queue: str = "default"
+
+
+COUNT = Play(
+    application="outlast.demo:app",
+    call=f"count_primes({LIMIT}, {BLOCKS})",
+    enqueue=lambda: count_primes.enqueue(LIMIT, BLOCKS),
+    goal=BLOCKS,
+    unit="block",
+    saved=lambda row: int(row.checkpoint["blocks"]) if row.checkpoint else 0,
+)
+
+
 async def play(folder: Path, *, kept: bool) -> int:
     """Play the demo from the start of the workers to the verdict; return the exit code."""
-    _cancel_when_terminated()
+    cancel_when_terminated()
     app.url = f"sqlite:///{quote(str(folder / STORE))}"
     out = console()
     async with closing(app):
         inspector = (await app.stores.store()).inspector
-        with _Workers(folder, app.url) as workers:
-            story = _Story(out, inspector, workers)
+        with Workers(folder, app.url, COUNT) as workers:
+            story = Story(out, inspector, workers, COUNT)
             await story.play()
-        await story.show_end()
+        await story.show_end({"primes": PRIMES, "began_after": story.saved})
         verified = await verify(inspector)
-    _print_facts(out, {"verify": verdict(verified), **_next_steps(app.url if kept else None)})
+    right = f"{PRIMES:,} primes below {LIMIT:,}, which is right: no block was lost or counted twice"
+    facts = {"result": right, "verify": verdict(verified)}
+    print_facts(out, {**facts, **_next_steps(app.url if kept else None)})
     return NOT_SO if verified.violations else DONE
 
 
-def _cancel_when_terminated() -> None:
+def cancel_when_terminated() -> None:
     """Let SIGTERM and SIGHUP end the demo cleanly, as Ctrl-C does."""
     task = asyncio.current_task()
     assert task is not None
@@ -73,37 +99,43 @@ def _cancel_when_terminated() -> None:
             asyncio.get_running_loop().add_signal_handler(number, task.cancel)
 
 
-class _Story:
-    """Two workers, one job, a kill -9 halfway, and an end; each step is printed as it happens."""
+class Story:
+    """Two workers, one job, a kill -9 halfway, and an end; each step is printed as it happens.
 
-    def __init__(self, out: Console, inspector: Inspector, workers: _Workers) -> None:
+    ``saved``: the parts of the job that were saved at the worker's death.
+    """
+
+    def __init__(self, out: Console, inspector: Inspector, workers: Workers, play: Play) -> None:
+        self._play = play
         self._out = out
         self._inspector = inspector
         self._workers = workers
         self._began = SYSTEM.boot()
-        self._job: Job[dict[str, int]]
-        self._saved = 0  # blocks, at the worker's death
+        self.job: Job[Any] | None = None
+        self.saved = 0
         self._noticed_after = 0.0  # seconds after the kill
 
     async def play(self) -> None:
         """Play the demo. Raises NotSoError if a step does not happen as promised."""
+        goal, unit = self._play.goal, self._play.unit
         for name in NAMES:
             pid = self._workers.start(name)
-            self._tell(f"$ outlast worker {APPLICATION} --name {name} &    # pid {pid}")
+            self._tell(f"$ outlast worker {self._play.application} --name {name} &    # pid {pid}")
         await self._until("both workers to be ready", self._are_workers_ready)
         self._tell("both workers are ready")
 
-        self._job = await count_primes.enqueue(LIMIT, BLOCKS)
-        self._tell(f"job {self._job.id} is enqueued: count_primes({LIMIT}, {BLOCKS})")
+        self.job = job = await self._play.enqueue()
+        self._tell(f"job {job.id} is enqueued: {self._play.call}")
         row = await self._until_job("a worker to take it", lambda row: row.worker is not None)
         self._tell(f"{row.worker} runs it: attempt 1, token {row.token}")
 
-        row = await self._until_job("its first half", lambda row: _saved(row) >= BLOCKS // 2)
+        saved = self._play.saved
+        row = await self._until_job("its first half", lambda row: saved(row) >= goal // 2)
         killed_at, victim = SYSTEM.boot(), row.worker or ""
         pid = self._workers.kill(victim)
         self._tell(f"$ kill -9 {pid}    # {victim}, at half", "bold red")
-        self._saved = _saved(await self._job.refresh())
-        self._tell(f"{self._saved} of {BLOCKS} blocks are saved; the work since then is lost")
+        self.saved = saved(await job.refresh())
+        self._tell(f"{self.saved} of {goal} {unit}s are saved; the work since then is lost")
 
         await self._until_job(  # the next checkpoint forgives the loss
             "the death to be noticed", lambda row: row.losses > 0 or row.attempt_count > 1
@@ -113,52 +145,62 @@ class _Story:
         self._tell(f"noticed after {after}: attempt 1 is closed as lost_worker", "bold")
         row = await self._until_job("attempt 2", lambda row: row.attempt_count > 1)
         survivor = NAMES[1 - NAMES.index(victim)]
-        begin = f"{survivor} goes on from block {self._saved}"
+        begin = f"{survivor} goes on from {unit} {self.saved}"
         self._tell(f"{begin}: attempt 2, token {row.token}", "bold")
 
         await self._until_job("its end", lambda row: row.state is State.COMPLETED)
-        self._tell(f"job {self._job.id} is completed", "bold green")
+        self._tell(f"job {job.id} is completed", "bold green")
 
-    async def show_end(self) -> None:
-        """Print the attempts and what they mean. Raises NotSoError if they are not as promised."""
-        job = await self._inspector.job(self._job.id)
-        attempts = await self._inspector.attempts(self._job.id)
-        result = await self._job.result()
+    async def show_end(self, promised: object) -> AttemptRow:
+        """Print the attempts and what they mean; return the lost one. Raises NotSoError if they, or
+        the job's result, are not as promised."""
+        assert self.job is not None
+        job = await self._inspector.job(self.job.id)
+        attempts = await self._inspector.attempts(self.job.id)
+        result = await self.job.result()
         assert job is not None
         outcomes = [each.outcome for each in attempts]
-        promised = {"primes": PRIMES, "began_after": self._saved}
         if outcomes != ["lost_worker"] or result != promised:
             raise NotSoError(
-                f"the job lost {outcomes} and returned {result};"
-                f" promised were one lost_worker and {promised}"
+                f"the job lost {outcomes} and returned {result!r:.300};"
+                f" promised were one lost_worker and {promised!r:.300}"
             )
         entries = timeline(job, attempts, SYSTEM.wall())
         self._out.print("", table(entries, self._out.width), "", sep="\n")
         facts = {
             "reason": f"attempt 1: {line(attempts[0].message, 300)}",
             "time": f"noticed {span(self._noticed_after)} after the kill;"
-            f" {self._saved} of {BLOCKS} blocks were not done twice",
-            "result": f"{PRIMES:,} primes below {LIMIT:,}, which is right:"
-            " no block was lost or counted twice",
+            f" {self.saved} of {self._play.goal} {self._play.unit}s were not done twice",
         }
-        _print_facts(self._out, facts)
+        print_facts(self._out, facts)
+        return attempts[0]
+
+    async def give_up(self) -> None:
+        """Cancel an unfinished job, and wait until it has ended: a store may outlive the demo."""
+        if self.job is not None:
+            await self.job.cancel()
+            while (await self.job.refresh()).state not in ENDED:
+                await SYSTEM.sleep(LOOK_SECONDS)
 
     async def _are_workers_ready(self) -> bool:
         rows = await self._inspector.workers()
-        return sum(bool(row.tasks) for row in rows) == len(NAMES)
+        ready = [row for row in rows if row.queues == self._workers.queues and row.tasks]
+        return len(ready) == len(NAMES)
 
     async def _until_job(self, what: str, reached: Callable[[JobRow], bool]) -> JobRow:
         """Read the job until ``reached`` is true of it; return its row. Raises as ``_until``."""
 
         async def look() -> bool:
-            row = await self._job.refresh()
+            assert self.job is not None
+            row = await self.job.refresh()
             if row.state in ENDED and not reached(row):
                 raise NotSoError(f"the job ended as {row.state} instead of {what}")
             return reached(row)
 
         await self._until(what, look)
-        assert self._job.row is not None
-        return self._job.row
+        assert self.job is not None
+        assert self.job.row is not None
+        return self.job.row
 
     async def _until(self, what: str, look: Callable[[], Awaitable[bool]]) -> None:
         """Call ``look`` until it is true. NotSoError if that takes too long, or a worker ends by
@@ -175,12 +217,8 @@ class _Story:
         self._out.print(Text.assemble((since, "dim"), (text, style)), soft_wrap=True)
 
 
-def _saved(row: JobRow) -> int:
-    """Return how many blocks the job's checkpoint has."""
-    return int(row.checkpoint["blocks"]) if row.checkpoint else 0
-
-
-def _print_facts(out: Console, facts: dict[str, str]) -> None:
+def print_facts(out: Console, facts: dict[str, str]) -> None:
+    """Print lines, each with its label."""
     for label, text in facts.items():
         out.print(Text.assemble((f"{label:<8}", "dim"), text), soft_wrap=True)
 
@@ -197,7 +235,7 @@ def _next_steps(url: str | None) -> dict[str, str]:
 # -- the workers -----------------------------------------------------------------------------------
 
 
-class _Workers:
+class Workers:
     """Workers as processes. A context manager: at its end, none is left.
 
     Each has its own session, so that Ctrl-C reaches only the demo. If the demo itself is killed, a
@@ -205,9 +243,11 @@ class _Workers:
     shell waits for a line before it becomes the worker, and ends if the demo is gone.
     """
 
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, play: Play) -> None:
         self._folder = folder
         self._url = url
+        self._application = play.application
+        self.queues = [play.queue]
         self._tether = Tether()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -227,8 +267,8 @@ class _Workers:
 
     def start(self, name: str) -> int:
         """Start a worker; return its process id."""
-        worker = [sys.executable, "-m", "outlast", "worker", APPLICATION, "--name", name]
-        worker += ["--runners", "1"]
+        worker = [sys.executable, "-m", "outlast", "worker", self._application, "--name", name]
+        worker += ["--runners", "1", "--queues", *self.queues]
         with self._log(name).open("wb") as log:
             process = self._processes[name] = subprocess.Popen(
                 ["/bin/sh", "-c", 'read -r _ && exec "$@" < /dev/null', "worker", *worker],

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from outlast.cli.demo_story import _Story
+from outlast.cli.demo_story import COUNT, Story
 from outlast.cli.errors import NotSoError
 from outlast.demo import PRIMES
 from outlast.model.job import State
@@ -18,7 +18,7 @@ from tests.cases import each_case
 SAVED = 20
 
 
-def story(*outcomes: str, **result: int) -> _Story:
+def story(*outcomes: str, **result: int) -> Story:
     """A story whose job has ended so."""
 
     async def attempts(job_id: int) -> list[Any]:
@@ -32,9 +32,9 @@ def story(*outcomes: str, **result: int) -> _Story:
 
     inspector: Any = SimpleNamespace(job=job, attempts=attempts)
     workers: Any = None
-    made = _Story(Console(file=io.StringIO()), inspector, workers)
+    made = Story(Console(file=io.StringIO()), inspector, workers, COUNT)
     handle: Any = SimpleNamespace(id=1, result=returned)
-    made._job, made._saved = handle, SAVED
+    made.job, made.saved = handle, SAVED
     return made
 
 
@@ -48,6 +48,6 @@ def story(*outcomes: str, **result: int) -> _Story:
         story(primes=PRIMES, began_after=SAVED),
     ],
 )
-async def test_an_end_that_is_not_as_promised_is_an_error(ended: _Story) -> None:
+async def test_an_end_that_is_not_as_promised_is_an_error(ended: Story) -> None:
     with pytest.raises(NotSoError, match="promised were one lost_worker and"):
-        await ended.show_end()
+        await ended.show_end({"primes": PRIMES, "began_after": SAVED})
