@@ -75,14 +75,6 @@ class Band:
     lines: list[int]
 
 
-def load_drawing() -> None:
-    """Load matplotlib (a second or more), for a caller who has nothing better to do just now."""
-    import matplotlib.backends.backend_agg
-    import matplotlib.backends.backend_svg
-    import matplotlib.dates
-    import matplotlib.figure  # noqa: F401
-
-
 def write_pictures(
     evolution: Evolution, *paths: Path, interruption: Interruption | None = None
 ) -> None:
