@@ -17,6 +17,7 @@ from outlast.base.clock import Clock
 from outlast.model.crash import Progress
 from outlast.model.lease import DeathCause, LeaseTerms, Trust
 from outlast.model.lifecycle import Transition
+from outlast.runner.protocol import Hello
 from outlast.store.limits import CodeLimits
 from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest, Peek, Snapshot, WorkerRef, WorkerSeen
@@ -62,6 +63,21 @@ class Running(msgspec.Struct, eq=False, gc=False):
         self.last_sign_at = max(self.last_sign_at, min(self.last_sign_at + seconds, now))
 
 
+class Declared(msgspec.Struct, frozen=True):
+    """What the code declares beside its tasks. ``uses``: what attempts use of the worker's units,
+    by task; tasks that use nothing are not in it."""
+
+    uses: Mapping[str, Mapping[str, int]] = {}
+    schedules: list[NewSchedule] = []
+    limits: CodeLimits = CodeLimits()
+
+    @classmethod
+    def of(cls, hello: Hello) -> Declared:
+        """Return what a runner has announced."""
+        uses = {info.name: info.uses for info in hello.tasks if info.uses}
+        return cls(uses, hello.schedules, hello.limits)
+
+
 def no_tether(boottime: float) -> None:
     """Do nothing: there are no processes to hold."""
 
@@ -82,17 +98,8 @@ class AttemptStarter(Protocol):
         """Return the tasks that may not be served here -> what this worker lacks for them."""
         ...
 
-    def uses(self) -> Mapping[str, Mapping[str, int]]:
-        """Return what attempts use of the worker's units, by task; tasks that use nothing are not
-        in it."""
-        ...
-
-    def schedules(self) -> list[NewSchedule]:
-        """Return the schedules that the code declares."""
-        ...
-
-    def limits(self) -> CodeLimits:
-        """Return the limits that the code declares."""
+    def declared(self) -> Declared:
+        """Return what the code declares beside its tasks."""
         ...
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import functools
 import threading
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection
 from concurrent.futures import Future
 from typing import Any
 
@@ -33,12 +33,10 @@ from outlast.runner.execute import Executor, enter_lifespan
 from outlast.runner.main import announcement
 from outlast.runner.protocol import Began, End, FunctionsEnded, Reported, StackAtLimit
 from outlast.runner.stacks import own_first, stacks_here
-from outlast.store.limits import CodeLimits
 from outlast.store.protocol import CLAIMS_MAX, Store
-from outlast.store.schedules import NewSchedule
 from outlast.store.values import Claimed, ClaimRequest, NamedStep, Save, StepFound
 from outlast.worker.assemble import open_parts
-from outlast.worker.base import WAITS, Running
+from outlast.worker.base import WAITS, Declared, Running
 from outlast.worker.claims.checkpoints import Reply
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
 from outlast.worker.probes import open_probes
@@ -186,9 +184,7 @@ class LocalPool:
         hello = announcement(app)
         serves, self._lacks = split_by_tags(hello.tasks, settings.tags, settings.has)
         self._batches = {info.name: info.batch for info in hello.tasks if info.batch}
-        self._uses = {info.name: info.uses for info in hello.tasks if info.uses}
-        self._schedules = hello.schedules
-        self._limits = hello.limits
+        self._declared = Declared.of(hello)
         self._tasks = sorted(serves)
         self.link = LocalLink(worker, self._note_ended, store_id)
         self.prefetch = Prefetch(worker.in_flight, clock, hooks.horizon)
@@ -216,14 +212,8 @@ class LocalPool:
     def lacks(self) -> dict[str, list[str]]:
         return self._lacks
 
-    def uses(self) -> Mapping[str, Mapping[str, int]]:
-        return self._uses
-
-    def schedules(self) -> list[NewSchedule]:
-        return self._schedules
-
-    def limits(self) -> CodeLimits:
-        return self._limits
+    def declared(self) -> Declared:
+        return self._declared
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return requests for the free slots. A slot given to an attempt that begins with the

@@ -114,7 +114,9 @@ class Worker:
         self._turns = turns = WakeTurns(
             self.look_for_work, new.queues, pool.starter.tasks, nudges.turns, clock
         )
-        units = Units(settings.has, pool.starter.uses, in_flight, clock) if settings.has else None
+        units = None
+        if settings.has:
+            units = Units(settings.has, lambda: pool.starter.declared().uses, in_flight, clock)
         self._exchange = Exchange(
             store,
             in_flight,

@@ -12,8 +12,6 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy
 from outlast.model.lease import DeathCause, LeaseTerms
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.limits import CodeLimits
-from outlast.store.schedules import NewSchedule
 from outlast.store.values import (
     Answer,
     Claimed,
@@ -28,7 +26,7 @@ from outlast.store.values import (
     WorkerRef,
     WorkerSeen,
 )
-from outlast.worker.base import Lease, Running
+from outlast.worker.base import Declared, Lease, Running
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import Death
@@ -191,7 +189,6 @@ class FakePool:
         self.has_started = self.is_ready = True
         self.has_recalled = True
         self.recalled: list[int] = []  # at the last call
-        self.declared: list[NewSchedule] = []
         self.placed: list[int] = []
         self.stopped: list[tuple[int, str]] = []
         self.killed: list[int] = []
@@ -213,14 +210,8 @@ class FakePool:
     def lacks(self) -> dict[str, list[str]]:
         return {}
 
-    def uses(self) -> dict[str, dict[str, int]]:
-        return {}
-
-    def schedules(self) -> list[NewSchedule]:
-        return self.declared
-
-    def limits(self) -> CodeLimits:
-        return CodeLimits()
+    def declared(self) -> Declared:
+        return Declared()
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         free = self.slots - len(self.in_flight.running) - unanswered

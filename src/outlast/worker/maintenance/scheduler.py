@@ -104,7 +104,7 @@ class Scheduler:
     async def _declare_limits(self) -> None:
         """Declare limits and tasks: the newest declaration is in use. Those that hold jobs up are
         declared again and again, as another release may have declared others meanwhile."""
-        code = self._code.limits()
+        code = self._code.declared().limits
         if code == self._limits and self._clock.boot() < self._limits_at:
             return
         pause = HELD_SECONDS
@@ -115,7 +115,7 @@ class Scheduler:
         self._limits_at = self._clock.boot() + pause
 
     async def _declare(self) -> None:
-        declared = self._code.schedules()
+        declared = self._code.declared().schedules
         same = declared == self._declared
         if same and (not declared or self._clock.boot() < self._declare_at):
             return

@@ -43,8 +43,7 @@ from outlast.runner.protocol import (
     pack,
 )
 from outlast.runner.tether import groups_of, kill_group
-from outlast.store.limits import CodeLimits
-from outlast.store.schedules import NewSchedule
+from outlast.worker.base import Declared
 from outlast.worker.runners.output import OnOutput, Printed
 from outlast.worker.runners.tags import NOTHING, split_by_tags
 
@@ -73,9 +72,7 @@ class RunnerState:
         self.ready = False
         self.tasks: dict[str, bool] = {}  # name -> whether it has a runner to itself
         self.lacks: dict[str, list[str]] = {}
-        self.uses: dict[str, dict[str, int]] = {}
-        self.schedules: list[NewSchedule] = []
-        self.limits = CodeLimits()
+        self.declared = Declared()
         self.release: str | None = None
         self.python: str | None = None
         self.tokens: set[int] = set()
@@ -102,10 +99,8 @@ class RunnerState:
         tags and the units."""
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags, has)
-        self.uses = {info.name: info.uses for info in hello.tasks if info.uses}
         self.batches = {info.name: info.batch for info in hello.tasks if info.batch}
-        self.schedules = hello.schedules
-        self.limits = hello.limits
+        self.declared = Declared.of(hello)
         self.release, self.python = hello.release, hello.python
 
     @property

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from outlast.base.clock import Clock
@@ -14,10 +13,8 @@ from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.protocol import FrameError, Run, in_batches
-from outlast.store.limits import CodeLimits
-from outlast.store.schedules import NewSchedule
 from outlast.store.values import ClaimRequest
-from outlast.worker.base import Owner, Running
+from outlast.worker.base import Declared, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import CROWDED_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
 from outlast.worker.runners.assignment import NO_STOCK, Assignment, Stock
@@ -82,20 +79,10 @@ class RunnerStarter:
         active = self._assignment.active()
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
-    def uses(self) -> Mapping[str, Mapping[str, int]]:
-        """Return what attempts of the newest active runner's tasks use of the worker's units."""
+    def declared(self) -> Declared:
+        """Return what the newest active runner declares."""
         active = self._assignment.active()
-        return active[-1].uses if active else {}
-
-    def schedules(self) -> list[NewSchedule]:
-        """Return the schedules that the newest active runner declares."""
-        active = self._assignment.active()
-        return active[-1].schedules if active else []
-
-    def limits(self) -> CodeLimits:
-        """Return the limits that the newest active runner declares."""
-        active = self._assignment.active()
-        return active[-1].limits if active else CodeLimits()
+        return active[-1].declared if active else Declared()
 
     # -- requests ------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.schedules import NewSchedule, ScheduleRow
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
+from outlast.worker.base import Declared
 from outlast.worker.maintenance.scheduler import Scheduler
 from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
@@ -79,14 +80,11 @@ class Team:
 class Code:
     """What a worker's code declares."""
 
-    def __init__(self, declared: list[NewSchedule]) -> None:
-        self.declared = declared
+    def __init__(self, schedules: list[NewSchedule], limits: CodeLimits | None = None) -> None:
+        self.schedules, self.limits = schedules, limits or CodeLimits()
 
-    def schedules(self) -> list[NewSchedule]:
-        return self.declared
-
-    def limits(self) -> CodeLimits:
-        return CodeLimits()
+    def declared(self) -> Declared:
+        return Declared({}, self.schedules, self.limits)
 
 
 class Counting:

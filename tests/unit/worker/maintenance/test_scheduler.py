@@ -323,24 +323,21 @@ async def test_limits_are_declared_soon_if_they_were_held_and_then_again_and_aga
     code, asked = CodeLimits([NewLimit("a", LimitSpec(running=1))], [DeclaredTask("t", ("a",))]), []
     clock = ManualClock()
 
-    class Limited(Code):
-        def limits(self) -> CodeLimits:
-            return code
-
     class Holding:
         async def declare_limits(self, *told: object) -> bool:
             asked.append(told)
             return len(asked) > 1
 
     store: Any = Holding()
-    duty = Scheduler(FakeOwner(), store, Limited([]), Nudge(), clock)  # type: ignore[arg-type]
+    told_by = Code([], code)
+    duty = Scheduler(FakeOwner(), store, told_by, Nudge(), clock)  # type: ignore[arg-type]
     assert await duty.run_once() == pytest.approx(HELD_SECONDS)
     for _ in range(2):
         assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
     assert asked == [(code.limits, code.tasks)] * 2
     clock.advance(DECLARE_SECONDS)
     assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
-    code = CodeLimits(tasks=[DeclaredTask("t")])
+    told_by.limits = code = CodeLimits(tasks=[DeclaredTask("t")])
     for _ in range(2):
         assert await duty.run_once() is None, "none holds a job up: once is enough"
     assert asked[2:] == [asked[0], ([], code.tasks)]
