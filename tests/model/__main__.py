@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-import time
 
 from tests.model.explore import Found, explore
 from tests.model.scenes import LARGE
-from tests.model.schedules import SCHEDULES, explored
 
 STATES = 60_000
 HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'time':>9}"
@@ -16,26 +14,13 @@ HEAD = f"{'scene':20} {'states':>9} {'steps':>10} {'seen to':>9} {'time':>9}"
 def main(states_max: int, only: list[str]) -> int:
     """Print a table; return the exit code."""
     print(HEAD)
-    for name in only or [*LARGE, *SCHEDULES]:
-        found = schedule(name, states_max) if name in SCHEDULES else jobs(name, states_max)
+    for name in only or LARGE:
+        found = explore(LARGE[name], states_max=states_max, on_depth=progress)
         print(f"\r{found.line()}", flush=True)
         if found.wrong:
             tell(found)
             return 1
     return 0
-
-
-def jobs(name: str, states_max: int) -> Found:
-    """Explore a scene of jobs."""
-    return explore(LARGE[name], states_max=states_max, on_depth=progress)
-
-
-def schedule(name: str, states_max: int) -> Found:
-    """Explore a scene of a schedule."""
-    began = time.monotonic()
-    states, wrong, path = explored(name, states_max)
-    seconds = time.monotonic() - began
-    return Found(name, states, seconds=seconds, wrong=wrong, path=path)
 
 
 def progress(found: Found) -> None:

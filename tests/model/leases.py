@@ -124,16 +124,11 @@ def present(state: Present) -> Iterator[Move]:
         yield "the look is answered", state._replace(seen=seen, asked=None), wrong
 
 
-def reachable(
-    first: Any, moves: Callable[[Any], Iterator[Move]], states_max: int = 10**9
-) -> tuple[int, str, list[str]]:
-    """Go through all states, or the first ones; return their number, what is wrong, and the moves
-    that lead there."""
+def reachable(first: Any, moves: Callable[[Any], Iterator[Move]]) -> tuple[int, str, list[str]]:
+    """Go through all states; return their number, what is wrong, and the moves that lead there."""
     came: dict[Any, tuple[Any, str]] = {first: (None, "")}
     frontier = [first]
     for state in frontier:  # grows while it is read: breadth first
-        if len(came) >= states_max:
-            break
         for words, after, wrong in moves(state):
             if wrong:
                 return len(came), wrong, [*_way(came, state), words]

@@ -13,22 +13,18 @@ from unittest import mock
 
 import msgspec
 
-from outlast.model import lease, lifecycle, schedule_plan
+from outlast.model import lease, lifecycle
 from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite import refusals as sqlite_refusals
-from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
-from outlast.store.values import Answer
-from outlast.worker.maintenance import scheduler
 from outlast.worker.runners import exits
 from tests.model.explore import Found, explore
 from tests.model.leases import LEASES, reachable
 from tests.model.scenes import SCENES, alone
-from tests.model.schedules import SCHEDULES, explored
 from tests.model.steps import Steps
+from tests.sim import twins as simulation
 from tests.sim.twins import without
 
 Patch = AbstractContextManager[Any]
@@ -44,7 +40,20 @@ class Twin(NamedTuple):
     make: Make
 
 
-TWINS: dict[str, Twin] = {}
+OF_THE_SIMULATION = {  # its twins that the exploration must catch, too: scene and law
+    "no token check in complete": ("deaths", "fenced"),
+    "no token check in retry, snooze and release": ("deaths", "fenced"),
+    "no token check in checkpoint": ("saves", "fenced"),
+    "no epoch check in the exchange": ("replies", "one_holder"),
+    "claims need no live worker": ("replies", "one_holder"),
+    "a checkpoint without its number": ("saves", "checkpoints"),
+    "a repeated end is refused": ("replies", "already"),
+    "neighbours of a death are charged": ("suspects", "the_innocent"),
+}
+TWINS = {
+    name: Twin(scene, law, simulation.TWINS[name].patches)
+    for name, (scene, law) in OF_THE_SIMULATION.items()
+}
 
 
 def twin(name: str, scene: str, law: str) -> Callable[[Make], Make]:
@@ -66,9 +75,6 @@ def caught(name: str) -> Found:
         if broken.scene in LEASES:
             states, wrong, path = reachable(*LEASES[broken.scene])
             return Found(broken.scene, states=states, wrong=wrong, path=path)
-        if broken.scene in SCHEDULES:
-            states, wrong, path = explored(broken.scene, STATES)
-            return Found(broken.scene, states=states, wrong=wrong, path=path)
         scene = SCENES[broken.scene]
         scene = scene if any(scene.kills) else alone(scene)
         return explore(scene, states_max=STATES)
@@ -77,46 +83,14 @@ def caught(name: str) -> Found:
 # ------------------------------------------------------------------------ the store's guards
 
 
-@twin("no token check in complete", "deaths", "fenced")
-def _complete() -> Iterable[Patch]:
-    guard = "AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER)"
-    yield without(sqlite_exchange._SQL, "complete", guard)
-
-
-@twin("no token check in retry, release and reclaim", "deaths", "fenced")
-def _end() -> Iterable[Patch]:
-    yield without(sqlite_exchange._SQL, "end", "AND token = :token")
-    yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
-
-
-@twin("no token check in checkpoint", "saves", "fenced")
-def _checkpoint() -> Iterable[Patch]:
-    yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
-
-
 @twin("no token check in complete_in", "transactions", "fenced")
 def _complete_in() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "complete", "AND token = :token")
 
 
-@twin("no epoch check in the exchange", "replies", "one_holder")
-def _epoch() -> Iterable[Patch]:
-    yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
-
-
 @twin("no epoch check in reconcile", "replies", "no_false_reclaim")
 def _reconcile_epoch() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_workers, "worker_status", return_value="active")
-
-
-@twin("claims need no live worker", "replies", "one_holder")
-def _status() -> Iterable[Patch]:
-    yield mock.patch.object(sqlite_exchange, "worker_status", return_value="active")
-
-
-@twin("a checkpoint without its number", "saves", "checkpoints")
-def _number() -> Iterable[Patch]:
-    yield without(sqlite_jobs._JOBS, "checkpoint", "AND checkpoint_number < :number")
 
 
 @twin("a budget that was forgiven unheard ends the job", "saves", "budgets")
@@ -130,14 +104,6 @@ def _cancel() -> Iterable[Patch]:
     yield mock.patch.dict(
         sqlite_exchange._SQL, {"end": text.replace("AND NOT cancel_requested", "")}
     )
-
-
-@twin("a repeated end is refused", "replies", "already")
-def _no_already() -> Iterable[Patch]:
-    def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
-        return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
-
-    yield mock.patch.object(sqlite_exchange, "judge", refused)
 
 
 @twin("an end leaves no evidence", "deaths", "evidence")
@@ -191,16 +157,6 @@ def _interrupted() -> Iterable[Patch]:
 @twin("a used up budget does not end the job", "deaths", "budgets")
 def _endless() -> Iterable[Patch]:
     yield decided(lambda facts, said: {"state": State.QUEUED} if said.state == "dead" else {})
-
-
-@twin("neighbours of a death are charged", "suspects", "the_innocent")
-def _blame() -> Iterable[Patch]:
-    real = exits.make_crash
-
-    def blamed(kind: CrashKind, *rest: Any, **more: Any) -> Any:
-        return real(CrashKind.SIGNALLED if kind is CrashKind.BYSTANDER else kind, *rest, **more)
-
-    yield mock.patch.object(exits, "make_crash", blamed)
 
 
 @twin("suspects are among others again", "suspects", "suspects_run_alone")
@@ -282,60 +238,3 @@ def _one_look() -> Iterable[Patch]:
 @twin("presence is judged across a gap", "present", "reaped by presence")
 def _across() -> Iterable[Patch]:
     yield mock.patch.object(lease, "ABSENT_GAP_BEATS", 10.0)
-
-
-# ------------------------------------------------------------------------------- schedules
-
-
-@twin("a tick is fired without compare-and-set", "each tick", "a tick is not counted")
-def _fire_anyway() -> Iterable[Patch]:
-    guard = "AND next_tick = ? AND revision = ? AND paused = 0"
-    yield without(sqlite_schedules._SQL, "stands", guard, "AND ? IS NOT NULL AND ? IS NOT NULL")
-
-
-@twin(
-    "a schedule that was put again is taken for the old one", "each tick", "a tick is not counted"
-)
-def _any_revision() -> Iterable[Patch]:
-    yield without(sqlite_schedules._SQL, "stands", "AND revision = ?", "AND ? IS NOT NULL")
-
-
-@twin("a tick need not be later than the one before", "each tick", "a tick has two jobs")
-def _tick_again() -> Iterable[Patch]:
-    def again(spec: Any, since: float, *rest: Any) -> Any:
-        return schedule_plan.plan(spec, since - 0.5, *rest)
-
-    yield mock.patch.object(scheduler, "plan", again)
-
-
-@twin("a delete forgets what was accounted for", "each tick", "a tick has two jobs")
-def _forgotten() -> Iterable[Patch]:
-    yield mock.patch.object(sqlite_schedules, "AHEAD_SECONDS", -1e9)
-
-
-@twin("an edit begins after now, also behind what was accounted for", "each tick", "accounted for")
-def _edit_goes_back() -> Iterable[Patch]:
-    def second(*values: Any, **rest: Any) -> Any:
-        return max(*values, **rest) if len(values) == 1 else values[1]
-
-    yield mock.patch.object(sqlite_schedules, "max", second, create=True)
-
-
-@twin("an edit drops the tick that is due", "each tick", "a tick is not counted")
-def _edit_drops() -> Iterable[Patch]:
-    yield mock.patch.object(sqlite_schedules, "owe", lambda owed, *_: owed)
-
-
-@twin("a resume drops the ticks of the pause", "the last tick", "a tick is not counted")
-def _resume_drops() -> Iterable[Patch]:
-    yield without(sqlite_schedules._SQL, "pause", "THEN owed || ", "THEN owed || '' WHEN 0 THEN ")
-
-
-@twin("what is owed is counted, and owed still", "the last tick", "a tick is not counted")
-def _owed_twice() -> Iterable[Patch]:
-    yield without(sqlite_schedules._SQL, "fired", "owed = :owed", "owed = owed || :owed")
-
-
-@twin("a resume leaves the revision", "the last tick", "a tick is not counted")
-def _same_revision() -> Iterable[Patch]:
-    yield without(sqlite_schedules._SQL, "pause", "THEN :revision", "THEN revision")
