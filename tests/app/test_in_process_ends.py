@@ -198,24 +198,6 @@ async def test_verdicts_take_effect_also_when_the_task_swallows_them(app: outlas
             await jobs["dead"].result(timeout=DEADLINE)
 
 
-async def test_a_task_that_a_drain_stops_midway_does_not_complete(app: outlast.App) -> None:
-    @app.task
-    async def swallows() -> str:
-        if outlast.current().number > 1:
-            return "all of it"
-        try:
-            await asyncio.sleep(600)
-        except asyncio.CancelledError:
-            return "a part"
-        return "slept"
-
-    async with app.worker(drain_timeout=0.05):
-        job = await swallows.enqueue()
-        await until(lambda: has_state(job, "running"))
-    async with app.worker():
-        assert await job.result(timeout=DEADLINE) == "all of it"
-
-
 async def test_a_running_job_is_cancelled(app: outlast.App) -> None:
     stopped: list[str | None] = []
 

@@ -11,7 +11,6 @@ import pytest
 import outlast
 from outlast.events import subscribe
 from outlast.insight.acting import By, hold_limit
-from outlast.insight.verify import verify
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import Hold, NewLimit
 from outlast.store.protocol import Store
@@ -22,27 +21,6 @@ from tests.cases import each_case
 
 app = in_process_kit.app
 store = in_process_kit.store
-
-
-async def test_no_more_than_the_limit_run_at_once_and_all_run(
-    app: outlast.App, store: Store
-) -> None:
-    heavy = app.limit("heavy", running=2)
-    now = most = 0
-
-    @app.task(limits=[heavy])
-    async def work() -> None:
-        nonlocal now, most
-        now += 1
-        most = max(most, now)
-        await asyncio.sleep(0)
-        now -= 1
-
-    async with app.worker(concurrency=10):
-        jobs = await app.enqueue_many([work.call() for _ in range(40)])
-        await asyncio.gather(*(job.result(timeout=DEADLINE) for job in jobs))
-    assert most <= 2
-    assert (await verify(store.inspector)).findings == []
 
 
 async def test_a_429_holds_the_limit_and_the_job_runs_again_uncharged(app: outlast.App) -> None:

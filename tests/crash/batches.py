@@ -50,10 +50,5 @@ async def goes_on_without_one(items: list[int]) -> list[int]:
     return items
 
 
-@app.task(batch=50, batch_wait=60)
-async def gathers(items: list[int]) -> None:
-    _note(items)
-
-
-_ALL = (indexes, indexes_in_a_thread, waits_in_a_batch, goes_on_without_one, gathers)
+_ALL = (indexes, indexes_in_a_thread, waits_in_a_batch, goes_on_without_one)
 tasks = {each.name: each for each in _ALL}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
 from typing import Any
 
@@ -63,21 +62,6 @@ async def test_all_items_of_a_killed_worker_run_again_and_end_once(stage: Scene)
     ran = Counter(item for call in stage.entries("batch") for item in call["items"])
     assert set(ran.values()) == {2}
     await stage.verify()
-
-
-async def test_a_drain_gives_gathering_items_back_at_once(stage: Scene) -> None:
-    ids = await enqueue(stage, "gathers", list(range(5)))
-    worker = await stage.worker()
-    for job_id in ids:
-        await stage.in_state(job_id, State.RUNNING)
-    await stage.told(worker, "attempt_started")
-    await stage.until(lambda: len(worker.told("attempt_started")) == len(ids), "all claimed")
-    worker.signal(signal.SIGTERM)
-    for job_id in ids:
-        row = await stage.in_state(job_id, State.QUEUED, 50.0)  # less than its batch_wait
-        assert (row.failures, row.losses, row.solo) == (0, 0, 0)
-    await worker.left()
-    assert stage.entries("batch") == []
 
 
 async def test_a_cancelled_item_ends_so_and_its_batch_goes_on(stage: Scene) -> None:

@@ -41,16 +41,6 @@ async def pg_shop(pg_stage: Scene) -> Scene:
     return pg_stage
 
 
-async def test_work_and_completion_are_committed_together(shop: Scene) -> None:
-    worker = await shop.worker(env=PAYMENTS)
-    job = await shop.enqueue("pays")
-    row = await shop.ended(job)
-    assert (row.state, row.result) == (State.COMPLETED, '"paid"')
-    assert await effects(shop) == [(job, row.token)]
-    told = await shop.told(worker, "attempt_ended")
-    assert (told["outcome"], told["state"]) == ("completed", "completed")
-
-
 async def test_a_stale_attempt_rolls_the_users_writes_back(shop: Scene) -> None:
     await shop.worker(*PATIENT, env=PAYMENTS)
     flag = shop.folder / "flag"

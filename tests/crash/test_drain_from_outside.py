@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import pytest
-
 from harness.scene import DEADLINE, ROOT, Scene
 from outlast.model.job import State
 
@@ -44,18 +42,3 @@ async def test_a_drained_worker_finishes_running_jobs_claims_no_more_and_ends(st
     assert (await stage.job(waiting)).state is State.QUEUED
     code, said = await outlast(stage, "workers", "drain", "leaver")
     assert (code, "is gone already: it is stopped" in said) == (1, True)
-
-
-@pytest.mark.short
-async def test_jobs_beyond_the_drain_timeout_are_released_uncharged(
-    sqlite_stage: Scene,
-) -> None:
-    stage = sqlite_stage
-    worker = await stage.worker("--heartbeat", "0.5", "--drain-timeout", "0.2")
-    job = await stage.enqueue("waits")
-    await stage.started(1)
-    code, said = await outlast(stage, "workers", "drain", "--all")
-    assert code == 0, said
-    await worker.left()
-    row = await stage.job(job)
-    assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)

@@ -176,15 +176,6 @@ async def test_reports_are_written_at_once_and_then_now_and_then(desk):
     assert [report.progress.fraction for report in desk.store.reports] == [0.1, 0.2]
 
 
-async def test_a_save_of_an_ended_attempt_is_answered_at_once(desk):
-    desk.save(1)
-    desk.save(2)
-    desk.in_flight.end(1, COMPLETED)
-    await desk.checkpoints.run_once()
-    assert desk.store.calls == [("checkpoint", [(2, 1)])]
-    assert desk.answers == [(1, "refused"), (2, "accepted")]
-
-
 async def test_only_the_latest_report_of_each_attempt_is_written(desk):
     desk.report(1, 0.1)
     desk.report(1, 0.2)
@@ -235,18 +226,6 @@ async def test_the_last_reports_wait_for_those_under_way(desk):
     gate.set()
     await asyncio.gather(writing, last)
     assert [report.progress.fraction for report in desk.store.reports] == [0.5]
-
-
-@pytest.mark.parametrize(
-    "error", [StoreUnavailable("broke off"), BadData("a NUL byte"), RuntimeError("a fault of ours")]
-)
-async def test_last_reports_that_cannot_be_written_delay_no_end(desk, error):
-    async def breaks(reports):
-        raise error
-
-    desk.store.progress = breaks
-    desk.report(1, 1.0)
-    await desk.checkpoints.report_last([1])
 
 
 async def test_slow_last_reports_delay_no_end(desk, monkeypatch):

@@ -77,26 +77,6 @@ def test_a_busy_end_is_held_and_handed_in_again_behind_the_others(in_flight):
     assert [end.token for end in in_flight.take(10)] == [2, 1]
 
 
-def test_ends_are_handed_in_in_their_order_and_no_more_than_asked(in_flight):
-    for token in range(5):
-        in_flight.claim([claimed(token)])
-    for token in (3, 0, 4, 1, 2):
-        in_flight.end(token, COMPLETED)
-    assert [end.token for end in in_flight.take(2)] == [3, 0]
-    assert [end.token for end in in_flight.take(10)] == [4, 1, 2]
-    assert in_flight.take(10) == []
-
-
-def test_ends_that_are_given_back_go_first_and_in_their_order(in_flight):
-    for token in range(4):
-        in_flight.claim([claimed(token)])
-        in_flight.end(token, COMPLETED)
-    batch = in_flight.take(3)
-    in_flight.give_back(batch)
-    assert in_flight.held() == {0, 1, 2, 3}
-    assert [end.token for end in in_flight.take(10)] == [0, 1, 2, 3]
-
-
 def test_an_end_that_was_answered_is_not_given_back(in_flight):
     for token in range(2):
         in_flight.claim([claimed(token)])
@@ -222,14 +202,6 @@ def test_an_end_can_be_rejected_again_after_it_was_busy(in_flight):
 
 
 # ------------------------------------------------------------------------------ complete_in
-
-
-def test_a_return_after_complete_in_becomes_a_check(in_flight):
-    in_flight.claim([claimed(1)])
-    in_flight.end(1, COMPLETED, completed_in=True)
-    (end,) = in_flight.take(1)
-    assert end.outcome == "completion_not_committed"
-    assert (end.state, end.failures, end.result) == (State.QUEUED, 1, None)
 
 
 @pytest.mark.parametrize(
