@@ -7,7 +7,9 @@ Which of two jobs is first is each store's own matter, so each is held against a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
+from dataclasses import dataclass, field
+from math import floor
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 
 from harness.servers import PostgresServer
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import Policy
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.model.limits import LimitSpec, Need
 from outlast.store import open_store
@@ -30,9 +32,94 @@ from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Answer, Claimed, ClaimRequest, NewJob
 from tests.conformance.kit import TASK, Hands, facts_of, job, lost_worker, no_dice, reap
 from tests.conformance.limits_kit import limited, need
-from tests.conformance.limits_model import LimitedJob, LimitModel, ModelLimit
 from tests.databases import Databases
 from tests.manual_clock import ManualClock
+
+
+@dataclass
+class LimitedJob:
+    """A job of the history."""
+
+    new: NewJob
+    needs: tuple[Need, ...]
+    state: State = State.QUEUED
+    due: bool = True
+    solo: int = 0
+
+
+@dataclass
+class ModelLimit:
+    """What a limit allows; ``keys``: own counts. ``held``: until when, by key ("": all)."""
+
+    running: int | None = None
+    spacing: float | None = None
+    burst: float = 1.0
+    keys: dict[str, int] = field(default_factory=dict)
+    held: dict[str, float] = field(default_factory=dict)
+
+
+class LimitModel:
+    """Jobs under limits on a clock that never steps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.jobs: dict[int, LimitedJob] = {}
+        self.limits: dict[str, ModelLimit] = {}
+        self.ahead: dict[tuple[str, str], float] = {}
+
+    def go_on(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self.ahead = {each: max(0.0, ahead - seconds) for each, ahead in self.ahead.items()}
+
+    def count(self, name: str, key: str) -> int:
+        """How many attempts run under a permit."""
+        return sum(
+            (need.name, need.key) == (name, key)
+            for job in self.jobs.values()
+            if job.state is State.RUNNING
+            for need in job.needs
+        )
+
+    def free(self, need: Need) -> int:
+        """How many jobs may start under a permit."""
+        limit = self.limits.get(need.name)
+        if limit is None or any(limit.held.get(each, 0.0) > self.now for each in ("", need.key)):
+            return 0
+        cap = limit.keys.get(need.key, limit.running)
+        free = 1_000 if cap is None else max(0, cap - self.count(need.name, need.key))
+        if limit.spacing is None:
+            return free
+        ahead = self.ahead.get((need.name, need.key), 0.0)
+        return min(free, floor((limit.burst * limit.spacing - ahead) / limit.spacing + 1e-6))
+
+    def may_start(self, job: LimitedJob) -> bool:
+        """Whether a queued job lacks nothing."""
+        waits = job.state is State.QUEUED and job.due
+        return waits and all(self.free(need) > 0 for need in job.needs)
+
+    def start(self, job_ids: Iterable[int]) -> None:
+        """Note what a reply has brought. L2: each permit had room for it."""
+        for job_id in job_ids:
+            job = self.jobs[job_id]
+            assert self.may_start(job), f"job {job_id} has begun without room"
+            job.state = State.RUNNING
+            for one in job.needs:
+                spacing = self.limits[one.name].spacing or 0.0
+                each = one.name, one.key
+                self.ahead[each] = self.ahead.get(each, 0.0) + spacing
+
+    def give_back_rate(self, job_id: int) -> None:
+        """Note that an attempt never began."""
+        for one in self.jobs[job_id].needs:
+            each = one.name, one.key
+            spacing = self.limits[one.name].spacing or 0.0
+            self.ahead[each] = max(0.0, self.ahead.get(each, 0.0) - spacing)
+
+    def startable(self) -> list[int]:
+        """The jobs that may start (L3: after enough claims there are none)."""
+        return [job_id for job_id, job in self.jobs.items() if self.may_start(job)]
+
 
 FAR = 1e8
 POLICY = Policy(retries=1, max_losses=3, backoff_first=FAR, backoff_max=FAR)

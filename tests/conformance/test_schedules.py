@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.base.sync import drive
@@ -14,11 +15,13 @@ from outlast.model.schedule_plan import CatchUp, Overlap
 from outlast.store.foreign import checked
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.schedules import Deleted, NewSchedule, Put
+from outlast.store.schedules import AHEAD_SECONDS, OWED_MAX, Deleted, NewSchedule, Put
 from tests.conformance import shop_kit
 from tests.conformance.connections_kit import Caller, Plain
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, ended, enqueued, job
 from tests.conformance.schedules_kit import (
+    declare,
     due_one,
     fire_one,
     firing,
@@ -337,3 +340,240 @@ async def put_in(shop: Shop, caller: Caller, new: NewSchedule) -> list[Put]:
     if isinstance(caller, Plain):
         return list(await caller.call(lambda: drive(put())))
     return await put()
+
+
+# ------------------------------------------------------------------- each tick is accounted for
+
+
+async def deleted_ahead_of_the_clock(store: Store, seconds: float) -> float:
+    """Fire a tick of the future, as before the clock steps back, and delete the schedule."""
+    await put_one(store, overlap=Overlap.ALLOW)
+    due = await due_one(store)
+    ahead = due.since + seconds
+    assert (await fire_one(store, firing(due, ahead))).won
+    await store.pause_schedule("nightly", paused=True)
+    assert await store.delete_schedule("nightly") is Deleted.DELETED
+    return ahead
+
+
+@pytest.mark.parametrize("puts", [put_one, declare])
+async def test_one_that_is_put_again_after_a_delete_gives_no_tick_a_second_job(
+    store: Store, puts: Any
+) -> None:
+    ahead = await deleted_ahead_of_the_clock(store, 3_600.0)
+    assert await puts(store) is Put.CREATED
+    row = await row_of(store)
+    assert (row.since, row.next_tick) == (ahead, ahead)
+    assert (row.fired, row.missed, row.last_tick, row.paused) == (0, 0, None, False)
+    assert await puts(store) is Put.SAME
+
+
+async def test_after_a_clock_that_was_far_ahead_one_that_is_put_again_fires(store: Store) -> None:
+    ahead = await deleted_ahead_of_the_clock(store, AHEAD_SECONDS + 60)
+    assert await put_one(store) is Put.CREATED
+    row = await row_of(store)
+    assert row.since == row.next_tick
+    assert row.since < ahead - AHEAD_SECONDS
+
+
+async def test_of_a_deleted_schedule_nothing_is_seen(store: Store) -> None:
+    await deleted_ahead_of_the_clock(store, 3_600.0)
+    await put_one(store, "other")
+    assert [row.name for row in await store.inspector.schedules()] == ["other"]
+    assert await store.inspector.schedule("nightly") is None
+    assert not await store.pause_schedule("nightly", paused=False)
+    assert await store.delete_schedule("nightly") is Deleted.UNKNOWN
+    assert [due.name for due in (await store.due_schedules()).schedules] == ["other"]
+
+
+async def pause_and_resume(store: Store) -> None:
+    for paused in (True, False):
+        await store.pause_schedule("nightly", paused=paused)
+
+
+EDITS: dict[str, Any] = {
+    "another spec": lambda store: put_one(store, spec='{"every":30}'),
+    "a pause": pause_and_resume,
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+async def test_ticks_that_an_edit_passes_over_are_owed_until_they_are_counted(
+    store: Store, store_url: str, edit: str
+) -> None:
+    await put_one(store)
+    async with raw(store_url) as file:
+        assert await file.run("UPDATE outlast_schedules SET since = since - 600")
+    before = await due_one(store)
+    await EDITS[edit](store)
+    due = await due_one(store)
+    assert due.owed == f"{int(before.since)} {int(due.since)} {before.spec}\n"
+    assert await put_one(store, spec=due.spec, call=job(queue="other")) is Put.CHANGED
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, missed=4, owed="1 2 x\n", then=due.since))).won
+    again = await due_one(store)
+    assert again.owed == "1 2 x\n"
+    await fire_one(store, firing(again, missed=6, then=due.since))
+    assert (await due_one(store)).owed == ""
+    assert (await row_of(store)).missed == 10
+
+
+async def test_what_is_owed_does_not_grow_without_end(store: Store, store_url: str) -> None:
+    await put_one(store)
+    for n in range(3):
+        async with raw(store_url) as file:
+            assert await file.run("UPDATE outlast_schedules SET since = since - 600")
+        long = "x" * (OWED_MAX // 2)
+        await put_one(store, spec=f'{{"every":{n + 1},"{long}":1}}')
+    owed = (await due_one(store)).owed
+    assert len(owed.splitlines()) == 2
+    assert len(owed) < OWED_MAX + 100
+
+
+async def test_a_firing_decided_before_another_one_and_a_resume_does_nothing(store: Store) -> None:
+    await put_one(store, overlap=Overlap.ALLOW)
+    due = await due_one(store)
+    ahead = due.since + 3_600.0  # since the clock has stepped back
+    await fire_one(store, firing(due, since=ahead, then=ahead))
+    late = msgspec.structs.replace(due, next_tick=ahead)
+    await pause_and_resume(store)
+    assert (await row_of(store)).next_tick == ahead
+    assert not (await fire_one(store, firing(late, ahead))).won
+
+
+# ------------------------------------------------------------- schedules that the code declares
+
+
+OLD, NEW = '{"cron":"0 3 * * *"}', '{"cron":"0 4 * * *"}'
+AGES = [120.0, -120.0]  # seconds ago; after a step of the clock it may be ahead
+
+
+async def aged(store_url: str, seconds: float) -> None:
+    """Let the last declaration be that old."""
+    async with raw(store_url) as file:
+        row = f"UPDATE outlast_schedules SET declared_at = declared_at - {seconds}"
+        assert await file.run(row)
+
+
+async def names(store_url: str) -> set[str]:
+    """The names of all rows, also of schedules that were deleted."""
+    async with raw(store_url) as file:
+        return {row[0] for row in await file.rows("SELECT name FROM outlast_schedules")}
+
+
+async def test_the_newest_declaration_is_in_use_while_old_workers_restart(store: Store) -> None:
+    assert await declare(store, spec=OLD) is Put.CREATED
+    assert await declare(store, spec=NEW) is Put.CHANGED
+    before = await row_of(store)
+    for _ in range(3):
+        assert await declare(store, spec=OLD) is Put.OLDER
+        assert await declare(store, spec=NEW) is Put.SAME
+    row = await row_of(store)
+    assert (row.spec, row.revision) == (NEW, before.revision)
+
+
+@pytest.mark.parametrize("age", AGES)
+async def test_an_old_declaration_returns_when_the_newer_is_declared_no_more(
+    store: Store, store_url: str, age: float
+) -> None:
+    await declare(store, spec=OLD)
+    await declare(store, spec=NEW)
+    await aged(store_url, age)
+    assert await declare(store, spec=OLD) is Put.CHANGED
+    assert await declare(store, spec=NEW) is Put.OLDER
+    assert (await row_of(store)).spec == OLD
+
+
+async def test_a_declaration_renews_and_changes_nothing_else(store: Store) -> None:
+    await declare(store)
+    before = await row_of(store)
+    await store.pause_schedule("nightly", paused=True)
+    assert await declare(store) is Put.SAME
+    row = await row_of(store)
+    assert row.paused
+    assert row.revision == before.revision
+    assert row.declared_at is not None
+    assert before.declared_at is not None
+    assert row.declared_at >= before.declared_at
+    await store.pause_schedule("nightly", paused=False)
+    assert (await due_one(store)).version == row.version
+
+
+async def test_a_declared_schedule_is_neither_put_nor_deleted_at_run_time(store: Store) -> None:
+    await declare(store)
+    before = await row_of(store)
+    assert await put_one(store, spec=NEW) is Put.TAKEN
+    assert await store.delete_schedule("nightly") is Deleted.DECLARED
+    assert await row_of(store) == before
+
+
+async def test_one_that_was_put_at_run_time_is_not_declared(store: Store) -> None:
+    await put_one(store)
+    before = await row_of(store)
+    assert await declare(store, spec=NEW) is Put.TAKEN
+    assert await row_of(store) == before
+
+
+@pytest.mark.parametrize("age", AGES)
+async def test_what_no_code_declares_any_more_can_be_put_or_deleted(
+    store: Store, store_url: str, age: float
+) -> None:
+    await declare(store)
+    await aged(store_url, age)
+    assert await put_one(store, spec=NEW) is Put.CHANGED
+    row = await row_of(store)
+    assert (row.origin, row.declared_at, row.spec) == ("run_time", None, NEW)
+    await store.delete_schedule("nightly")
+    await declare(store)
+    await aged(store_url, age)
+    assert await store.delete_schedule("nightly") is Deleted.DELETED
+
+
+async def test_what_no_code_declares_sleeps_until_one_does(store: Store, store_url: str) -> None:
+    await declare(store)
+    assert await store.note_undeclared(["nightly"]) == 0
+    await aged(store_url, 120.0)
+    assert await store.note_undeclared(["nightly", "other"]) == 1
+    assert await store.note_undeclared(["nightly"]) == 0
+    assert (await store.due_schedules()).schedules == []
+    assert (await store.observe()).next_tick is None
+    assert not (await row_of(store)).declared
+    assert await declare(store) is Put.SAME
+    due = await due_one(store)
+    assert (await fire_one(store, firing(due, due.since))).won
+
+
+async def test_after_a_week_without_declaration_it_is_removed(store: Store, store_url: str) -> None:
+    await declare(store, "forgotten")
+    await put_one(store, "deleted")
+    await store.delete_schedule("deleted")
+    await put_one(store, "at run time")
+    await aged(store_url, 6 * 86_400.0)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert len(await store.inspector.schedules()) == 2
+    assert await names(store_url) == {"forgotten", "deleted", "at run time"}
+    await aged(store_url, 86_500.0)
+    await declare(store, "used")
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await names(store_url) == {"at run time", "used"}
+
+
+async def test_a_pause_outlasts_weeks_in_which_no_code_declares_the_schedule(
+    store: Store, store_url: str
+) -> None:
+    await declare(store)
+    assert await store.pause_schedule("nightly", paused=True)
+    await aged(store_url, 30 * 86_400.0)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await declare(store) is Put.SAME
+    assert (await row_of(store)).paused
+
+
+async def test_a_paused_schedule_that_was_deleted_goes(store: Store, store_url: str) -> None:
+    await declare(store)
+    await store.pause_schedule("nightly", paused=True)
+    await aged(store_url, 120.0)
+    assert await store.delete_schedule("nightly") is Deleted.DELETED
+    await aged(store_url, 30 * 86_400.0)
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await names(store_url) == set()

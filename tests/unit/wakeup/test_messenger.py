@@ -9,12 +9,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+import msgspec
 import pytest
 
 from outlast.events import subscribe
+from outlast.model.job import JobFacts
+from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.store import wakeup
 from outlast.store.postgres.wakeup import PostgresWakeup
-from outlast.store.values import ClaimRequest, Unpublished
+from outlast.store.values import ClaimRequest, RunBy, Unpublished, UnpublishedBatch, WorkerRef
 from outlast.store.wakeup import BACKOFF_MAX_SECONDS
 from outlast.wakeup import messenger
 from outlast.wakeup.inbox import Inbox
@@ -29,8 +32,10 @@ from outlast.wakeup.messenger import (
     Messenger,
 )
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry, notice_of
+from outlast.worker.maintenance.announcer import RECLAIMED_MAX, Announcer
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
+from tests.unit.worker.stage_kit import NEW
 
 FREE_SLOTS = 20
 
@@ -399,3 +404,33 @@ def test_a_job_that_entered_the_line_again_has_a_notice_of_another_id() -> None:
     waits = [Unpublished(1, "q", "t", 5, 1.0, position) for position in (0, 7, 8)]
     assert len({notice_of(each, None, 1).id for each in waits}) == len(waits)
     assert notice_of(waits[1], None, 1).id == notice_of(waits[1], "gone", 1).id
+
+
+# --------------------------------------------------- the announcer, while its messenger is away
+
+
+class Nothing:
+    """A store in which nothing waits."""
+
+    async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
+        return UnpublishedBatch(workers=1, next_due=None, jobs=[])
+
+    async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
+        return []
+
+
+def unused() -> Any:
+    raise AssertionError
+
+
+async def test_reasons_of_reclaimed_jobs_are_bounded_while_the_messenger_is_away() -> None:
+    clock = ManualClock()
+    messenger = Messenger(unused, "amqp", inbox=None, clock=clock)  # not started
+    store: Any = Nothing()
+    announcer = Announcer(messenger, store, NEW, lambda: WorkerRef(1, 1), poll=1.0, clock=clock)
+    end = Outcome(kind=OutcomeKind.RELEASED, message="gone")
+    back = decide(JobFacts(job_id=0, token=0), end, clock.random)
+    ids = range(RECLAIMED_MAX + 5)
+    announcer.note_reclaimed([msgspec.structs.replace(back, job_id=each) for each in ids])
+    assert await announcer.run_once() == 1.0
+    assert list(announcer._reclaimed) == list(range(5, RECLAIMED_MAX + 5))
