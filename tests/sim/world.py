@@ -162,6 +162,7 @@ class World:
         """Yield the patches that replace threads, files of the machine, and its names."""
         yield mock.patch("outlast.worker.worker.Heartbeat", SimHeartbeat)
         yield mock.patch("outlast.store.sqlite.connection._connected", self.disk.connected)
+        yield mock.patch("outlast.store.sqlite.connection.OneThread.submit", _run_later)
         yield mock.patch("outlast.store.lockfile.boot_id", _boot_id)
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
         yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
@@ -348,6 +349,11 @@ def _fine(path: Path) -> None:
 
 def _no_cgroup() -> None:
     """The machine's memory is not simulated."""
+
+
+def _run_later(_thread: object, job: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+    """Give a store's work to the loop, which says when it runs."""
+    return asyncio.get_running_loop().run_in_executor(None, job, *args)
 
 
 current: World  # the one that runs now

@@ -10,9 +10,8 @@ again. SQLite does the same as it closes the old file, and leaves the log of the
 A fork would copy SQLite's record of the locks that this process holds into a process that holds
 none; so connections are closed just before a fork and opened again when next needed.
 
-It does for ``loop.run_in_executor`` what a ThreadPoolExecutor of one thread does, at a third of the
-CPU time: a call is one entry in a queue and one future of the loop that asked, which the thread
-resolves there. (asyncio takes a future of its own loop as it is.)
+A call is one entry in a queue and one future of the loop that asked, which the thread resolves
+there. That takes a third of the processor time of a ThreadPoolExecutor.
 """
 
 from __future__ import annotations
@@ -25,7 +24,6 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -64,11 +62,11 @@ Call = tuple[asyncio.AbstractEventLoop, "asyncio.Future[Any]", Callable[..., Any
 Calls = SimpleQueue[Call | None]
 
 
-class OneThread(Executor):
+class OneThread:
     """Runs functions one after the other, as they come from any loop.
 
     A call that is cancelled before its turn does not run. After the calls it was given, the thread
-    ends with ``shutdown``, when this object is no longer referenced, and at the interpreter's end.
+    ends with ``end``, when this object is no longer referenced, and at the interpreter's end.
     """
 
     def __init__(self, name: str) -> None:
@@ -77,9 +75,7 @@ class OneThread(Executor):
         self._starting = threading.Lock()
         self._end = weakref.finalize(self, _end, self._calls, self._thread)
 
-    def submit(  # type: ignore[override]
-        self, job: Callable[..., T], /, *args: Any
-    ) -> asyncio.Future[T]:
+    def submit(self, job: Callable[..., T], /, *args: Any) -> asyncio.Future[T]:
         """Return the future of ``job(*args)``, on the running loop. RuntimeError after the end."""
         if not self._end.alive:
             raise RuntimeError("this thread has ended")
@@ -92,7 +88,7 @@ class OneThread(Executor):
                     self._thread.start()
         return future
 
-    def shutdown(self, *_: Any, **__: Any) -> None:
+    def end(self) -> None:
         """Finish the calls that were given, and end. Safe to call twice."""
         self._end()
 
@@ -143,7 +139,7 @@ class SqliteConnection:
         self._rounds = max(1, round(options.busy_timeout / ROUND_SECONDS))
         self._connection: sqlite3.Connection | None = None
         self._place: Place | None = None  # of the file that is open
-        self.executor: OneThread | None = None
+        self.thread: OneThread | None = None
         self._closing = False
         self.lock = threading.RLock()
         with _forking:
@@ -151,9 +147,9 @@ class SqliteConnection:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""
-        if self.executor is None:
-            self.executor, self._closing = OneThread("outlast-sqlite"), False
-        return await asyncio.get_running_loop().run_in_executor(self.executor, self._guard, job)
+        if self.thread is None:
+            self.thread, self._closing = OneThread("outlast-sqlite"), False
+        return await self.thread.submit(self._guard, job)
 
     async def read(self, work: Work[T]) -> T:
         """Run ``work(cursor, now)``, which only reads, without the write lock."""
@@ -210,14 +206,13 @@ class SqliteConnection:
         """Close the connection and end the thread. Safe to call twice. A call that waits for the
         locks of others gives up."""
         self._closing = True
-        executor, self.executor = self.executor, None
-        if executor is not None:
-            loop = asyncio.get_running_loop()
+        thread, self.thread = self.thread, None
+        if thread is not None:
             try:
-                await loop.run_in_executor(executor, self._guard, self.disconnect)
+                await thread.submit(self._guard, self.disconnect)
             except RuntimeError:  # the interpreter is ending: no thread takes work
                 self._guard(self.disconnect)
-            executor.shutdown()
+            thread.end()
 
     def _guard(self, job: Callable[[], T]) -> T:
         with self.lock:
@@ -422,7 +417,7 @@ def _after_fork_in_child() -> None:
     """Start over, since the threads do not exist in the child."""
     for connection in _held:
         connection.lock = threading.RLock()
-        connection.executor = None
+        connection.thread = None
     _held.clear()
     _forking.release()
 

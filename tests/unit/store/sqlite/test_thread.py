@@ -22,7 +22,7 @@ def slow():
     time.sleep(0.2)
     print("done", flush=True)
 async def main():
-    asyncio.get_running_loop().run_in_executor(thread, slow)
+    thread.submit(slow)
 asyncio.run(main())
 """
 
@@ -31,7 +31,7 @@ asyncio.run(main())
 def thread() -> Iterator[OneThread]:
     thread = OneThread("test")
     yield thread
-    thread.shutdown()
+    thread.end()
 
 
 def fail() -> None:
@@ -39,35 +39,33 @@ def fail() -> None:
 
 
 async def test_calls_run_in_turn_and_say_how_they_ended(thread: OneThread) -> None:
-    run = asyncio.get_running_loop().run_in_executor
     seen: list[int] = []
-    calls = [run(thread, seen.append, n) for n in range(100)]
-    name = await run(thread, lambda: threading.current_thread().name)
+    calls = [thread.submit(seen.append, n) for n in range(100)]
+    name = await thread.submit(lambda: threading.current_thread().name)
     with pytest.raises(LookupError, match="no"):
-        await run(thread, fail)
+        await thread.submit(fail)
     assert (name, seen) == ("test", list(range(100)))
     assert all(call.done() for call in calls)
 
 
 async def test_a_call_that_is_cancelled_before_its_turn_does_not_run(thread: OneThread) -> None:
-    run = asyncio.get_running_loop().run_in_executor
     gate = threading.Event()
     seen: list[int] = []
-    first = run(thread, gate.wait)
-    second = run(thread, seen.append, 2)
+    first = thread.submit(gate.wait)
+    second = thread.submit(seen.append, 2)
     first.cancel()
     second.cancel()
     gate.set()
-    await run(thread, seen.append, 3)
+    await thread.submit(seen.append, 3)
     assert seen == [3]
 
 
 def test_the_thread_outlives_event_loops(thread: OneThread) -> None:
     async def ask(job: object) -> object:
-        return await asyncio.get_running_loop().run_in_executor(thread, lambda: job)
+        return await thread.submit(lambda: job)
 
     async def leave() -> None:
-        asyncio.get_running_loop().run_in_executor(thread, gate.wait)
+        thread.submit(gate.wait)
 
     gate = threading.Event()
     assert asyncio.run(ask(1)) == 1
@@ -78,7 +76,7 @@ def test_the_thread_outlives_event_loops(thread: OneThread) -> None:
 
 async def test_the_thread_ends_with_the_last_reference_to_it() -> None:
     thread = OneThread("test-collected")
-    await asyncio.get_running_loop().run_in_executor(thread, lambda: None)
+    await thread.submit(lambda: None)
     del thread
     gc.collect()
     assert all(each.name != "test-collected" for each in threading.enumerate())
@@ -89,7 +87,7 @@ async def test_between_calls_the_thread_keeps_nothing_alive(thread: OneThread) -
 
     thing = Thing()
     seen = weakref.ref(thing)
-    await asyncio.get_running_loop().run_in_executor(thread, id, thing)
+    await thread.submit(id, thing)
     del thing
     async with asyncio.timeout(60):
         while seen() is not None:
@@ -97,10 +95,10 @@ async def test_between_calls_the_thread_keeps_nothing_alive(thread: OneThread) -
 
 
 async def test_an_ended_thread_refuses_calls(thread: OneThread) -> None:
-    thread.shutdown()
-    thread.shutdown()
+    thread.end()
+    thread.end()
     with pytest.raises(RuntimeError, match="has ended"):
-        asyncio.get_running_loop().run_in_executor(thread, lambda: None)
+        thread.submit(lambda: None)
 
 
 def test_a_running_call_is_finished_before_the_interpreter_exits() -> None:
@@ -146,6 +144,6 @@ def test_the_first_calls_of_two_loops_start_one_thread():
         caller.start()
     for caller in callers:
         caller.join(30)
-    one.shutdown()
+    one.end()
     assert len(served) == 2
     assert idle.starts == 1
