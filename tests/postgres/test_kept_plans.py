@@ -86,13 +86,13 @@ async def test_a_single_connection_plans_again(pg_url: str) -> None:
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Return what comes to hold, for each connection that is lent, whether it may keep plans."""
     asked = []
-    run = Connections.run
+    run = Connections.run_notifying
 
     async def spied(self: Connections, work: Any, *, keeps_plans: bool = False, **more: Any) -> Any:
         asked.append(keeps_plans)
         return await run(self, work, keeps_plans=keeps_plans, **more)
 
-    monkeypatch.setattr(Connections, "run", spied)
+    monkeypatch.setattr(Connections, "run_notifying", spied)
     return asked
 
 

@@ -123,14 +123,15 @@ def take_inputs(bound: dict[str, Any], task: str) -> tuple[tuple[str, bool], ...
     whether it gets a list of all."""
     found: list[tuple[str, bool]] = []
     for name, value in bound.items():
-        parts = value.values() if isinstance(value, dict) else value
         if isinstance(value, _Placeholder):
             found.append((name, value is RESULTS))
-        elif isinstance(value, _CONTAINERS) and _Placeholder in map(type, parts):
-            raise UsageError(
-                f"argument {name!r} of task {task} holds RESULT or RESULTS, which stand for a"
-                " whole argument"
-            )
+        elif isinstance(value, _CONTAINERS):
+            parts = value.values() if isinstance(value, dict) else value
+            if _Placeholder in map(type, parts):
+                raise UsageError(
+                    f"argument {name!r} of task {task} holds RESULT or RESULTS, which stand for a"
+                    " whole argument"
+                )
     for name, _ in found:
         del bound[name]
     return tuple(found)

@@ -154,21 +154,21 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
         return None
     if first.policy.keep is not None or first.policy.labels:
         return None
-    if len(jobs) > 1 and not share_the_rest(jobs):
+    policy = policy_text(first.policy), first.policy.timeout, notify
+    if len(jobs) == 1 and first.stream is None:
+        values = first.task, first.queue, first.args, first.priority, first.tenant
+        return _SQL["one"], *values, *policy
+    if not share_the_rest(jobs):
         return None
-    args = first.args
-    if len(jobs) > 1:
-        args = BETWEEN.join([job.args for job in jobs])
-        if args.count(BETWEEN) != len(jobs) - 1:
-            return None
+    args = BETWEEN.join([job.args for job in jobs])
+    if args.count(BETWEEN) != len(jobs) - 1:
+        return None
     tenants = [job.tenant for job in jobs]
     streams = [job.stream for job in jobs]
     are_one = tenants.count(first.tenant) == streams.count(first.stream) == len(jobs)
-    policy = policy_text(first.policy), first.policy.timeout, notify
     common = first.task, first.queue, args, first.priority
     if are_one and first.stream is None:
-        values = (*common, first.tenant, *policy)
-        return (_SQL["one"], *values) if len(jobs) == 1 else (_SQL["alike"], *values, len(jobs))
+        return _SQL["alike"], *common, first.tenant, *policy, len(jobs)
     some = jobs[:1] if are_one else jobs
     more = (len(jobs), streams[: len(some)], [job.needs for job in some], first.aged_by)
     return _SQL["alike_in_streams"], *common, tenants[: len(some)], *policy, *more

@@ -11,12 +11,12 @@ loop or after a fork opens its own.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable
 from operator import methodcaller
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
+from outlast.base import forks
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
@@ -184,7 +184,7 @@ class Connections:
     def __init__(self, url: str, options: StoreOptions = DEFAULTS) -> None:
         self.url = url
         self.options = options
-        self._pid = os.getpid()
+        self._forks = forks.generation
         self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
             WeakKeyDictionary()
         )
@@ -200,16 +200,11 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return the result of ``work(connection)``, as ``use`` would; run it once more from its
+        """Return the result of ``work(connection)``, as ``use`` would; run it again from its
         beginning if the server has rolled it back in favour of another transaction."""
-        for _ in range(RETRIES):
-            try:
-                async with _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind) as lent:
-                    return await work(lent)
-            except Collision:
-                continue
-        async with _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind) as lent:
-            return await work(lent)
+        return await self.run_notifying(
+            lambda it, _: work(it), keeps_plans=keeps_plans, own=own, kind=kind
+        )
 
     async def run_notifying(
         self,
@@ -220,18 +215,22 @@ class Connections:
         kind: Transaction | None = None,
     ) -> R:
         """Return the result of ``work(connection, notify)``, as ``run`` would, with ``notify`` of
-        the options. Run it once more without notifying if the server's queue of notifications is
+        the options. Run it again without notifying if the server's queue of notifications is
         full. Any role that may connect can fill it; workers that would have been woken look by
         themselves, a little later."""
-        notify = self.options.notify
-        try:
-            return await self.run(
-                lambda it: work(it, notify), keeps_plans=keeps_plans, own=own, kind=kind
-            )
-        except NotifyQueueFull:
-            return await self.run(
-                lambda it: work(it, False), keeps_plans=keeps_plans, own=own, kind=kind
-            )
+        notify, tries = self.options.notify, RETRIES
+        while True:
+            try:
+                async with _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind) as lent:
+                    return await work(lent, notify)
+            except Collision:
+                if not tries:
+                    raise
+                tries -= 1
+            except NotifyQueueFull:
+                if not notify:
+                    raise
+                notify = False
 
     def use(self, *, keeps_plans: bool = False, kind: Transaction | None = None) -> _Checkout:
         """Lend a connection."""
@@ -255,10 +254,10 @@ class Connections:
 
     def loop_pool(self) -> _LoopPool:
         """Return the connections of the running loop."""
-        if os.getpid() != self._pid:  # the sockets are the parent's: keep them open, send nothing
+        if forks.generation != self._forks:  # the parent's sockets: keep them open, send nothing
             self._left_to_parent.append(self._loop_pools)
             self._loop_pools, self._last = WeakKeyDictionary(), None
-            self._pid = os.getpid()
+            self._forks = forks.generation
         loop = asyncio.get_running_loop()
         if self._last is not None and self._last[0]() is loop:
             return self._last[1]
