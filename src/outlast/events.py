@@ -413,7 +413,7 @@ def count_wanted(name: str, count: int) -> int:
     A subscriber that drops most of them anyway has a method ``thin(name, count)``. It returns how
     many it would take, and counts the others as dropped.
     """
-    if len(_subscribers) != 1:
+    if not count or len(_subscribers) != 1:
         return count if _subscribers else 0
     thin = getattr(_subscribers[0], "thin", None)
     return count if thin is None else int(thin(name, count))

@@ -15,6 +15,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import Any
 
 import structlog
@@ -69,15 +70,13 @@ class LogWriter:
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Write what is queued, as far as that can be done in ``seconds``."""
         self._closing.set()
+        with suppress(queue.Full):  # then the thread does not wait for an entry
+            self._queue.put_nowait("")
         self._thread.join(seconds)
 
     def _run(self) -> None:
         while not (self._closing.is_set() and self._queue.empty()):
-            try:
-                entry = self._queue.get(timeout=0.1)
-            except queue.Empty:
-                continue
-            if not write_all(self._fd, self._text(entry)):
+            if not write_all(self._fd, self._text(self._queue.get())):
                 return
             if self.dropped and self._queue.qsize() < self._queue.maxsize // 2:
                 count, self.dropped = self.dropped, 0

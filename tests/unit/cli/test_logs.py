@@ -26,10 +26,12 @@ def test_entries_are_written_in_order() -> None:
     for number in range(100):
         writer.put({"event": f"event {number}"})
     writer.put("a text as it stands\n")
-    writer.close()
+    wanted = [*(f"event {number}\n" for number in range(100)), "a text as it stands\n"]
+    with os.fdopen(read) as stream:
+        assert [stream.readline() for _ in wanted] == wanted
+    writer.close(seconds=60)
     os.close(write)
-    wanted = [f"event {number}" for number in range(100)]
-    assert all_of(read).splitlines() == [*wanted, "a text as it stands"]
+    assert not writer._thread.is_alive(), "it waits for an entry that never comes"
 
 
 def test_a_full_pipe_drops_entries_and_never_blocks() -> None:
