@@ -26,7 +26,7 @@ def test_a_commit_is_unpacked_and_drains_beside_this_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(kit, "PARTIAL", tmp_path)
-    chosen = ["--quick", "--jobs", "2000", "--only", "sqlite", "--what", "drain"]
+    chosen = ["--quick", "--jobs", "400", "--only", "sqlite", "--what", "drain"]
     assert main(["against", "HEAD", *chosen]) == 0
     values = msgspec.json.decode((tmp_path / "against.json").read_bytes())["values"]
     pairs = {pair.what: pair for pair in msgspec.convert(values, list[Pair])}
