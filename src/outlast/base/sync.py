@@ -44,19 +44,7 @@ def blocking(
 
     @functools.wraps(coroutine)
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if loop_is_running():
-            raise SyncInLoop(
-                f"{name}_sync() would block the event loop that runs here: await {name}() instead"
-            )
-        if getattr(_thread, "serves", False):
-            raise SyncInLoop(
-                f"{name}_sync() was called by a finalizer, in a thread that it waits for"
-            )
-        if (trio := sys.modules.get("trio")) is not None and _is_running(trio):
-            raise SyncInLoop(
-                f"{name}_sync() would block trio's event loop, which runs here: call it in a"
-                " thread, with trio.to_thread.run_sync()"
-            )
+        refuse_in_loop(name)
         return drive(coroutine(self, *args, **kwargs))
 
     call.__name__ = f"{name}_sync"
@@ -64,6 +52,21 @@ def blocking(
     call.__doc__ = f"As ``{name}``, for plain code: blocks until it is done."
     plain: Callable[Concatenate[S, P], R] = call
     return plain
+
+
+def refuse_in_loop(name: str) -> None:
+    """Raise SyncInLoop if NAME_sync would block an event loop that runs in this thread."""
+    if loop_is_running():
+        raise SyncInLoop(
+            f"{name}_sync() would block the event loop that runs here: await {name}() instead"
+        )
+    if getattr(_thread, "serves", False):
+        raise SyncInLoop(f"{name}_sync() was called by a finalizer, in a thread that it waits for")
+    if (trio := sys.modules.get("trio")) is not None and _is_running(trio):
+        raise SyncInLoop(
+            f"{name}_sync() would block trio's event loop, which runs here: call it in a"
+            " thread, with trio.to_thread.run_sync()"
+        )
 
 
 def serve() -> None:

@@ -24,7 +24,7 @@ from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import MAX_PAYLOAD
 from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
-from outlast.base.sync import blocking
+from outlast.base.sync import blocking, refuse_in_loop
 from outlast.client import steps
 from outlast.client.awaiting import running
 from outlast.errors import (
@@ -331,6 +331,7 @@ class Attempt:
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
+        refuse_in_loop("save")
         text, stored, number = self._next_save(value)
         again = text == self._went_on_from and not self._stepped
         saving = self._link.save(self.job_id, self.token, number, stored, again=again)
@@ -412,6 +413,7 @@ class Attempt:
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """As ``step``, for plain functions: blocks until it is done."""
+        refuse_in_loop("step")
         returns = self._begin_step(name, function, plain=True)
         if self.number > 1:
             looking = self._link.step(self.job_id, self.token, name, None)

@@ -15,7 +15,14 @@ import pytest
 import outlast
 from outlast.client.attempt import Attempt
 from outlast.client.awaiting import awaiting, running
-from outlast.errors import BadArguments, LostLease, NotInAttempt, StoreUnavailable, UsageError
+from outlast.errors import (
+    BadArguments,
+    LostLease,
+    NotInAttempt,
+    StoreUnavailable,
+    SyncInLoop,
+    UsageError,
+)
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
 from outlast.payload.payloads import Encryption, Payloads
@@ -153,7 +160,7 @@ def test_report_never_raises_for_any_value(link):
 async def test_saves_are_numbered_from_one_and_become_the_checkpoint(link):
     attempt = attempt_of(link, '{"n":0}')
     await attempt.save({"n": 1, "at": datetime(2030, 1, 1, tzinfo=UTC)})
-    attempt.save_sync({"n": 2})
+    await asyncio.to_thread(attempt.save_sync, {"n": 2})
     assert [save[:3] for save in link.saves] == [(1, 70, 1), (1, 70, 2)]
     assert link.saves[0][3] == '{"n":1,"at":"2030-01-01T00:00:00Z"}'
     assert attempt.checkpoint == {"n": 2}
@@ -165,8 +172,18 @@ async def test_a_save_says_whether_it_is_where_the_attempt_went_on(link):
     attempt = attempt_of(link, payloads.encode("checkpoint", '{"n":2}'), payloads=payloads)
     for n in (2, 1, 2, 3):
         await attempt.save({"n": n})
-        attempt.save_sync({"n": n})
+        await asyncio.to_thread(attempt.save_sync, {"n": n})
     assert [save[4] for save in link.saves] == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 2
+
+
+async def test_a_plain_save_or_step_in_an_event_loop_is_refused_before_it_is_sent(link):
+    """In process, the answer would come from the very loop that waits for it."""
+    attempt = attempt_of(link)
+    with pytest.raises(SyncInLoop, match=r"await save\(\)"):
+        attempt.save_sync(1)
+    with pytest.raises(SyncInLoop, match=r"await step\(\)"):
+        attempt.step_sync("one", dict)
+    assert (link.saves, link.steps) == ([], {})
 
 
 async def test_a_refused_save_is_a_lost_lease(link):
@@ -175,7 +192,7 @@ async def test_a_refused_save_is_a_lost_lease(link):
     with pytest.raises(LostLease, match=r"attempt 3 of job 1 \(token 70\)"):
         await attempt.save({"n": 1})
     with pytest.raises(LostLease):
-        attempt.save_sync({"n": 1})
+        await asyncio.to_thread(attempt.save_sync, {"n": 1})
     assert attempt.checkpoint == {"n": 0}
 
 
