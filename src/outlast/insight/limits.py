@@ -26,14 +26,14 @@ def rate_text(spacing: float) -> str:
 
 
 def spec_text(spec: LimitSpec | LimitRow) -> str:
-    """Return what a limit allows, in words."""
+    """Return what a limit allows, in words; of values set by hand, those that are set."""
     told = []
     if spec.running is not None:
         told.append(f"{spec.running} at once")
     if spec.spacing is not None:
-        told.append(f"{rate_text(spec.spacing)} (burst {spec.burst:g})")
+        told.append(rate_text(spec.spacing) + (f" (burst {spec.burst:g})" if spec.burst else ""))
     per = f", for each {str(spec.per).replace('_', ' ')}" if spec.per else ""
-    return (" and ".join(told) or "nothing is limited") + per
+    return (" and ".join(told) or f"burst {spec.burst:g}") + per
 
 
 def next_start(permit: PermitRow, limit: LimitRow, now: float) -> str:
@@ -130,16 +130,23 @@ def _name(permit: PermitRow) -> str:
 
 def limits_document(rows: Sequence[LimitRow]) -> Document:
     """Return all limits as one JSON document."""
-    return {"schema": SCHEMA, "limits": [msgspec.to_builtins(row) for row in rows]}
+    return {"schema": SCHEMA, "limits": [_fields(row) for row in rows]}
 
 
 def limit_document(row: LimitRow, permits: Sequence[PermitRow]) -> Document:
     """Return one limit and its permits as one JSON document."""
     return {
         "schema": SCHEMA,
-        "limit": msgspec.to_builtins(row),
+        "limit": _fields(row),
         "permits": [msgspec.to_builtins(permit) for permit in permits],
     }
+
+
+def _fields(row: LimitRow) -> Document:
+    fields: Document = msgspec.to_builtins(row)
+    if row.own is not None and not row.own.burst:  # it is not set
+        del fields["own"]["burst"]
+    return fields
 
 
 def weights_document(rows: Sequence[Weight]) -> Document:

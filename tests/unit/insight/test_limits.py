@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from outlast.insight.limits import explain, next_start, rate_text, spec_text
+from outlast.insight.limits import explain, limit_document, next_start, rate_text, spec_text
 from outlast.model.limits import LimitSpec, Per
-from outlast.store.limits import LimitRow, PermitRow, StreamPlace
+from outlast.store.limits import LimitRow, PermitRow, SetLimit, StreamPlace, with_own
 from tests.cases import each_case
 
 NOW = 1_000.0
@@ -73,6 +73,24 @@ def test_a_rate_is_told_in_the_unit_that_makes_it_whole(spacing: float, text: st
 def test_a_spec_is_told_in_words() -> None:
     spec = LimitSpec(running=2, spacing=0.2, burst=5.0, per=Per.LIMIT_KEY)
     assert spec_text(spec) == "2 at once and 5/s (burst 5), for each limit key"
+
+
+@each_case(
+    ("new", "text", "fields"),
+    [
+        ({"running": 7}, "7 at once", {"running": 7}),
+        ({"spacing": 0.1}, "10/s", {"spacing": 0.1}),
+        ({"burst": 50.0}, "burst 50", {"burst": 50.0}),
+    ],
+)
+def test_of_what_is_set_by_hand_only_that_is_told(
+    new: dict[str, Any], text: str, fields: dict[str, Any]
+) -> None:
+    own = with_own(None, SetLimit(name="openai", **new))
+    assert own is not None
+    assert spec_text(own) == text
+    row = LimitRow(name="openai", own=own)
+    assert limit_document(row, [])["limit"]["own"] == fields
 
 
 @each_case(
