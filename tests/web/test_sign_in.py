@@ -178,6 +178,36 @@ async def test_a_flood_is_checked_one_by_one_and_holds_up_no_other_answer(
     assert most == 1
 
 
+async def test_a_guess_whose_request_is_cancelled_counts_and_the_next_one_waits_for_it(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a server that ends a request when its client leaves."""
+    users, begun, gate = (
+        PasswordUsers(file, clock=ManualClock()),
+        threading.Event(),
+        asyncio.Event(),
+    )
+
+    def check(_: PasswordHash, __: str) -> bool:
+        begun.set()
+        asyncio.run_coroutine_threadsafe(gate.wait(), loop).result(60)
+        return False
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr(PasswordHash, "is_of", check)
+    for _ in range(ADDRESS_TRIES):
+        begun.clear()
+        guess = asyncio.ensure_future(try_in(users, WRONG))
+        assert await asyncio.to_thread(begun.wait, 60)
+        guess.cancel()
+        await asyncio.wait([guess])
+        assert users._turn.locked()
+        gate.set()
+        async with users._turn:
+            gate.clear()
+    assert await try_in(users, WRONG) == EARLY
+
+
 def test_memory_is_bounded_and_addresses_of_one_network_are_one() -> None:
     guesses = Guesses(ManualClock())
     for number in range(ADDRESS_TRIES):

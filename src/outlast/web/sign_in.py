@@ -80,6 +80,10 @@ class PasswordUsers(Users):
             said = "Too many passwords are being checked. Try again."
             raise WebRefusal(503, "Busy", said, 1)
         self._waiting += 1
+        # shielded: the thread goes on if the request is cancelled, as when its client leaves
+        return await asyncio.shield(self._check_in_turn(user, address, password, mark))
+
+    async def _check_in_turn(self, user: str, address: str, password: str, mark: bytes) -> bool:
         try:
             async with self._turn:
                 return await self._check_now(user, address, password, mark)
