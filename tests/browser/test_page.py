@@ -261,6 +261,22 @@ def test_a_page_that_gets_another_page_instead_says_so_and_goes_on(
             browser.wait(lambda each: each.text("#live") == "", "all is well")
 
 
+def test_a_page_that_gets_no_answer_at_all_asks_again(browser: Browser, sqlite_url: str) -> None:
+    """As through a proxy that has lost its server. The page gives up after a moment here."""
+    empty(sqlite_url)
+    with serving(sqlite_url) as address:
+        browser.open(f"{address}jobs")
+        browser.run(
+            "const [ask, after] = [window.fetch, AbortSignal.timeout];"
+            "AbortSignal.timeout = () => after.call(AbortSignal, 1);"
+            "window.fetch = (_, {signal}) => new Promise((_, fail) => {"
+            "  window.fetch = ask; AbortSignal.timeout = after;"
+            "  signal?.addEventListener('abort', () => fail(signal.reason)); })"
+        )
+        browser.wait(lambda each: "No answer" in each.text("#live"), "the trouble")
+        browser.wait(lambda each: each.text("#live") == "", "all is well")
+
+
 def test_a_page_that_was_opened_while_the_store_was_away_comes_by_itself(
     browser: Browser, sqlite_url: str
 ) -> None:

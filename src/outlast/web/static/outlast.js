@@ -3,6 +3,7 @@
 (() => {
   "use strict";
   const CHANGED_SECONDS = 2, SAME_SECONDS = 5, SLOW_SECONDS = 10;  // until the next look at the page
+  const ANSWER_SECONDS = 60;  // that a look may take
   const SHARE = 0.02;  // of the time, for answers
   const pad = (n) => String(n).padStart(2, "0");
   const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
@@ -64,7 +65,8 @@
   async function refresh() {
     try {
       const headers = tag ? { "If-None-Match": tag } : {};
-      const answer = await fetch(location.href, { headers, cache: "no-store", credentials: "same-origin" });
+      const signal = AbortSignal.timeout(ANSWER_SECONDS * 1000);  // also for what follows the headers
+      const answer = await fetch(location.href, { headers, signal, cache: "no-store", credentials: "same-origin" });
       if (answer.status === 401) { show("Signed out: load the page again"); return 0; }
       if (answer.status === 304) { show(""); return SAME_SECONDS; }
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
