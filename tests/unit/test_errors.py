@@ -120,7 +120,16 @@ def test_a_wake_ups_trouble_is_named_also_for_an_error_without_text() -> None:
         assert not says_nothing(str(health))
 
 
-def test_a_full_disk_of_the_server_is_reported_with_the_remedy() -> None:
-    raised = translate(asyncpg.DiskFullError("could not extend file"))
+@each_case(
+    ("error", "words"),
+    [
+        (asyncpg.DiskFullError("could not extend file"), "disk is full: make room"),
+        (asyncpg.InternalClientError("cannot switch to state 12"), "has ended the session (cannot"),
+    ],
+)
+def test_what_an_error_of_the_server_or_its_driver_means_is_told(
+    error: Exception, words: str
+) -> None:
+    raised = translate(error)
     assert isinstance(raised, StoreUnavailable)
-    assert "disk is full: make room" in str(raised)
+    assert words in str(raised)

@@ -89,6 +89,8 @@ def translate(error: BaseException) -> Exception | None:
         return _of_server(error)
     if isinstance(error, UnicodeError):
         return BadData(text_of(error))
+    if isinstance(error, asyncpg.InternalClientError):  # "cannot switch to state 12; …"
+        return StoreUnavailable(f"PostgreSQL: the server has ended the session ({text_of(error)})")
     if isinstance(error, _BROKEN_OFF):
         return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
     return None
