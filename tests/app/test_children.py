@@ -294,3 +294,43 @@ async def test_a_child_under_the_parents_own_ordered_key_is_refused(app: outlast
         assert await job.result(DEADLINE) == -1
     (error,) = errors
     assert "under the same key of an ordered limit" in error
+
+
+async def test_a_chain_that_is_taken_up_again_is_waited_for_to_its_new_end(
+    app: outlast.App,
+) -> None:
+    """A requeue brings the first ones of a long chain back, and later claims the others."""
+    double, _ = define(app)
+    breaks = {"one", "parent"}  # each dies once
+
+    @app.task(retries=0)
+    async def one() -> int:
+        if breaks & {"one"}:
+            breaks.remove("one")
+            raise Broken
+        return 1
+
+    @app.task(retries=0)
+    async def parent(count: int) -> Any:
+        attempt = outlast.current()
+        links = [double.using(delay=3600).call(1), *[double.call(outlast.RESULT)] * count]
+        run = await attempt.spawn(chain(*links))
+        if breaks & {"parent"}:
+            breaks.remove("parent")
+            raise Broken
+        return await attempt.wait_for(run)
+
+    job = await parent.enqueue(300)
+    run = await app.enqueue(chain(one.call(), *[double.call(outlast.RESULT)] * 40))
+    async with app.worker():
+        with pytest.raises(JobFailed):
+            await job.result(DEADLINE)
+        with pytest.raises(JobCancelled):
+            await run.result(DEADLINE)
+        (child,) = await app.stores.ask(lambda store: store.inspector.children(job.id, 301, 301))
+        last = await app.get(child.id)
+        await until(lambda: has_state(last, State.CANCELLED))
+        await run.retry()
+        assert await run.result(DEADLINE) == 2**40
+        await job.requeue()
+        await until(lambda: has_state(job, State.BLOCKED))

@@ -155,3 +155,42 @@ async def test_many_children_end_in_rounds(store: Store, hands: Hands, parent: C
     await store.requeue([parent.job_id])
     await hands.claim(5)
     assert {*await states(store, ids[::100])} == {"queued"}
+
+
+async def test_a_job_that_returns_later_than_what_it_was_cancelled_for_is_told_apart(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    """Else a requeued parent, which may run before, would take it for cancelled, and die of it."""
+    made = await store.spawn([job(delay=3600), *[after(-1)] * 300], spawned(parent))
+    first, last = made[0].job_id, made[-1].job_id
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    while {*await states(store, [each.job_id for each in made])} != {"cancelled"}:
+        assert await hands.claim() == []
+    assert not await store.inspector.returns(last), "its parent is dead"
+    await store.requeue([parent.job_id])  # PostgreSQL leaves those behind the first to later claims
+    assert await store.inspector.returns(last)
+    await store.cancel([first])
+    while await states(store, [last]) != ["cancelled"]:
+        await hands.claim()
+    assert not await store.inspector.returns(last), "one before it was cancelled by a person"
+
+
+async def test_a_cancelled_job_that_no_requeue_brings_back_does_not_return(
+    store: Store, hands: Hands
+) -> None:
+    """Its key may be another's, a death that it waited for did not come, its time is over, …"""
+    plan = [job(), after(-1, key="k"), after(-2), after(-1), job(), after(-5, wants=Wants.DEAD)]
+    plan += [job(), after(-7), job(), after(-9), after(-1, expires=0.0)]
+    ids = await enqueued(store, *plan)
+    first, keyed, behind, plain, _, unwanted, lost, left, _, late, expired = ids
+    ends = [OutcomeKind.DEAD, OutcomeKind.COMPLETED, OutcomeKind.DEAD, OutcomeKind.CANCELLED]
+    claimed = await hands.claim(4)
+    await hands.hand_in(*(ended(each, end) for each, end in zip(claimed, ends, strict=True)))
+    waiting = [keyed, behind, plain, unwanted, left, late, expired]
+    while {*await states(store, waiting)} != {"cancelled"}:
+        assert await hands.claim() == []
+    assert not await store.inspector.returns(plain), "what it waits for is dead"
+    await store.requeue([first])
+    assert await store.discard([lost]) == 1
+    returns = [each for each in waiting if await store.inspector.returns(each)]
+    assert returns == [plain]

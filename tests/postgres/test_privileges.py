@@ -186,6 +186,7 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     children = await store.inspector.children(third.job_id, 1, 1)
     await store.watch_children(third.job_id, third.token, [each.id for each in children])
     assert not await store.inspector.waits_for_itself(third.job_id)
+    assert await store.inspector.returns(third.job_id)
     await store.find_event("e")
     await store.send_event(NewEvent("e", "[1]"))
     inputs = Policy(inputs=(("a", False),))

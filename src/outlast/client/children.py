@@ -7,6 +7,7 @@ ordinal it is refused.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -96,10 +97,10 @@ class _Children:
         children = await _read(store, range(begin, max(spawned.last) + 1))
         last = [children[ordinal - begin] for ordinal in spawned.last]
         if all(child.state is None or child.state in ENDED for child in last):
-            results = [
-                await _result(store, job, child) for job, child in zip(run.last, last, strict=True)
-            ]
-            return results if spawned.gives_list else results[0]
+            with suppress(TimeoutError):  # one was cancelled with this job, and is not back yet
+                pairs = zip(run.last, last, strict=True)
+                results = [await _result(store, job, child) for job, child in pairs]
+                return results if spawned.gives_list else results[0]
         await store.watch([child.id for child in last])
         raise wait_without_slot(0, f"it waits for {len(last):,} of its children", blocks=True)
 

@@ -168,7 +168,10 @@ class Job(Generic[R]):
             if row.state is State.COMPLETED:
                 value: R = decode_result(row.result, self._returns, self._stores.payloads)
                 return value
-            if row.state is State.DEAD or row.state is State.CANCELLED:
+            if row.state is State.DEAD or (
+                row.state is State.CANCELLED
+                and not (row.reason == UPSTREAM and await store.inspector.returns(self.id))
+            ):
                 await _raise_end(store, row)
             left = pause if timeout is None else started + timeout - clock.boot()
             if left <= 0:

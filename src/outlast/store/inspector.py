@@ -259,6 +259,12 @@ class Inspector(ABC):
         (row,) = await self._rows("inspect", "circle", job_id=job_id, most=CIRCLE_MAX)
         return bool(row["found"])
 
+    async def returns(self, job_id: int) -> bool:
+        """Whether a job that was cancelled because of others waits again soon: they were
+        requeued, and the news of that goes from job to job."""
+        (row,) = await self._rows("inspect", "returns", job_id=job_id)
+        return bool(row["found"])
+
     async def newest_flows(self, before: int, most: int, *, blocked: bool) -> list[int]:
         """Return jobs by which flows are found, newest first, with ids below ``before``: blocked
         ones, or those that wait or have waited for others, or have children."""

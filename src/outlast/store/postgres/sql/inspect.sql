@@ -86,6 +86,21 @@ SELECT d.upstream_id AS job_id, d.wants, m.is_met, d.state = 3 AS has_failed, j.
 FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 CROSS JOIN LATERAL (SELECT d.state = 2 OR d.state = 4 AND j.state IS NOT DISTINCT FROM 'completed' AS is_met) m
 WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
+-- name: returns
+-- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
+-- for stands in the way any more, nor its parent. A requeue lets the first of those wait again that it brings back; later
+-- claims do the others. Reads only.
+WITH RECURSIVE up (id) AS (
+    SELECT :job_id::bigint
+    UNION
+    SELECT u.id FROM up JOIN outlast_jobs c ON c.id = up.id AND c.state = 'cancelled'
+    CROSS JOIN LATERAL (
+        SELECT d.upstream_id AS id FROM outlast_dependencies d WHERE d.job_id = c.id AND d.state = 3
+        UNION ALL SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = c.id AND d.place < 0) u)
+SELECT NOT EXISTS (
+    SELECT FROM up LEFT JOIN outlast_jobs o ON o.id = ANY (ARRAY[up.id])
+    WHERE o.id IS NULL OR o.state IN ('completed', 'dead') OR o.state = 'cancelled'
+          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= now())) AS found
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.

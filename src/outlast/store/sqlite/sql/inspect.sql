@@ -101,6 +101,22 @@ SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS h
 FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
 LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 ORDER BY d.state = 2, d.state DESC, d.place
+-- name: returns
+-- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
+-- for stands in the way any more, nor its parent. A requeue lets the first of those wait again that it brings back; later
+-- claims do the others. Reads only.
+WITH RECURSIVE up (id) AS (
+    SELECT :job_id
+    UNION
+    SELECT d.upstream_id FROM up JOIN outlast_jobs AS c ON c.id = up.id AND c.state = 'cancelled'
+    CROSS JOIN outlast_dependencies AS d ON d.job_id = c.id AND d.state = 3
+    UNION
+    SELECT d.job_id FROM up JOIN outlast_jobs AS c ON c.id = up.id AND c.state = 'cancelled'
+    CROSS JOIN outlast_dependencies AS d ON d.upstream_id = c.id AND d.place < 0)
+SELECT NOT EXISTS (
+    SELECT 1 FROM up LEFT JOIN outlast_jobs AS o ON o.id = up.id
+    WHERE o.id IS NULL OR o.state IN ('completed', 'dead') OR o.state = 'cancelled'
+          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= :now)) AS found
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.
