@@ -13,7 +13,7 @@ from outlast.model.job import JobFacts, Policy
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.values import Answer, Orphan
 from outlast.worker.claims.counters import Counters
-from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan
+from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan, tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.foreign_ends import ForeignEnd, listen
 from tests.manual_clock import ManualClock
@@ -132,6 +132,18 @@ def lost(each: Orphan) -> Transition:
     crash = each.crash(CrashKind.LOST_WORKER, "worker w is gone: silence")
     outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash)
     return decide(each.facts, outcome, lambda: 0.5)
+
+
+@pytest.mark.parametrize("policy", [LAST, Policy()], ids=["dead", "again"])
+def test_listeners_hear_of_an_attempt_whose_runner_has_died(in_flight, policy):
+    in_flight.claim([claimed(7, policy=policy)])
+    running = in_flight.running[7]
+    heard: list[ForeignEnd] = []
+    stop = listen(heard.append)
+    facts = JobFacts(job_id=7, token=7, policy=policy)
+    tell_end_of_own(running, decide(facts, RAISED, lambda: 0.5), running.started_at + 3)
+    stop()
+    assert [(each.token, each.is_dead, each.seconds) for each in heard] == [(7, policy is LAST, 3)]
 
 
 async def test_listeners_hear_of_each_attempt_that_a_reaper_closes():

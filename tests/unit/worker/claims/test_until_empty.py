@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.until_empty import SOON_SECONDS, UntilEmpty
 from tests.cases import each_case
+from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import claimed
 
 REQUESTS = [ClaimRequest(["a"], 10), ClaimRequest(["b"], 2)]
@@ -43,6 +46,23 @@ def test_a_worker_stays_where_there_may_be_more(fields) -> None:
 def test_a_worker_stays_while_it_runs_something_or_asked_for_nothing() -> None:
     assert not stops(reply(), is_idle=False)
     assert not stops(reply(), requests=[])
+
+
+def test_the_store_has_to_offer_nothing_for_the_whole_time() -> None:
+    clock = ManualClock()
+    until = UntilEmpty(seconds=10, clock=clock)
+
+    def is_over_after(seconds: float, said: Exchanged, *, is_idle: bool = True) -> bool:
+        clock.advance(seconds)
+        until.take_reply(REQUESTS, said, is_idle=is_idle)
+        return until.is_over()
+
+    busy: list[dict[str, Any]] = [{"is_idle": False}, {"said": reply(claimed=[claimed(1)])}]
+    for each in busy:
+        assert not is_over_after(0, reply())
+        assert not is_over_after(6, reply())
+        assert is_over_after(6, reply())
+        assert not is_over_after(6, **{"said": reply(), **each})
 
 
 def test_a_count_bounds_all_requests_together() -> None:

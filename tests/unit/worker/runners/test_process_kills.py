@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from outlast.runner.protocol import Hello, pack
+from outlast.runner.protocol import STACKS_SIGNAL, Hello, pack
 from outlast.worker.runners import process as module
-from outlast.worker.runners.process import RunnerProcess
+from outlast.worker.runners.process import STACKS_SECONDS, RunnerProcess
+from tests.manual_clock import ManualClock
 from tests.unit.worker.runners import process_kit
 from tests.unit.worker.runners.process_kit import Stage
 from tests.unit.worker.worker_kit import heard
@@ -125,3 +126,19 @@ async def test_a_group_that_cannot_be_killed_is_reported_and_not_waited_for(stag
         assert (await stage.death()).signal == "SIGKILL"
         assert stage.at_death == [False]
     assert names == ["runner_unkillable"]
+
+
+async def test_stacks_that_are_asked_for_again_soon_are_asked_for_once(stage, monkeypatch):
+    """As for each attempt of a runner whose time is over: they would come many times over."""
+    child = await stage.start("frame(HELLO); threading.Event().wait()")
+    await stage.greeted()
+    clock, signals = ManualClock(), []
+    monkeypatch.setattr(child, "_clock", clock)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "kill", lambda *sent: signals.append(sent))
+        for seconds in (2 * STACKS_SECONDS, 0, STACKS_SECONDS):
+            clock.advance(seconds)
+            child._stacks.extend(b"old")
+            child.ask_stacks()
+    assert signals == [(child.pid, STACKS_SIGNAL)] * 2
+    assert child._stacks == b""

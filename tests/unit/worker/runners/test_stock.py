@@ -154,6 +154,10 @@ async def test_a_recall_is_answered_once_each_runner_has_said_what_has_begun() -
     assert [frame.tokens for frame in one.sent if isinstance(frame, Recall)] == [[first]]
     one.says(Recalled([first]))
     assert recall("it is paused", lambda claimed: claimed.token == first) is True
+    assert one.note_recalling([first]) == [], "it has been asked about"
+    end(one, first)
+    one.says(Recalled([first]))  # late
+    assert (one.begun, one.recalling) == (set(), set()), "nothing is kept of what has ended"
 
 
 async def test_attempts_that_were_taken_back_count_as_no_ends() -> None:

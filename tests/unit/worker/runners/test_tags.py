@@ -42,6 +42,9 @@ def test_all_tags_of_a_task_must_be_among_the_worker_s(requires, tags, lacking):
 
 def test_tasks_are_split_into_those_to_serve_and_what_the_others_need():
     assert split_by_tags([PLAIN, TRAIN], ["eu"]) == ({"plain": False}, {"train": ["gpu"]})
+    render = TaskInfo("render", own_runner=True, uses={"gpu": 2, "disk": 1})
+    assert split_by_tags([render], [], {"gpu": 2, "disk": 1}) == ({"render": True}, {})
+    assert split_by_tags([render], [], {"gpu": 1}) == ({}, {"render": ["disk=1", "gpu=2"]})
 
 
 async def test_a_pool_asks_only_for_what_its_tags_allow():
