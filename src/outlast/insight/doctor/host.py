@@ -103,7 +103,7 @@ def drain(facts: Facts) -> Iterator[Finding]:
         yield hint(
             "drain_timeout",
             "This is Kubernetes, which kills a pod 30 s after it was asked to stop.",
-            "Keep terminationGracePeriodSeconds a few seconds above --drain-timeout (25).",
+            "Keep terminationGracePeriodSeconds 15 s or more above --drain-timeout (25).",
         )
 
 
