@@ -210,7 +210,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     first job comes regardless of its size.
 
     ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
-    of one exchange have the same.
+    of one exchange have the same, and the same ``queues``.
 
     Only the first request of an exchange has ``followed``, the wake-ups that it follows, and
     ``news``, the queues that wake-ups have named; a hint.

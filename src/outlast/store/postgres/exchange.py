@@ -602,25 +602,26 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
 
 
 def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, str]:
-    """Return claim requests as fields of an AskedClaim; a list in one is an array within the
+    """Return claim requests as fields of an AskedClaim; the tasks of one are an array within the
     text."""
-    kinds = [(each.solo, tuple(each.tasks), tuple(each.queues)) for each in requests]
+    kinds = tuple((each.solo, tuple(each.tasks)) for each in requests)
+    queues = tuple(requests[0].queues) if requests else ()
     return {
         "limits": array_text([request.limit for request in requests]),
-        **_kind_columns(tuple(kinds)),
+        **_kind_columns(kinds, queues),
     }
 
 
 @lru_cache
 def _kind_columns(
-    kinds: tuple[tuple[int, tuple[str, ...], tuple[str, ...]], ...],
+    kinds: tuple[tuple[int, tuple[str, ...]], ...], queues: tuple[str, ...]
 ) -> dict[str, str]:
     """Return what stays the same from one exchange of a worker to the next."""
-    solos, tasks, queues = zip(*kinds, strict=True) if kinds else ((), (), ())
+    solos, tasks = zip(*kinds, strict=True) if kinds else ((), ())
     return {
         "solos": array_text(solos),
         "tasks": texts_array_text(map(texts_array_text, tasks)),
-        "queues": texts_array_text(map(texts_array_text, queues)),
+        "queues": texts_array_text(queues),
     }
 
 

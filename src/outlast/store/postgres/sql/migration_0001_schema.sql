@@ -378,9 +378,12 @@ WHERE j.state = 'completed';
 \ir functions/outlast_notify_v1.sql
 \ir functions/outlast_followed_v1.sql
 
--- The line, read lane by lane (task, queue, priority) and from floors: step 3 of outlast_claim_v1 argues why.
+-- The line, read lane by lane (task, queue, priority) and from floors: outlast_claim_line_v1 argues why.
+\ir types/outlast_claim_request_v1.sql
 \ir functions/outlast_find_lanes_v1.sql
 \ir functions/outlast_lock_lanes_v1.sql
+\ir functions/outlast_claim_line_v1.sql
+\ir functions/outlast_line_waits_v1.sql
 \ir functions/outlast_due_v1.sql
 \ir functions/outlast_end_expired_v1.sql
 \ir functions/outlast_expire_v1.sql
@@ -398,6 +401,8 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 \ir functions/outlast_make_streams_v1.sql
 \ir functions/outlast_fold_v1.sql
 \ir functions/outlast_claim_streams_v1.sql
+\ir functions/outlast_first_of_streams_v1.sql
+\ir functions/outlast_next_opening_v1.sql
 \ir functions/outlast_leave_ends_v1.sql
 \ir functions/outlast_leave_permits_v1.sql
 \ir functions/outlast_has_room_v1.sql
@@ -411,7 +416,6 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 \ir functions/outlast_is_over_v1.sql
 
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
-\ir types/outlast_claim_request_v1.sql
 \ir types/outlast_claimed_v1.sql
 \ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
@@ -453,7 +457,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_progress_v1.sql
 \ir functions/outlast_keep_logs_v1.sql
 
--- Which suspects run next: step 4 of outlast_claim_v1.
+-- Which suspects run next: step 5 of outlast_claim_v1.
 \ir functions/outlast_suspect_heads_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql

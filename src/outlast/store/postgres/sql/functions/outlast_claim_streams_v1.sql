@@ -33,8 +33,8 @@
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_first_max bigint,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint, OUT started timestamptz,
-    OUT permits bigint[], OUT contended boolean, OUT cut boolean, OUT more boolean,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
+    OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT contended boolean, OUT more boolean,
     OUT passed bigint[])
 LANGUAGE plpgsql
 AS $$
@@ -190,10 +190,10 @@ BEGIN
     -- the jobs; those that have expired are passed over, and ended by the next exchange
     started := clock_timestamp();
     SELECT array_agg(l.id) FILTER (WHERE l.fits) AS ids, array_agg(l.row) FILTER (WHERE l.fits) AS rows,
-           array_agg(l.position) FILTER (WHERE l.fits) AS positions,
+           array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(NULL::bigint) FILTER (WHERE l.fits) AS shown,
            coalesce(array_agg(l.stream::integer) FILTER (WHERE l.fits), '{}') AS of,
            sum(l.size) FILTER (WHERE l.fits) AS bytes, coalesce(bool_or(NOT l.fits), false) AS cut
-    INTO ids, rows, positions, v_of, bytes, cut
+    INTO ids, rows, positions, shown, v_of, bytes, cut
     FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
           FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream

@@ -11,9 +11,11 @@ CREATE FUNCTION outlast_due_v1(p_queues text[], p_now timestamptz, OUT ids bigin
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_from timestamptz := outlast_read_from_v1('outlast_jobs_run_at'::regclass, p_now);
-    v_due bigint[]; v_noted bigint[];
+    v_from timestamptz; v_due bigint[]; v_noted bigint[];
 BEGIN
+    next := outlast_first_due_v1(p_now);
+    IF next IS NULL OR next > p_now AND cardinality(p_queues) = 0 THEN RETURN; END IF;
+    v_from := outlast_read_from_v1('outlast_jobs_run_at'::regclass, p_now);
     SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
     FROM (SELECT j.id, j.run_at FROM outlast_jobs j
           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0

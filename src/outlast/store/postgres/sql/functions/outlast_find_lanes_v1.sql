@@ -1,11 +1,11 @@
 -- Find the lanes (task, queue, rank) that a claim request reads next, queue by queue, beginning with the first queue
 -- whose name is not before p_first. The rank of a lane is the negative of its priority.
 --
--- The lanes are those of the request's tasks and queues (p_only; empty: all queues) outside p_not_queues: the lanes
+-- The lanes are those of the request's tasks and queues (p_only; empty: all queues) that are not paused: the lanes
 -- that the caller knows and, with p_search, new lanes (fresh). With p_beside, known lanes of other queues are read as
 -- well. mixed: some queue has two of these lanes with the same rank, whose jobs must be merged by position.
 --
--- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there argues why the line
+-- Runs inside outlast_claim_line_v1, under the planner settings of outlast_exchange_v1; its head argues why the line
 -- may be read lane by lane and from floors. Reads without locks: a lane that appears meanwhile is found by the next
 -- claim, and a lane that another claim empties meanwhile is found empty.
 --
@@ -21,9 +21,8 @@
 -- The bounds of a gap are known lanes and the ends of an area; an area is one task from p_first on, or one task in
 -- one queue. No name lies between NAME and NAME || chr(1), as PostgreSQL stores no NUL.
 CREATE FUNCTION outlast_find_lanes_v1(
-    p_tasks text[], p_only text[], p_beside boolean, p_not_queues text[],
-    p_queues text[], p_lane_tasks text[], p_ranks smallint[], p_floors bigint[],
-    p_search boolean, p_first text, p_before text, p_most integer,
+    p_req outlast_claim_request_v1, p_tasks text[], p_only text[], p_beside boolean, p_search boolean,
+    p_first text, p_before text, p_most integer,
     OUT queues text[], OUT tasks text[], OUT ranks smallint[], OUT floors bigint[],
     OUT mixed boolean, OUT fresh json, OUT reached text)
 LANGUAGE plpgsql
@@ -38,8 +37,8 @@ BEGIN
         INTO queues, tasks, ranks, floors, mixed
         FROM (SELECT k.queue, k.task, k.rank, k.low,
                      lag(k.queue) OVER turn = k.queue AND lag(k.rank) OVER turn = k.rank AS alike
-              FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
-              WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only)) AND k.queue <> ALL (p_not_queues)
+              FROM unnest(p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors) AS k (queue, task, rank, low)
+              WHERE k.task = ANY (p_tasks) AND (v_all OR k.queue = ANY (p_only)) AND k.queue <> ALL (p_req.not_queues)
               WINDOW turn AS (ORDER BY k.queue COLLATE "C" < p_first, k.queue COLLATE "C", k.rank)
               ORDER BY k.queue COLLATE "C" < p_first, k.queue COLLATE "C", k.rank) l;
         RETURN;
@@ -47,7 +46,7 @@ BEGIN
     LOOP
         WITH known AS MATERIALIZED (
             SELECT k.queue COLLATE "C" AS queue, k.task COLLATE "C" AS task, k.rank, k.low
-            FROM unnest(p_queues, p_lane_tasks, p_ranks, p_floors) AS k (queue, task, rank, low)
+            FROM unnest(p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors) AS k (queue, task, rank, low)
             WHERE k.task = ANY (p_tasks)
               AND CASE WHEN p_beside THEN true
                        WHEN NOT v_all THEN k.queue = ANY (p_only)
@@ -116,7 +115,7 @@ BEGIN
                json_agg(json_build_array(l.queue, l.task, l.rank, l.low)) FILTER (WHERE l.new),
                (SELECT c.queue FROM cut c), (SELECT count(*) FROM lane)
         INTO queues, tasks, ranks, floors, mixed, fresh, reached, v_count
-        FROM lane l WHERE l.queue <> ALL (p_not_queues);
+        FROM lane l WHERE l.queue <> ALL (p_req.not_queues);
         EXIT WHEN reached IS NULL OR v_count > 0;
         v_most := 8 * v_most;
     END LOOP;

@@ -11,8 +11,8 @@
 -- claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing rests
 -- for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
 --
--- Runs inside outlast_claim_v1, under the planner settings of outlast_exchange_v1; step 3 there argues why it is
--- right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
+-- Runs inside outlast_claim_line_v1, under the planner settings of outlast_exchange_v1; outlast_claim_v1 argues why it
+-- is right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
 -- since the snapshot no longer has a position when the lock re-checks its newest version.
 CREATE FUNCTION outlast_lock_lanes_v1(
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,

@@ -1,10 +1,10 @@
 -- What a worker asks a claim for. It makes one request for each kind of jobs that it has places for: the n-th elements
--- of limits, solos, tasks, queues, firsts, mosts and searches belong to one request. An array within an array
--- is its text, since the arrays differ in length.
+-- of limits, solos, tasks, firsts, mosts and searches belong to one request. The tasks of a request are the text of an
+-- array, since these differ in length.
 CREATE TYPE outlast_claim_request_v1 AS (
     limits integer[],        -- how many jobs each request may bring
     solos integer[],         -- 0: jobs of the line and of streams; above: suspects that run alone so
-    tasks text[],            -- the tasks that the worker knows
+    tasks text[],            -- the tasks of each request
     queues text[],           -- the queues that it serves; empty: all
     lane_queues text[],      -- the lanes that the caller knows, in the order of the index: queue, task, negative
     lane_tasks text[],       -- priority, and the position from which to read
