@@ -65,7 +65,7 @@ def exchange(
         unresolved = look.notices and resolve(cursor, now)
         look.streams |= look.notices
         if look.soonest is not None and look.soonest <= now:
-            look.streams |= lanes.line_up_due(cursor, now, requests)
+            look.streams |= lanes.line_up_due(cursor, now)
         fit = [request for request in requests if request.solo <= look.solo]
         basket.some_expired = expired >= EXPIRE_MAX
         streams = Streams(cursor, now, fit, basket.permits) if look.streams else None
@@ -411,7 +411,7 @@ def seconds_to_next(
     ordinary = [request for request in requests if not request.solo]
     count = sum(not each.solo for each in basket.claimed)
     full = count >= sum(request.limit for request in ordinary)
-    times = [] if full else [lanes.find_next_due(cursor, ordinary)]
+    times = [] if full else [lanes.find_next_due(cursor, requests[0].queues)]
     if not full and (look.streams or look.opens is not None):
         times.append(find_next_opening(cursor, ordinary))
     times.append(suspects.find_next_due(cursor, now, requests, look.solo))

@@ -157,19 +157,11 @@ def _encode_text(values: Collection[object]) -> str:
 # ------------------------------------------------------------------------ what falls due
 
 
-def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) -> bool:
-    """Give due scheduled jobs of these requests' queues their place in the line; those that have
-    been due for longest come first; at most DUE_MAX. Return whether any of them waits in a
-    stream."""
-    queues = _list_queues(requests)
-    if queues is None:
-        due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
-    else:
-        looks = (
-            cursor.execute(_SQL["due_of_queue"], (queue, now, DUE_MAX)).fetchall()
-            for queue in queues
-        )
-        due = sorted(row for rows in looks for row in rows)[:DUE_MAX]
+def line_up_due(cursor: Cursor, now: float) -> bool:
+    """Give due scheduled jobs their place in the line; those that have been due for longest come
+    first; at most DUE_MAX. Return whether any of them waits in a stream. Jobs of all queues move:
+    outside the line, a job that no worker serves would look due to each exchange."""
+    due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
     if due:
         positions = draw(cursor, "position", len(due))
         rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
@@ -177,21 +169,12 @@ def line_up_due(cursor: Cursor, now: float, requests: Sequence[ClaimRequest]) ->
     return any(row[2] for row in due)
 
 
-def find_next_due(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | None:
-    """Return when the next scheduled job of these requests' queues falls due."""
-    queues = _list_queues(requests)
-    if queues is None:
-        looks = [cursor.execute(_SQL["next_due"]).fetchone()[0]]
-    else:
+def find_next_due(cursor: Cursor, queues: Sequence[str]) -> float | None:
+    """Return when the next scheduled job of these queues falls due; none given: of all queues."""
+    if queues:
         looks = [
             cursor.execute(_SQL["next_due_of_queue"], (each,)).fetchone()[0] for each in queues
         ]
+    else:
+        looks = [cursor.execute(_SQL["next_due"]).fetchone()[0]]
     return min((time for time in looks if time is not None), default=None)
-
-
-def _list_queues(requests: Sequence[ClaimRequest]) -> set[str] | None:
-    """Return the queues from which the requests want ordinary jobs; None: all queues."""
-    ordinary = [request for request in requests if not request.solo]
-    if not all(request.queues for request in ordinary):
-        return None
-    return {queue for request in ordinary for queue in request.queues}

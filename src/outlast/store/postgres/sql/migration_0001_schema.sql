@@ -376,7 +376,6 @@ WHERE j.state = 'completed';
 \ir functions/outlast_try_lock_v1.sql
 \ir functions/outlast_try_share_v1.sql
 \ir functions/outlast_notify_v1.sql
-\ir functions/outlast_followed_v1.sql
 
 -- The line, read lane by lane (task, queue, priority) and from floors: outlast_claim_line_v1 argues why.
 \ir types/outlast_claim_request_v1.sql
@@ -417,6 +416,7 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
 \ir types/outlast_claimed_v1.sql
+\ir functions/outlast_followed_v1.sql
 \ir functions/outlast_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 

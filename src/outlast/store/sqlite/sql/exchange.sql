@@ -117,10 +117,6 @@ WHERE j.id = n.id
 SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_run_at
 WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
 ORDER BY run_at LIMIT ?
--- name: due_of_queue
-SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_due
-WHERE state = 'queued' AND position IS NULL AND solo = 0 AND queue = ? AND run_at <= ?
-ORDER BY run_at LIMIT ?
 -- name: line_up
 -- Writes run_at, unchanged, for the trigger that opens a job's stream.
 UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?

@@ -1,9 +1,8 @@
 -- Claim the jobs that a worker can run next (called by outlast_exchange_v1).
 --
 -- Returns one row for each claimed job and, last, a row with the head of the reply. The caller holds the worker's
--- row, and has checked that this worker still owns it and that the database has an incarnation. p_handed: the number
--- of ends that were handed in. p_busy: how many of these were answered busy; they keep their places, since the worker
--- hands them in again. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs under the
+-- row, and has checked that this worker still owns it and that the database has an incarnation. p_busy: how many of the
+-- ends that were handed in were answered busy; they keep their places, since the worker hands them in again. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs under the
 -- planner settings of outlast_exchange_v1. The steps, as numbered in the body:
 --
 -- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1).
@@ -47,7 +46,7 @@
 -- 9  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
 --    (wakes, outlast_followed_v1).
 CREATE FUNCTION outlast_claim_v1(
-    p_worker bigint, p_handed integer, p_busy integer, p_ended bigint[], p_req outlast_claim_request_v1)
+    p_worker bigint, p_busy integer, p_ended bigint[], p_req outlast_claim_request_v1)
 RETURNS SETOF outlast_claimed_v1
 LANGUAGE plpgsql
 AS $$
@@ -72,7 +71,7 @@ DECLARE
     v_expired integer := 0; v_late integer; v_new json; v_reply outlast_claimed_v1;
     v_order bigint[] := '{}'; v_shown bigint[] := '{}'; v_places bigint[] := '{}';
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_req.limits)]);
-    v_has_places boolean := false; v_contended boolean := false; v_next_due timestamptz; v_waiting integer := 0;
+    v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false; v_next_due timestamptz; v_waiting integer := 0;
     -- what is left behind
     v_permits bigint[] := '{}'; v_passed bigint[] := '{}'; v_opened bigint[]; v_runnable bigint[];
 BEGIN
@@ -149,6 +148,7 @@ BEGIN
     FOR i IN 1..cardinality(p_req.limits) LOOP
         EXIT WHEN v_cut;
         v_left := least(p_req.limits[i] - p_busy, p_req.claims_max - v_claimed);
+        v_is_filled := v_is_filled OR v_left <= 0 AND p_req.solos[i] = 0;
         CONTINUE WHEN v_left <= 0 OR p_req.solos[i] > v_look.solo;
         v_line := p_req.solos[i] = 0;
         v_streams := v_line AND v_look.streams;
@@ -217,8 +217,9 @@ BEGIN
             EXIT WHEN v_left <= 0 OR v_cut OR NOT (v_line OR v_streams);
             IF NOT v_line THEN v_for_streams := v_left; END IF;
         END LOOP;
-        IF v_left > 0 AND p_req.solos[i] = 0 THEN
-            v_has_places := true;
+        IF p_req.solos[i] = 0 THEN
+            v_has_places := v_has_places OR v_left > 0;
+            v_is_filled := v_is_filled OR v_left <= 0;
         ELSIF v_left > 0 THEN
             v_next_due := least(v_next_due, outlast_next_suspect_due_v1(
                 p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now));
@@ -246,13 +247,11 @@ BEGIN
     IF p_req.notify AND v_opened <> '{}' THEN v_runnable := v_runnable || outlast_first_of_streams_v1(v_opened); END IF;
     IF p_req.notify AND v_runnable IS NOT NULL THEN PERFORM outlast_notify_v1(v_runnable); END IF;
     IF p_req.wakes IS NOT NULL THEN
-        PERFORM outlast_followed_v1(p_req.wakes, v_places, p_req.kind, v_drawn, p_req.limits, p_req.solos, v_counts,
-            v_cut OR p_busy > 0 OR v_claimed >= p_req.claims_max OR 0 = ANY (p_req.searches)
-                OR coalesce(v_next_due <= v_now, false),  -- there is more at once
-            CASE WHEN p_req.look_to IS NULL THEN (SELECT max(u.floor) FROM unnest(p_req.lane_floors) AS u (floor)) END);
+        PERFORM outlast_followed_v1(
+            p_req, v_drawn, v_places,
+            v_is_filled OR v_cut OR 0 = ANY (p_req.searches) OR coalesce(v_next_due <= v_now, false));
     END IF;
 
-    IF p_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     v_reply.head := json_build_object(
         'order', v_order,
         'places', v_shown,
