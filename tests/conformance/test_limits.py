@@ -18,9 +18,9 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
-from outlast.store.protocol import Store
+from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import JobFilter
-from outlast.store.values import Answer
+from outlast.store.values import TRIP_BYTES, Answer
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.limits_kit import declare, held, limited, need, permit
@@ -629,6 +629,24 @@ async def test_a_suspect_starts_after_its_stream_was_deleted(
         await rest()
     (again,) = await eventually(lambda: hands.claim(9, solo=1))
     assert again.job_id == one.job_id
+
+
+@pytest.mark.parametrize("why", ["too large", "expired"])
+async def test_a_suspect_that_does_not_start_takes_no_permit(
+    store: Store, hands: Hands, why: str
+) -> None:
+    await declare(store, running=2)
+    large = limited(need("a"), args=f'["{"x" * 10_000}"]', expires=3_600.0)
+    _, second = await enqueued(store, large, large)
+    for one in await hands.claim(2):
+        await hands.hand_in(crashed(one, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
+    await hands.claim()
+    if why == "expired":  # later than all that one exchange ends
+        await enqueued(store, *[job(expires_at=1e9)] * EXPIRE_MAX)
+        async with raw(store.url) as file:
+            await file.run(f"UPDATE outlast_jobs SET expires_at = enqueued_at WHERE id = {second}")
+    claimed = await hands.claim(9, solo=1, bytes_max=15_000 if why == "too large" else TRIP_BYTES)
+    assert (len(claimed), await held(store)) == (1, 1)
 
 
 async def test_a_key_is_held_in_a_stream_as_in_the_line(store: Store, hands: Hands) -> None:
