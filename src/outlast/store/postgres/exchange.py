@@ -7,7 +7,7 @@ of the queue for the next exchange.
 A lane is the part of the line with one queue, task and priority. Rows that have left it stay in its
 index until vacuum removes them; behind a transaction that is held open, that is all of them. So the
 client passes to the exchange the lanes that it knows and the position from which to read each
-(postgres/sql/functions/outlast_claim_v1.sql argues why that is right).
+(postgres/sql/functions/outlast_claim_line_v1.sql argues why that is right).
 
 There may be a hundred thousand lanes, if each customer has a queue, and each one that is passed
 costs a probe in each exchange. So the client knows only those from which most jobs were claimed,

@@ -71,7 +71,8 @@ DECLARE
     v_expired integer := 0; v_late integer; v_new json; v_reply outlast_claimed_v1;
     v_order bigint[] := '{}'; v_shown bigint[] := '{}'; v_places bigint[] := '{}';
     v_counts integer[] := array_fill(0, ARRAY[cardinality(p_req.limits)]);
-    v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false; v_next_due timestamptz; v_waiting integer := 0;
+    v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
+    v_next_due timestamptz; v_waiting integer := 0;
     -- what is left behind
     v_permits bigint[] := '{}'; v_passed bigint[] := '{}'; v_opened bigint[]; v_runnable bigint[];
 BEGIN
@@ -231,7 +232,8 @@ BEGIN
     END IF;
     -- 7
     IF v_has_places THEN
-        v_next_due := least(v_next_due, v_due.next, CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
+        v_next_due := least(v_next_due, v_due.next,
+                            CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
         IF v_look.streams OR v_look.opened IS NOT NULL THEN
             v_next_due := least(v_next_due, outlast_next_opening_v1(v_served, v_at));
         END IF;
