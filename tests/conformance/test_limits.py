@@ -48,6 +48,14 @@ async def test_jobs_without_limits_pass_those_that_wait(store: Store, hands: Han
     assert claimed > set(free)
 
 
+async def test_streams_and_the_line_get_half_of_the_places_each(store: Store, hands: Hands) -> None:
+    await declare(store, running=50)
+    in_line = await enqueued(store, *[job()] * 10)
+    await enqueued(store, *[limited(need("a"))] * 13)
+    counts = [sum(one.job_id in in_line for one in await hands.claim(10)) for _ in range(3)]
+    assert counts == [5, 5, 0]  # what one does not need is for the other
+
+
 async def test_a_job_needs_all_its_permits(store: Store, hands: Hands) -> None:
     await declare(store, "a", running=3)
     await declare(store, "b", running=1, per="tenant")
