@@ -12,7 +12,7 @@ from outlast.store.schedules import NewSchedule, Origin
 from tests.cli.conftest import Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import job
-from tests.conformance.test_declared_schedules import aged
+from tests.conformance.test_schedules import aged
 from tests.unit.insight.rows_kit import names
 
 NIGHTLY = NewSchedule(

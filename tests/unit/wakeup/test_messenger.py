@@ -29,6 +29,7 @@ from outlast.wakeup.messenger import (
     REST_SECONDS,
     RESTING_SHARE,
     TELL_SECONDS,
+    Delivery,
     Messenger,
 )
 from outlast.wakeup.notice import NAME_MAX, Notice, can_carry, notice_of
@@ -41,11 +42,11 @@ FREE_SLOTS = 20
 
 
 class Message:
-    """A delivery that records how it was settled."""
+    """A message, which records how its delivery was settled."""
 
     def __init__(self, body: bytes, times: int = 1) -> None:
-        self.body, self.times = body, times
         self.fate: list[str] = []
+        self.delivery = Delivery(body, times, self.ack, self.give_back)
 
     async def ack(self) -> None:
         self.fate.append("ack")
@@ -73,10 +74,10 @@ class Line:
 
     async def tell(self, topic: str, body: bytes) -> None: ...
 
-    async def pull(self, free_slots: int, seconds: float) -> list[Message]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Delivery]:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                return await self.here.get()
+                return [each.delivery for each in await self.here.get()]
         return []
 
     async def rest(self) -> None: ...
@@ -220,7 +221,7 @@ class Deaf(Line):
         await super().open()
         await self._swallow("open")
 
-    async def pull(self, free_slots: int, seconds: float) -> list[Message]:
+    async def pull(self, free_slots: int, seconds: float) -> list[Delivery]:
         await self._swallow("pull")
         return await super().pull(free_slots, seconds)
 
