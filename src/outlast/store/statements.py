@@ -2,8 +2,8 @@
 
 A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line ``-- name:
 NAME``. Comments argue why they are right: at the head of the file for all of them, below a name for
-one. A file ``sql/TOPIC.sql`` holds statements that are written once for all stores, in the words of
-PostgreSQL; ``translate`` makes the others' of them.
+one. A file ``sql/TOPIC.sql`` holds statements that all stores share, written for PostgreSQL;
+``translate`` adapts them to the other stores.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _HINT = re.compile(r"/\*! (.*?) \*/")
 
 @cache
 def statements(store: str, topic: str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments: those of the store, and
-    those of all stores."""
+    """Return the statements of a topic by their names, without comments: the shared ones, and the
+    store's own, which replace shared ones of the same name."""
     shared = _read("sql", topic)
     if store != "postgres":
         shared = {name: translate(text) for name, text in shared.items()}
@@ -43,8 +43,8 @@ def _read(folder: str, topic: str) -> dict[str, str]:
 
 
 def translate(text: str) -> str:
-    """Return a statement of PostgreSQL as a store reads it in which a time is a number of seconds,
-    no value is cast, and ``/*! … */`` is no comment: there an index is named."""
+    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and the
+    text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
     text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
     return _HINT.sub(r"\1", _CAST.sub("", text))
 
