@@ -1,4 +1,4 @@
--- Acts of people: statements that are written once for all stores (statements.py). Reads only.
+-- Acts of people: statements that all stores share (statements.py). Reads only.
 
 -- name: show
 -- Actions of people, newest first, before :before_id, of one job (:job_id) or of all; the table is bounded.

@@ -1,4 +1,4 @@
--- Bad ends, for people: statements that are written once for all stores (statements.py). Reads only.
+-- Bad ends, for people: statements that all stores share (statements.py). Reads only.
 
 -- name: dead_groups
 -- Groups of the :rows newest dead jobs, the group with the latest death first, from the index of dead jobs alone,

@@ -1,4 +1,4 @@
--- Ids of jobs for a list: statements that are written once for all stores (statements.py). Reads only.
+-- Ids of jobs for a list: statements that all stores share (statements.py). Reads only.
 
 -- name: dead_floor
 -- The id of the last of :rows dead jobs.

@@ -1,4 +1,4 @@
--- Flows: statements that are written once for all stores (statements.py). Reads only.
+-- Flows: statements that all stores share (statements.py). Reads only.
 
 -- name: blocked
 -- The newest blocked jobs before one, by which flows are found.

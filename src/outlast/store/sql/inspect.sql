@@ -1,4 +1,4 @@
--- Reads for people and screens: statements that are written once for all stores (statements.py). Reads only.
+-- Reads for people and screens: statements that all stores share (statements.py). Reads only.
 
 -- name: refusals
 -- Refused writes, newest first; the attempt of that token shows which worker tried it.

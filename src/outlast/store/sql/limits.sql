@@ -1,4 +1,4 @@
--- Limits, for people: statements that are written once for all stores (statements.py). Reads only.
+-- Limits, for people: statements that all stores share (statements.py). Reads only.
 
 -- name: weights
 -- Tenants with a weight, the largest first.

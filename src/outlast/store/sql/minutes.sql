@@ -1,4 +1,4 @@
--- Counters of workers: statements that are written once for all stores (statements.py). Reads only.
+-- Counters of workers: statements that all stores share (statements.py). Reads only.
 
 -- name: totals
 -- Read all that workers have counted since the store was made: the totals, and what was not added to them yet, :most

@@ -1,4 +1,4 @@
--- Pauses: statements that are written once for all stores (statements.py). Reads only.
+-- Pauses: statements that all stores share (statements.py). Reads only.
 
 -- name: pauses
 -- All pauses, by id.

@@ -1,4 +1,4 @@
--- Schedules: statements that are written once for all stores (statements.py). Reads only.
+-- Schedules: statements that all stores share (statements.py). Reads only.
 
 -- name: show
 -- Schedules by name, after :after, or the one of that name.

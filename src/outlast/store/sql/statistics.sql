@@ -1,4 +1,4 @@
--- Numbers about the contents of the store: statements that are written once for all stores (statements.py). Reads only.
+-- Numbers about the contents of the store: statements that all stores share (statements.py). Reads only.
 
 -- name: dead
 -- Dead jobs by queue, the newest :most of them, by their index, which holds the queue.
