@@ -43,8 +43,8 @@ def _read(folder: str, topic: str) -> dict[str, str]:
 
 
 def translate(text: str) -> str:
-    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and the
-    text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
+    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and
+    the text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
     text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
     return _HINT.sub(r"\1", _CAST.sub("", text))
 
