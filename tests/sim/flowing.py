@@ -18,7 +18,7 @@ import msgspec
 from outlast.base.clock import seeded
 from outlast.errors import JobNotFound
 from outlast.store.sqlite import dependencies
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import NewJob, Upstream, Wants
 from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.twins import without
@@ -26,7 +26,7 @@ from tests.sim.world import Laws, World
 
 SHARE = 0.7  # of the jobs that wait for others
 NEAR = 12  # of the newest jobs, those that one may wait for
-UNRESOLVED = statements("sqlite", "inspect")["unresolved"].replace(":most", "5")
+UNRESOLVED = statements("inspect")["unresolved"].replace(":most", "5")
 _EARLY = """SELECT g.id, d.upstream_id FROM outlast_dependencies AS d
             JOIN outlast_jobs AS g ON g.id = d.job_id JOIN outlast_jobs AS u ON u.id = d.upstream_id
             WHERE g.state IN ('queued', 'running') AND g.requeued_at IS NULL

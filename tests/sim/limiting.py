@@ -26,7 +26,7 @@ from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import refusals
 from outlast.store.sqlite import streams as sqlite_streams
 from outlast.store.sqlite.permits import Permits
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import NewJob
 from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.twins import without
@@ -51,7 +51,7 @@ KINDS = [
     (("turn", "y"), ("few", "")),
     (),  # tenants take turns
 ]
-_SQL = statements("sqlite", "limits")
+_SQL = statements("limits")
 _ABOVE = """SELECT p.name, p.key, p.used
             FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
             WHERE p.used > l.running"""

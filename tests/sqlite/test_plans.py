@@ -19,7 +19,7 @@ from outlast.store.sqlite import exchange, schema, workers
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite.lanes import DUE_MAX
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
 from tests.sqlite.inspector_kit import inspector_on
@@ -142,7 +142,7 @@ def test_the_last_attempt_of_each_listed_job_is_found_by_its_index(
     if analyzed:
         cursor.execute("ANALYZE")
     values = {"ids": "[]", "text_max": None, "now": NOW, "whole": False, "last": True}
-    text = statements("sqlite", file)[name]
+    text = statements(file)[name]
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     found = "; ".join(row[3] for row in rows)
     assert "SEARCH l USING COVERING INDEX outlast_attempts_job (job_id=?)" in found
@@ -159,7 +159,7 @@ def test_groups_of_dead_jobs_read_an_index_and_no_rows(
     exchange.exchange(cursor, NOW, me, ends, [])
     if analyzed:
         cursor.execute("ANALYZE")
-    look = statements("sqlite", "evidence")
+    look = statements("evidence")
     values = {"rows": 100, "groups": 10, "tenant": None, "now": NOW, "before": 10**9, "floor": 0}
     values |= {"outcomes": None, "worker_id": None, "limit": 10}
     plans = {
@@ -274,7 +274,7 @@ async def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) 
     found = await inspector_on(cursor, NOW).statistics(1_000, 1_000)
     of_numbers, count[0] = count[0], 0
     values = {"id": 2 * MANY + 20_000, "now": NOW, "most": 1_000, "named": 10}
-    place = cursor.execute(statements("sqlite", "place")["place"], values).fetchone()
+    place = cursor.execute(statements("place")["place"], values).fetchone()
     cursor.connection.set_progress_handler(None, 0)
     many = [one for one in found.lanes if one.task.startswith("many")]
     assert [(one.number, one.at_least) for one in many] == [(1_000 // 31 - PROBE, True)] * 30
@@ -287,7 +287,7 @@ async def test_what_many_lanes_take_together_is_bounded(cursor: sqlite3.Cursor) 
 def test_a_job_is_found_by_its_token_or_its_key_among_many_finished_ones(
     cursor: sqlite3.Cursor,
 ) -> None:
-    text = statements("sqlite", "inspect")["named"]
+    text = statements("inspect")["named"]
     values = {"token": 17, "key": "k", "limit": 10}
     plan_of = "; ".join(row[3] for row in cursor.execute(f"EXPLAIN QUERY PLAN {text}", values))
     assert "USING INDEX outlast_jobs_worker" in plan_of

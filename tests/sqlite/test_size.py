@@ -17,8 +17,8 @@ from outlast.model.job import State
 from outlast.store import listing
 from outlast.store.rows import JobFilter, JobIds
 from outlast.store.sqlite import schema
+from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.store import SqliteStore
-from outlast.store.statements import statements
 from outlast.store.values import NewJob
 from tests.conformance.kit import job
 from tests.sqlite.inspector_kit import inspector_on
@@ -57,9 +57,7 @@ def test_a_page_of_the_history_reads_no_attempts_of_later_pages(
 ) -> None:
     if analyzed:
         cursor.execute("ANALYZE")
-    found = plan(
-        cursor, statements("sqlite", "inspect")["history_attempts"], {"after": 0, "last": 10}
-    )
+    found = plan(cursor, statements("inspect")["history_attempts"], {"after": 0, "last": 10})
     assert "USING INDEX outlast_attempts_job (job_id>? AND job_id<?)" in found
 
 

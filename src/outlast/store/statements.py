@@ -2,8 +2,8 @@
 
 A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line ``-- name:
 NAME``. Comments argue why they are right: at the head of the file for all of them, below a name for
-one. A file ``sql/TOPIC.sql`` holds statements that all stores share, written for PostgreSQL;
-``translate`` adapts them to the other stores.
+one. A file ``sql/TOPIC.sql`` holds statements that all stores share, written for PostgreSQL; a
+store of another dialect adapts them.
 """
 
 from __future__ import annotations
@@ -21,18 +21,13 @@ Rows = Callable[..., Awaitable[list[Row]]]
 """
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
-_TIME = re.compile(r"extract\(epoch FROM ((?:min|max)\([\w.]+\)|[\w.]+)\)::float8")
-_CAST = re.compile(r"::\w+(?:\[\])?")
-_HINT = re.compile(r"/\*! (.*?) \*/")
 
 
 @cache
-def statements(store: str, topic: str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments: the shared ones, and the
-    store's own, which replace shared ones of the same name."""
-    shared = _read("sql", topic)
-    if store != "postgres":
-        shared = {name: translate(text) for name, text in shared.items()}
+def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dict[str, str]:
+    """Return the statements of a topic by their names, without comments: the shared ones, as
+    ``adapt`` returns them, and the store's own, which replace shared ones of the same name."""
+    shared = {name: adapt(text) for name, text in _read("sql", topic).items()}
     return shared | _read(f"{store}/sql", topic)
 
 
@@ -40,13 +35,6 @@ def _read(folder: str, topic: str) -> dict[str, str]:
     file = resources.files("outlast.store").joinpath(folder, f"{topic}.sql")
     parts = _NAME.split(file.read_text("utf-8")) if file.is_file() else []
     return {name: _bare(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
-
-
-def translate(text: str) -> str:
-    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and
-    the text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
-    text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
-    return _HINT.sub(r"\1", _CAST.sub("", text))
 
 
 def _bare(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+from outlast.store.sqlite import statements as sqlite
 from outlast.store.statements import statements
 
 SQL = files("outlast.store")
@@ -52,7 +53,7 @@ def test_no_comment_is_left_in_a_statement_where_it_would_hide_the_rest() -> Non
 def test_a_statement_of_all_stores_is_one_of_sqlite_with_the_indexes_that_it_names() -> None:
     left = re.compile(r"::|extract\(|strpos|/\*")
     for topic, text in SHARED.items():
-        translated = statements("sqlite", topic)
+        translated = sqlite.statements(topic)
         whole = " ".join(translated[name] for name in NAME.findall(text))
         assert left.findall(whole) == []
         assert whole.count("INDEXED BY") == text.count("/*! INDEXED BY")

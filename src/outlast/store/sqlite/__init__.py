@@ -30,6 +30,7 @@ schema.py       makes, checks and migrates the schema
 errors.py       turns errors of sqlite3 into Outlast's, each with advice
 url.py          parses a URL: a file, and how strict to be about its file system
 library.py      knows which SQLite libraries work, and which damage a database in WAL mode
+statements.py   loads the statements, and adapts those that all stores share
 lanes.py        finds the jobs that are next, queue by queue
 sql/            statements by topic and migrations; comments argue why they are right
 """

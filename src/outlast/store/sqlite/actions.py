@@ -13,12 +13,12 @@ from outlast.store.limits import Hold, SetLimit, Weight
 from outlast.store.sqlite import events, jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Cancelled, Enqueued, NewEvent, NewJob, NewPause, Requeued
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_SQL = statements("sqlite", "actions")
+_SQL = statements("actions")
 
 
 class SqliteActionVerbs:

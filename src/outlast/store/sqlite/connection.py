@@ -38,14 +38,14 @@ from outlast.errors import ConfigError, StoreUnavailable
 from outlast.store.backend import StoreOptions
 from outlast.store.environment import is_there, mode_of
 from outlast.store.sqlite.errors import is_busy, translate
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 
 T = TypeVar("T")
 P = ParamSpec("P")
 ROUND_SECONDS = 0.05  # sqlite3's own wait; more patience is more rounds of it
 
-_SESSION = statements("sqlite", "session")
-_DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
+_SESSION = statements("session")
+_DATA_VERSION = statements("wakeup")["data_version"]
 _alive: weakref.WeakSet[SqliteConnection] = weakref.WeakSet()
 _held: list[SqliteConnection] = []  # between the hooks of one fork
 _forking = threading.Lock()  # two threads may fork at once; each must release what it took

@@ -23,11 +23,11 @@ from outlast.store.dependencies import (
 )
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Claimed, Enqueued, NewJob, Wants
 
-_SQL = statements("sqlite", "dependencies")
-_EVENTS = statements("sqlite", "events")
+_SQL = statements("dependencies")
+_EVENTS = statements("events")
 _encode = msgspec.json.Encoder().encode
 _WANTED = {Wants.COMPLETED: State.COMPLETED.value, Wants.DEAD: State.DEAD.value}
 

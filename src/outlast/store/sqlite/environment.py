@@ -15,11 +15,11 @@ from outlast.store.lockfile import refuses
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import LASTING_SECONDS, SqliteFacts
 from outlast.store.sqlite.connection import SqliteConnection
+from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.writer import describe_writer, find_writer
-from outlast.store.statements import statements
 
 LOOKS = 10
-_SQL = statements("sqlite", "environment")
+_SQL = statements("environment")
 
 
 async def environment(connection: SqliteConnection) -> SqliteFacts:

@@ -8,10 +8,10 @@ from typing import Any
 
 from outlast.model.lifecycle import Transition
 from outlast.store.sqlite.jobs import clear_errors, one_commit
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import NewEvent
 
-_SQL = statements("sqlite", "events")
+_SQL = statements("events")
 
 
 def send_event(cursor: Any, now: float, event: NewEvent) -> bool:

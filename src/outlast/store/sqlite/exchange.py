@@ -29,15 +29,15 @@ from outlast.store.sqlite.limits import throttle
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import judge
+from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.streams import Streams, find_next_opening
-from outlast.store.statements import statements
 from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
 NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
 
-_SQL = statements("sqlite", "exchange")
-_DRAW_TOKENS = statements("sqlite", "jobs")["draw_tokens"]
-_MARK = statements("sqlite", "session")
+_SQL = statements("exchange")
+_DRAW_TOKENS = statements("jobs")["draw_tokens"]
+_MARK = statements("session")
 _WAITING = (State.QUEUED, State.BLOCKED)
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
 _encode = msgspec.json.Encoder().encode

@@ -14,11 +14,12 @@ from outlast.store.listing import is_long
 from outlast.store.lockfile import boot_id, written_at
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts, WorkerRow
 from outlast.store.sqlite.connection import SqliteConnection
-from outlast.store.statements import Row, Rows, statements
+from outlast.store.sqlite.statements import statements
+from outlast.store.statements import Row, Rows
 from outlast.store.statistics import COUNT_MAX
 
 T = TypeVar("T")
-_SNAPSHOT = statements("sqlite", "session")
+_SNAPSHOT = statements("session")
 TASKS_MAX = 1_000  # of the line that are read
 
 
@@ -115,7 +116,7 @@ def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
 
 def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> list[Row]:
     """Return the rows of a statement by the names of their columns."""
-    cursor.execute(statements("sqlite", topic)[name], _bindable(values))
+    cursor.execute(statements(topic)[name], _bindable(values))
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
@@ -135,7 +136,7 @@ def _search(cursor: Cursor, values: Mapping[str, Any], size_max: int) -> Searche
     """Return the result of one look at jobs, newest first. Rows after the last one are not read."""
     found: list[int] = []
     last, size = None, 0
-    search = statements("sqlite", "inspect")["search"]
+    search = statements("inspect")["search"]
     for job_id, length, holds in cursor.execute(search, _bindable(values)):
         if last is not None and size + length > size_max:
             return Searched(ids=found, before=last, size=size)

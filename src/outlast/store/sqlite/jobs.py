@@ -28,16 +28,16 @@ from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget, forget_unkept
 from outlast.store.sqlite.refusals import refuse
+from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import Stack
-from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
 
-_ENQUEUE = statements("sqlite", "enqueue")
-_JOBS = statements("sqlite", "jobs")
-_TABLES = statements("sqlite", "migrate")["tables"]
-_LOCK = statements("sqlite", "migrate")["lock"]
-_STORE_ID = statements("sqlite", "migrate")["store_id"]
-_SESSION = statements("sqlite", "session")
+_ENQUEUE = statements("enqueue")
+_JOBS = statements("jobs")
+_TABLES = statements("migrate")["tables"]
+_LOCK = statements("migrate")["lock"]
+_STORE_ID = statements("migrate")["store_id"]
+_SESSION = statements("session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 COMMON = 14  # values of a row that similar jobs share, before the arguments and the key

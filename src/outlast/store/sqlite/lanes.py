@@ -19,14 +19,14 @@ from typing import Any
 
 import msgspec
 
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
 
 DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
-_SQL = statements("sqlite", "exchange")
-_DRAW = statements("sqlite", "jobs")["draw"]
+_SQL = statements("exchange")
+_DRAW = statements("jobs")["draw"]
 _ANY_TENANT = "/* of any tenant */"  # replaced in first_of_lanes if a claim passes over tenants
 _NOT_TENANTS = """AND (n.tenant IS NULL
                OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""

@@ -24,10 +24,10 @@ from outlast.store.limits import (
     with_own,
 )
 from outlast.store.sqlite.refusals import refuse
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer
 
-_SQL = statements("sqlite", "limits")
+_SQL = statements("limits")
 _encode = msgspec.json.Encoder().encode
 
 

@@ -6,10 +6,10 @@ from sqlite3 import Cursor
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.columns import pause_of
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import NewPause, WorkerRef
 
-_SQL = statements("sqlite", "pauses")
+_SQL = statements("pauses")
 
 
 def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:

@@ -15,9 +15,9 @@ import msgspec
 
 from outlast.model.limits import Budget, Need, needs_of, seconds_ahead
 from outlast.store.sqlite.lanes import Row
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 
-_SQL = statements("sqlite", "limits")
+_SQL = statements("limits")
 NEEDS = 19  # where the row of a job of a stream, or of a suspect, has what the job needs
 _FAR = 1e15  # seconds: what a hostile row says stays within the column's range
 _encode = msgspec.json.Encoder().encode

@@ -17,10 +17,10 @@ from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.protocol import PRUNE_MAX
 from outlast.store.schedules import UNDECLARED_SECONDS
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import EVENTS_SECONDS
 
-_PRUNE = statements("sqlite", "prune")
+_PRUNE = statements("prune")
 _encode = msgspec.json.Encoder().encode
 
 

@@ -15,9 +15,9 @@ from outlast.store.actions import (
     columns_of,
     moved,
 )
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 
-_SQL = statements("sqlite", "actions")
+_SQL = statements("actions")
 
 
 def write_record(cursor: Cursor, now: float, record: Record | None, counts: Counts) -> None:

@@ -7,10 +7,10 @@ from sqlite3 import Cursor
 
 from outlast.model.crash import CrashKind
 from outlast.store.protocol import REFUSALS_KEPT
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer
 
-_SQL = statements("sqlite", "jobs")
+_SQL = statements("jobs")
 
 
 def judge(

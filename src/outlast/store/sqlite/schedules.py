@@ -34,9 +34,9 @@ from outlast.store.sqlite.connection import reads, writes
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.records import write_record
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 
-_SQL = statements("sqlite", "schedules")
+_SQL = statements("schedules")
 _DUE = DueSchedule.__struct_fields__
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from sqlite3 import Cursor
 
 from outlast.store.migrations import Applied, Step, check_history, check_noted, load, pending
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Migration
 
-_SQL = statements("sqlite", "migrate")
+_SQL = statements("migrate")
 DIALECT = "sqlite"
 
 

@@ -15,12 +15,12 @@ import msgspec
 from outlast.store.dependencies import not_spawned
 from outlast.store.sqlite.jobs import clear_errors, enqueue_flow
 from outlast.store.sqlite.refusals import refuse
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Enqueued, NamedStep, NewJob, Spawn, StepFound
 
-_STEPS = statements("sqlite", "steps")
-_JOBS = statements("sqlite", "jobs")
-_CHILDREN = statements("sqlite", "dependencies")
+_STEPS = statements("steps")
+_JOBS = statements("jobs")
+_CHILDREN = statements("dependencies")
 _encode = msgspec.json.Encoder().encode
 
 

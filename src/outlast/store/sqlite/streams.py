@@ -22,7 +22,7 @@ from outlast.store.limits import FOLD_MAX
 from outlast.store.queue_turns import Turns
 from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
 from outlast.store.sqlite.permits import Permits
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
 
 LOOK_MIN = 100  # streams that a round looks at, if that many are open
@@ -31,7 +31,7 @@ OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
 STREAM = 18  # where a row of first_of_streams has its stream
 
-_SQL = statements("sqlite", "limits")
+_SQL = statements("limits")
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 

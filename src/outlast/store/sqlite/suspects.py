@@ -15,10 +15,10 @@ import msgspec
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.model.limits import needs_of
 from outlast.store.sqlite.permits import Permits
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
 
-_SQL = statements("sqlite", "exchange")
+_SQL = statements("exchange")
 _encode = msgspec.json.Encoder().encode
 
 PASSED_MAX = 100  # kinds of suspects, by what they need, that a look passes over without room

@@ -30,7 +30,7 @@ from pathlib import Path
 from outlast.base.clock import Clock
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import Place, place_of
-from outlast.store.statements import statements
+from outlast.store.sqlite.statements import statements
 from outlast.store.wakeup import Health
 
 POLL_SECONDS = 0.015  # between looks if writes are not reported, or do not end
@@ -39,7 +39,7 @@ AGAIN_SECONDS = POLL_SECONDS / 4  # after a commit: further commits of the same 
 GROWTH = 1.5  # a commit t seconds after its event is seen within t / 2
 REST_SECONDS = 1.0  # between two looks while there are no events
 REOPEN_SECONDS = 1.0  # after an error
-_DATA_VERSION = statements("sqlite", "wakeup")["data_version"]
+_DATA_VERSION = statements("wakeup")["data_version"]
 IN_MODIFY = 0x2
 READ_BYTES = 65_536  # of events; the kernel merges equal ones in a row, so one read gets all
 

@@ -28,8 +28,9 @@ from outlast.store.sqlite.inspector import fetch
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
+from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import asks_of
-from outlast.store.statements import Row, statements
+from outlast.store.statements import Row
 from outlast.store.values import (
     Beat,
     Failing,
@@ -44,8 +45,8 @@ from outlast.store.values import (
     line_of,
 )
 
-_WORKERS = statements("sqlite", "workers")
-_RECLAIM = statements("sqlite", "reclaim")
+_WORKERS = statements("workers")
+_RECLAIM = statements("reclaim")
 SHOWN_SHARE = 1 / 6  # of the lease: for so long a beat stands on the row, 10 s by default
 
 

@@ -1,0 +1,23 @@
+"""Loads SQLite's statements, of which those that all stores share are written for PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+
+from outlast.store import statements as shared
+
+_TIME = re.compile(r"extract\(epoch FROM ((?:min|max)\([\w.]+\)|[\w.]+)\)::float8")
+_CAST = re.compile(r"::\w+(?:\[\])?")
+_HINT = re.compile(r"/\*! (.*?) \*/")
+
+
+def statements(topic: str) -> dict[str, str]:
+    """Return the statements of a topic by their names, without comments."""
+    return shared.statements("sqlite", topic, _adapt)
+
+
+def _adapt(text: str) -> str:
+    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and
+    the text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
+    text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
+    return _HINT.sub(r"\1", _CAST.sub("", text))
