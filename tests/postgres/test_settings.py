@@ -18,7 +18,7 @@ from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Cancelled
 from tests.conformance.kit import Hands, ended, enqueued, job
-from tests.postgres.kit import blocked
+from tests.postgres.kit import blocked, exchange_on
 
 DIFFERENT = {
     "default_transaction_isolation": "serializable",
@@ -214,6 +214,26 @@ async def test_a_workers_exchanges_and_other_calls_do_not_block_each_other(
     loop_pool = mine._connections.loop_pool()
     assert sum(map(len, loop_pool.idle.values())) <= 2
     await mine.close()
+
+
+async def test_an_exchange_waits_for_the_disk_if_a_job_begins_or_ends(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """Not for a place in the line, which the next exchange gives again. An expiry that was shown
+    and is lost may not come again: a standby's clock can be behind."""
+    await enqueued(store, job(delay=60), job(delay=60))
+    seen = {}
+    for case, limit, change in [
+        ("nothing", 0, "SELECT"),
+        ("two places", 0, "UPDATE outlast_jobs SET run_at = now()"),
+        ("a claim", 1, "SELECT"),
+        ("an expiry", 0, "UPDATE outlast_jobs SET expires_at = now() WHERE state = 'queued'"),
+    ]:
+        await session.execute(change)
+        async with session.transaction():
+            await exchange_on(session, hands, limit)
+            seen[case] = await session.fetchval("SHOW synchronous_commit")
+    assert seen == {"nothing": "off", "two places": "off", "a claim": "on", "an expiry": "on"}
 
 
 def test_the_transaction_of_presence_is_bounded_in_time(pg_url: str) -> None:

@@ -1,9 +1,10 @@
 -- Claim the jobs that a worker can run next (called by outlast_exchange_v1).
 --
 -- Returns one row for each claimed job and, last, a row with the head of the reply. The caller holds the worker's
--- row, and has checked that this worker still owns it and that the database has an incarnation. p_busy: how many of the
--- ends that were handed in were answered busy; they keep their places, since the worker hands them in again. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs under the
--- planner settings of outlast_exchange_v1. The steps, as numbered in the body:
+-- row, and has checked that this worker still owns it and that the database has an incarnation. p_handed: how many ends
+-- were handed in. p_busy: how many of these were answered busy; they keep their places, since the worker hands them in
+-- again. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs under the planner settings
+-- of outlast_exchange_v1. The steps, as numbered in the body:
 --
 -- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1).
 -- 2  Look, in one statement, for what most exchanges need not do: end expired jobs, start suspects, fold or resolve
@@ -44,9 +45,9 @@
 --    milliseconds, if other sessions held what this one needed.
 -- 8  Find the largest kind of solo run that a due suspect of these requests waits for.
 -- 9  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
---    (wakes, outlast_followed_v1).
+--    (wakes, outlast_followed_v1). Decide whether the commit waits for the disk (step 5 of outlast_exchange_v1).
 CREATE FUNCTION outlast_claim_v1(
-    p_worker bigint, p_busy integer, p_ended bigint[], p_req outlast_claim_request_v1)
+    p_worker bigint, p_handed integer, p_busy integer, p_ended bigint[], p_req outlast_claim_request_v1)
 RETURNS SETOF outlast_claimed_v1
 LANGUAGE plpgsql
 AS $$
@@ -253,6 +254,7 @@ BEGIN
             p_req, v_drawn, v_places,
             v_is_filled OR v_cut OR 0 = ANY (p_req.searches) OR coalesce(v_next_due <= v_now, false));
     END IF;
+    IF p_handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
 
     v_reply.head := json_build_object(
         'order', v_order,

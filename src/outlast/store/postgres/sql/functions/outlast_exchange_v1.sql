@@ -15,8 +15,9 @@
 --    sessions that begin afterwards, so the incarnation seen in step 1 holds until the commit.
 -- 4  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
 --    exchange or beat.
--- 5  A commit that neither ends an attempt nor claims a job does not wait for the disk: what it has done, such as
---    giving due jobs their places and ending expired ones, the next exchange would do again.
+-- 5  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
+--    their places, the next exchange would do again. (After a failover, the clock of the standby may be behind: there a
+--    job would begin whose expiry was shown and then lost. So outlast_claim_v1 decides, which knows of expired jobs.)
 --
 -- The lock of step 1 is the only one that this function waits for, so it cannot deadlock with cancel, reap or
 -- enqueue.
@@ -38,7 +39,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_status text; v_asked boolean; v_valid boolean; v_incarnation uuid;
-    v_ends record; v_rows integer := 0; v_cancels json; v_reply outlast_claimed_v1;
+    v_ends record; v_cancels json; v_reply outlast_claimed_v1;
 BEGIN
     -- 1
     SELECT w.status,
@@ -57,10 +58,10 @@ BEGIN
 
     -- 3
     IF v_valid AND v_status = 'active' AND cardinality(p_req.limits) > 0 THEN
-        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.busy, v_ends.ended, p_req);
-        GET DIAGNOSTICS v_rows = ROW_COUNT;
+        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.handed, v_ends.busy, v_ends.ended, p_req);
     ELSE
         PERFORM outlast_leave_ends_v1(v_ends.ended);
+        IF v_ends.handed = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 5
     END IF;
     IF p_req.notify AND v_ends.runnable IS NOT NULL THEN
         PERFORM outlast_notify_v1(v_ends.runnable);
@@ -70,8 +71,6 @@ BEGIN
         SELECT json_agg(json_build_array(j.id, j.token)) INTO v_cancels
         FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested;
     END IF;
-    -- 5
-    IF v_ends.handed = 0 AND v_rows <= 1 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
     v_reply.head := json_build_object(
         'valid', v_valid,
         'others', coalesce(v_ends.others, '[]'::json),
