@@ -15,6 +15,7 @@ from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Answer, ClaimRequest, NewJob, Save
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job, row_of
+from tests.conformance.limits_kit import limited
 
 
 async def state_of(store: Store, job_id: int) -> State:
@@ -289,10 +290,12 @@ async def test_a_reply_is_bounded_in_bytes_and_says_that_there_is_more(
 
 
 async def test_the_first_job_is_claimed_at_any_size(hands: Hands) -> None:
-    ids = await enqueued(hands.store, *[large(100)] * 2)
-    for job_id in ids:
-        reply = await hands.exchange(limit=100, bytes_max=1)
-        assert [each.job_id for each in reply.claimed] == [job_id]
+    first, second = await enqueued(hands.store, *[large(100)] * 2)
+    replies = [await hands.exchange(limit=100, bytes_max=1) for _ in range(2)]
+    (third,) = await enqueued(hands.store, limited(fair="x", args=large(100).args))
+    replies.append(await hands.exchange(limit=100, bytes_max=1))
+    seen = [([each.job_id for each in reply.claimed], reply.cut) for reply in replies]
+    assert seen == [([first], True), ([second], False), ([third], False)]
 
 
 async def test_bytes_count_over_lanes_and_queues_and_with_checkpoints(hands: Hands) -> None:

@@ -84,10 +84,10 @@ BEGIN
         SELECT greatest(count(*) FILTER (WHERE s.total <= p_bytes_max), p_is_first::integer) INTO v_count
         FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0)) OVER (ORDER BY r.n) AS total
               FROM unnest(rows) WITH ORDINALITY AS r (row, n) JOIN outlast_jobs j ON j.ctid = r.row) s;
+        cut := coalesce(v_count < cardinality(ids), false);
         ids := ids[:v_count];
         rows := rows[:v_count];
         positions := positions[:v_count];
-        cut := true;
     END IF;
     shown := positions;
     started := clock_timestamp();
