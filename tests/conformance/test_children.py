@@ -175,6 +175,19 @@ async def test_a_job_that_returns_later_than_what_it_was_cancelled_for_is_told_a
     assert not await store.inspector.returns(last), "one before it was cancelled by a person"
 
 
+async def test_a_child_whose_dead_parent_is_discarded_does_not_return(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    """Else a call that waits for its result would never end."""
+    made = await store.spawn([job(delay=3600), after(-1)], spawned(parent))
+    ids = [each.job_id for each in made]
+    await hands.hand_in(ended(parent, OutcomeKind.DEAD))
+    while {*await states(store, ids)} != {"cancelled"}:
+        assert await hands.claim() == []
+    assert await store.discard([parent.job_id]) == 1
+    assert [each for each in ids if await store.inspector.returns(each)] == []
+
+
 async def test_a_cancelled_job_that_no_requeue_brings_back_does_not_return(
     store: Store, hands: Hands
 ) -> None:

@@ -88,8 +88,8 @@ CROSS JOIN LATERAL (SELECT d.state = 2 OR d.state = 4 AND j.state IS NOT DISTINC
 WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most
 -- name: returns
 -- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
--- for stands in the way any more, nor its parent. A requeue lets the first of those wait again that it brings back; later
--- claims do the others. Reads only.
+-- for stands in the way any more, nor its parent, nor that its parent is unknown: a discard forgets its children. A
+-- requeue lets the first of those wait again that it brings back; later claims do the others. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT :job_id::bigint
     UNION
@@ -100,7 +100,9 @@ WITH RECURSIVE up (id) AS (
 SELECT NOT EXISTS (
     SELECT FROM up LEFT JOIN outlast_jobs o ON o.id = ANY (ARRAY[up.id])
     WHERE o.id IS NULL OR o.state IN ('completed', 'dead') OR o.state = 'cancelled'
-          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= now())) AS found
+          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= now()
+               OR coalesce((SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id = o.id AND d.state = 3 LIMIT 1),
+                           (SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = o.id AND d.place < 0 LIMIT 1)) IS NULL)) AS found
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.

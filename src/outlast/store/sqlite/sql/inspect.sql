@@ -103,8 +103,8 @@ LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 ORDER BY d.state = 2, d.state DESC, d.place
 -- name: returns
 -- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
--- for stands in the way any more, nor its parent. A requeue lets the first of those wait again that it brings back; later
--- claims do the others. Reads only.
+-- for stands in the way any more, nor its parent, nor that its parent is unknown: a discard forgets its children. A
+-- requeue lets the first of those wait again that it brings back; later claims do the others. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT :job_id
     UNION
@@ -116,7 +116,9 @@ WITH RECURSIVE up (id) AS (
 SELECT NOT EXISTS (
     SELECT 1 FROM up LEFT JOIN outlast_jobs AS o ON o.id = up.id
     WHERE o.id IS NULL OR o.state IN ('completed', 'dead') OR o.state = 'cancelled'
-          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= :now)) AS found
+          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= :now
+               OR NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.job_id = o.id AND d.state = 3)
+                   AND NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.upstream_id = o.id AND d.place < 0))) AS found
 -- name: circle
 -- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
 -- ordered stream; at most :most are looked at. Reads only.
