@@ -147,9 +147,10 @@ class SqliteConnection:
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run a function on the thread. Raises Outlast's errors."""
-        if self.thread is None:
-            self.thread, self._closing = OneThread("outlast-sqlite"), False
-        return await self.thread.submit(self._guard, job)
+        if (thread := self.thread) is None:
+            thread = self.thread = OneThread("outlast-sqlite")
+            self._closing = False
+        return await thread.submit(self._guard, job)
 
     async def read(self, work: Work[T]) -> T:
         """Run ``work(cursor, now)``, which only reads, without the write lock."""
