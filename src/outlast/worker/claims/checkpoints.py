@@ -107,7 +107,7 @@ class CheckpointWriter:
             waiting -= len(batch)
             busy = await self._save(batch)
             self._saves = [*self._saves[len(batch) :], *busy]
-        if self._saves or self._reports:
+        if self._saves or self._reports or self._writing.locked():  # these may come back
             held = self._in_flight.held()  # the last progress of others comes with their ends
             self._reports = {token: one for token, one in self._reports.items() if token in held}
             await self._report(self._in_flight.running.keys())

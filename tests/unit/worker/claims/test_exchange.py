@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -249,6 +251,33 @@ async def test_the_last_report_of_an_attempt_goes_before_its_end(bench):
     bench.in_flight.end(1, COMPLETED)
     await bench.exchange.run_once()
     assert bench.store.verbs() == ["progress", "exchange"]
+
+
+async def test_a_last_report_that_broke_off_goes_again_before_its_end(bench):
+    """Also if the duty that writes reports looks while the report is under way."""
+    (running,) = bench.in_flight.claim([claimed(1)])
+    bench.checkpoints.report(running, Reported(1, Progress(1.0)))
+    bench.in_flight.end(1, COMPLETED)
+    working, asked, gate = bench.store.progress, asyncio.Event(), asyncio.Event()
+
+    async def breaks(reports):
+        asked.set()
+        await gate.wait()
+        raise StoreUnavailable("broke off")
+
+    bench.store.progress = breaks
+    bench.store.script = [StoreUnavailable("broke off")]
+    await bench.checkpoints.logs.run_once()
+    trip = asyncio.create_task(bench.exchange.run_once())
+    await asked.wait()
+    look = asyncio.create_task(bench.checkpoints.run_once())
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(trip, look, return_exceptions=True)
+    bench.store.progress = working
+    bench.store.calls.clear()
+    await bench.exchange.run_once()
+    assert bench.store.verbs()[-2:] == ["progress", "exchange"]
 
 
 async def test_an_end_without_a_report_takes_one_trip(bench):
