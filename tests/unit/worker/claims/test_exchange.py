@@ -253,6 +253,23 @@ async def test_the_last_report_of_an_attempt_goes_before_its_end(bench):
     assert bench.store.verbs() == ["progress", "exchange"]
 
 
+async def test_the_last_lines_of_an_attempt_go_before_its_end(bench):
+    bench.checkpoints.logs.keep_all()
+    bench.in_flight.claim([claimed(1)])
+    await bench.checkpoints.run_once()
+    bench.checkpoints.logs.add(1, b"done\n")
+    bench.in_flight.end(1, COMPLETED)
+    written = []
+
+    async def keep_logs(logs):
+        written.extend((line.text, bench.store.verbs()) for log in logs for line in log.lines)
+        return {log.token for log in logs}
+
+    bench.store.keep_logs = keep_logs
+    await bench.exchange.run_once()
+    assert written == [("done", [])]
+
+
 async def test_a_last_report_that_broke_off_goes_again_before_its_end(bench):
     """Also if the duty that writes reports looks while the report is under way."""
     (running,) = bench.in_flight.claim([claimed(1)])
