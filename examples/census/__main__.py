@@ -30,7 +30,14 @@ from examples.census.history import SAMPLES_LEAST, SAMPLES_LIMIT, History
 from examples.census.picture import Interruption, write_numbers, write_pictures
 from outlast.base.clock import SYSTEM
 from outlast.cli.connect import closing
-from outlast.cli.demo_story import Play, Story, Workers, cancel_when_terminated, print_facts
+from outlast.cli.demo_story import (
+    Play,
+    Story,
+    Workers,
+    cancel_when_terminated,
+    own_command,
+    print_facts,
+)
 from outlast.cli.errors import DONE, INTERRUPTED, NOT_SO, WRONG_USAGE, NotSoError, say, tell
 from outlast.cli.loop import run_loop
 from outlast.cli.show import console
@@ -189,10 +196,8 @@ async def _play(plan: Play, folder: Path) -> int:
     _write(folder, result, Interruption(max(killed_at, story.saved), story.saved))
     files = {what: str(folder / name) for what, name in FILES.items()}
     url = describe_place(app.url) if file_of(app.url) is None else app.url
-    print_facts(
-        out,
-        {"verify": verdict(verified), **files, "look": f"outlast job {story.job.id} --url {url}"},
-    )
+    look = f"{own_command()} job {story.job.id} --url {url}"
+    print_facts(out, {"verify": verdict(verified), **files, "look": look})
     return NOT_SO if verified.violations else DONE
 
 

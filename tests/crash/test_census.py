@@ -17,6 +17,7 @@ from examples.census.analysis import analyze
 from examples.census.evolution import Evolution
 from examples.census.picture import numbers
 from harness.stores import opened
+from outlast.cli.demo_story import own_command
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, JobFilter, StoredJob
 from tests.crash.demo_kit import Marked, ended
@@ -118,6 +119,7 @@ def check_words(said: str, resumed: int, goal: int) -> None:
     assert f"goes on from commit {resumed}: attempt 2" in said
     assert f"{resumed} of {goal} commits were not done twice" in said
     assert "verify  1 job, 1 closed attempt: 16 rules hold" in said
+    assert f"look    {own_command()} job " in said
 
 
 @pytest.mark.parametrize(

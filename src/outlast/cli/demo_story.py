@@ -225,11 +225,15 @@ def print_facts(out: Console, facts: dict[str, str]) -> None:
 
 def _next_steps(url: str | None) -> dict[str, str]:
     """Return what to read and to type next. ``url``: the store's, if it is kept."""
-    own = Path(sys.executable).with_name("outlast")  # the environment may not be activated
-    outlast = "outlast" if shutil.which("outlast") or not own.exists() else shlex.quote(str(own))
-    look = f"{outlast} demo --keep DIR" if url is None else f"{outlast} job 1 --url {url}"
+    more = "demo --keep DIR" if url is None else f"job 1 --url {url}"
     why = "leaves it all in DIR" if url is None else "shows the crash report"
-    return {"code": application.__file__, "look": f"{look}    # {why}"}
+    return {"code": application.__file__, "look": f"{own_command()} {more}    # {why}"}
+
+
+def own_command() -> str:
+    """Return what to type for ``outlast``: the environment may not be activated."""
+    own = Path(sys.executable).with_name("outlast")
+    return "outlast" if shutil.which("outlast") or not own.exists() else shlex.quote(str(own))
 
 
 # -- the workers -----------------------------------------------------------------------------------
