@@ -11,18 +11,6 @@ SELECT id FROM outlast_jobs WHERE id <= :last ORDER BY id DESC LIMIT 1 OFFSET :r
 -- The id of the last of :rows jobs of the label.
 SELECT job_id AS id FROM outlast_labels /*! INDEXED BY outlast_labels_name */ WHERE label = :label AND job_id <= :last
 ORDER BY label DESC, job_id DESC LIMIT 1 OFFSET :rows::integer - 1
--- name: all
--- Ids of matching jobs among the newest :rows rows, newest first. A call reads no further than :rows rows.
-SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
-    WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
-WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
-  AND (:state::text IS NULL OR state = :state)
-  AND (:part::text IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
-ORDER BY id DESC LIMIT :limit
 -- name: dead
 -- Dead jobs, down to :floor, by their own index; with :fingerprint alone, the index answers without reading rows.
 SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */

@@ -1,6 +1,19 @@
 -- Find ids of jobs for a list, newest first, in bounded steps, from :last downwards. Reads only. A filter that is
 -- NULL lets every job pass.
 
+-- name: all
+-- Ids of matching jobs among the newest :rows rows, newest first. A call reads no further than :rows rows.
+SELECT id FROM (
+    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
+    WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
+WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
+  AND (:tenant::text IS NULL OR tenant = :tenant)
+  AND (:state::text IS NULL OR state = :state)
+  AND (:part::text IS NULL
+       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+ORDER BY id DESC LIMIT :limit
+
 -- name: label
 -- Jobs with a label, down to :floor, by the index of labels.
 SELECT l.job_id AS id

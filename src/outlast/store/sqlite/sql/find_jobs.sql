@@ -6,6 +6,18 @@
 -- index, so a filter by tenant reads the rows. Everything else is walked by id, for as many rows as a look may read,
 -- and dead jobs down to the row that "…floor" has found.
 
+-- name: all
+-- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
+SELECT id FROM (
+    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
+    WHERE id <= :last ORDER BY id DESC LIMIT :rows)
+WHERE (:state IS NULL OR state = :state)
+  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
+  AND (:tenant IS NULL OR tenant = :tenant)
+  AND (:part IS NULL
+       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
+                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+LIMIT :limit
 -- name: label
 SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
 CROSS JOIN outlast_jobs AS j
