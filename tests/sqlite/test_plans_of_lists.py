@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Awaitable
 from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
+
 from outlast.insight.flows import FLOWS_MAX, read_flow
 from outlast.store.rows import JobFilter
+from outlast.store.schedules import NewSchedule
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema
+from outlast.store.sqlite.schedules import put_on
 from outlast.store.values import Upstream
 from tests.conformance.kit import job
 from tests.sqlite.inspector_kit import inspector_on
@@ -19,7 +24,7 @@ JOBS, SHOWN = 3_000, 10
 NOW = 1_000.0
 
 
-async def steps(cursor: sqlite3.Cursor, which: JobFilter) -> int:
+async def steps(cursor: sqlite3.Cursor, look: Awaitable[object]) -> int:
     """Return how many steps of SQLite's machine a look takes."""
     count = [0]
 
@@ -27,7 +32,7 @@ async def steps(cursor: sqlite3.Cursor, which: JobFilter) -> int:
         count[0] += 1
 
     cursor.connection.set_progress_handler(counts, 1)
-    assert len((await inspector_on(cursor, NOW).job_ids(which)).ids) in {0, which.limit}
+    await look
     cursor.connection.set_progress_handler(None, 1)
     return count[0]
 
@@ -37,10 +42,24 @@ async def test_a_list_that_finds_enough_reads_only_that() -> None:
         cursor = connection.cursor()
         schema.migrate(cursor, NOW)
         sqlite_jobs.enqueue(cursor, NOW, [job() for _ in range(JOBS)])
-        found = await inspector_on(cursor, NOW).job_ids(JobFilter(limit=SHOWN))
+        inspector = inspector_on(cursor, NOW)
+        found = await inspector.job_ids(JobFilter(limit=SHOWN))
+        assert len(found.ids) == SHOWN
         assert found.ids == sorted(found.ids, reverse=True)
-        assert await steps(cursor, JobFilter(limit=SHOWN)) < JOBS
-        assert await steps(cursor, JobFilter(limit=SHOWN, tenant="none")) > JOBS
+        assert await steps(cursor, inspector.job_ids(JobFilter(limit=SHOWN))) < JOBS
+        none = JobFilter(limit=SHOWN, tenant="none")
+        assert await steps(cursor, inspector.job_ids(none)) > JOBS
+
+
+async def test_a_schedule_is_found_without_reading_the_others() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        cursor = connection.cursor()
+        schema.migrate(cursor, NOW)
+        each = NewSchedule(name="", call=job(), spec='{"every":60}')
+        names = [f"nightly-{number:04}" for number in range(JOBS)]
+        put_on(cursor, [msgspec.structs.replace(each, name=name) for name in names], NOW)
+        inspector = inspector_on(cursor, NOW)
+        assert await steps(cursor, inspector.schedule(names[-1])) < JOBS
 
 
 async def test_a_flow_of_any_size_is_read_by_its_indexes() -> None:

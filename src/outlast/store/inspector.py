@@ -413,7 +413,8 @@ class Inspector(ABC):
 
     async def schedule(self, name: str) -> ScheduleRow | None:
         """Return one schedule."""
-        rows = await self._rows("schedules", "show", after="", name=name, limit=1)
+        after = name[:-1]  # the walk by name then begins right before it
+        rows = await self._rows("schedules", "show", after=after, name=name, limit=1)
         return struct_of(ScheduleRow, rows[0]) if rows else None
 
     # -- limits
