@@ -259,7 +259,7 @@ async def test_the_last_lines_of_an_attempt_go_before_its_end(bench):
     await bench.checkpoints.run_once()
     bench.checkpoints.logs.add(1, b"done\n")
     bench.in_flight.end(1, COMPLETED)
-    written = []
+    written: list[tuple[str, list[str]]] = []
 
     async def keep_logs(logs):
         written.extend((line.text, bench.store.verbs()) for log in logs for line in log.lines)
