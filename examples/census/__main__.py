@@ -15,6 +15,7 @@ Examples:
 import argparse
 import asyncio
 import contextlib
+import fcntl
 import importlib.util
 import os
 import shutil
@@ -138,11 +139,16 @@ def _plan(repo: str, wanted: int) -> Play:
 
 
 def _folder(out: str) -> Path:
+    """Return the folder for what comes out; until this process ends, no other demo gets it."""
     folder = Path(os.path.abspath(os.path.expanduser(out)))
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise NotSoError(f"--out {out}: {error.strerror}") from error
+    try:
+        fcntl.flock(os.open(folder, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise NotSoError(f"--out {out}: another demo is running there") from None
     return folder
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -150,3 +152,18 @@ async def test_an_interrupted_demo_leaves_no_process_and_no_waiting_job(
 def test_a_killed_demo_leaves_no_process(tmp_path, generated, when):
     with demo(tmp_path, "--repo", str(generated)) as running:
         running.interrupt(when, signal.SIGKILL)
+
+
+def test_a_folder_in_which_a_demo_runs_is_refused(tmp_path, generated):
+    (tmp_path / "out").mkdir()
+    taken = os.open(tmp_path / "out", os.O_RDONLY)
+    try:
+        fcntl.flock(taken, fcntl.LOCK_EX)
+        with demo(tmp_path, "--repo", str(generated)) as running:
+            code, _, complaints = running.finish()
+        assert (code, complaints) == (
+            1,
+            f"outlast: --out {running.out}: another demo is running there\n",
+        )
+    finally:
+        os.close(taken)

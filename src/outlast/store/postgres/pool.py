@@ -11,12 +11,12 @@ loop or after a fork opens its own.
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from operator import methodcaller
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
 
-from outlast.base import forks
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import SchemaMismatch, StoreCorrupt, StoreUnavailable, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
@@ -184,7 +184,7 @@ class Connections:
     def __init__(self, url: str, options: StoreOptions = DEFAULTS) -> None:
         self.url = url
         self.options = options
-        self._forks = forks.generation
+        self._pid = os.getpid()
         self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
             WeakKeyDictionary()
         )
@@ -254,10 +254,10 @@ class Connections:
 
     def loop_pool(self) -> _LoopPool:
         """Return the connections of the running loop."""
-        if forks.generation != self._forks:  # the parent's sockets: keep them open, send nothing
+        if os.getpid() != self._pid:  # the sockets are the parent's: keep them open, send nothing
             self._left_to_parent.append(self._loop_pools)
             self._loop_pools, self._last = WeakKeyDictionary(), None
-            self._forks = forks.generation
+            self._pid = os.getpid()
         loop = asyncio.get_running_loop()
         if self._last is not None and self._last[0]() is loop:
             return self._last[1]
