@@ -240,7 +240,7 @@ def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "hold_until")
 
 
-@twin("a reclaim by id alone", seed=487, theme="slow disk")
+@twin("a reclaim by id alone", seed=4145, theme="slow disk")
 def _by_id() -> Iterable[Patch]:
     real = sqlite_exchange.apply
 
