@@ -179,8 +179,8 @@ def function_of_one(task: Task[..., Any]) -> Callable[..., Any]:
 
 
 class BatchLink:
-    """The ``Link`` of an attempt in a batch: what it reports is passed on, what is for a job that
-    runs by itself is refused."""
+    """The ``Link`` of an attempt in a batch. It passes reports on, and refuses calls that only a
+    job that runs by itself may make."""
 
     store_id: str
 

@@ -26,7 +26,7 @@ def rate_text(spacing: float) -> str:
 
 
 def spec_text(spec: LimitSpec | LimitRow) -> str:
-    """Return what a limit allows, in words; of values set by hand, those that are set."""
+    """Return what a limit allows, in words. Values that are not set are left out."""
     told = []
     if spec.running is not None:
         told.append(f"{spec.running} at once")

@@ -38,8 +38,8 @@
 --    (outlast_claim_streams_v1), but for one that is larger. Rows that were locked beyond the bound stay queued. Other
 --    claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --
---    Pauses: what is paused as far as the caller knows is passed over (not_queues, not_tenants). The caller gives back
---    jobs that were claimed before it knew of a pause.
+--    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
+--    The caller gives back jobs that were claimed before it knew of a pause.
 -- 6  Look once more at the permits that are locked here (outlast_leave_permits_v1).
 -- 7  Say when to come back: if there are places left, when the next job falls due or a limit opens; in a few
 --    milliseconds, if other sessions held what this one needed.
@@ -96,7 +96,7 @@ BEGIN
            p_ended IS NOT NULL OR EXISTS (SELECT FROM outlast_notices)
                OR EXISTS (SELECT FROM outlast_upstream_notices) AS notices,
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
-           -- whether a permit that misses only time has opened; NULL: there is none
+           -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
            (SELECT bool_or(p.opens_at <= v_at OR p.touched_at > v_at + 1)
             FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
                   ORDER BY p.opens_at LIMIT 10) p) AS opened,

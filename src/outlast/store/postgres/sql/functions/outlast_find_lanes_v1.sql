@@ -1,7 +1,7 @@
 -- Find the lanes (task, queue, rank) that a claim request reads next, queue by queue, beginning with the first queue
 -- whose name is not before p_first. The rank of a lane is the negative of its priority.
 --
--- The lanes are those of the request's tasks and queues (p_only; empty: all queues) that are not paused: the lanes
+-- It returns the unpaused lanes of the request's tasks and queues (p_only; empty: all queues): the lanes
 -- that the caller knows and, with p_search, new lanes (fresh). With p_beside, known lanes of other queues are read as
 -- well. mixed: some queue has two of these lanes with the same rank, whose jobs must be merged by position.
 --

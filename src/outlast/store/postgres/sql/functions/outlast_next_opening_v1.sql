@@ -1,4 +1,4 @@
--- Return the first time at which a permit opens that misses only time, and blocks streams of these tasks; NULL: there is
+-- Return the first time at which a permit opens that lacks only time, and blocks streams of these tasks; NULL: there is
 -- none. A permit that another session holds may have opened already: the worker looks again soon. Reads without locks.
 CREATE FUNCTION outlast_next_opening_v1(p_tasks text[], p_now double precision) RETURNS timestamptz
 LANGUAGE plpgsql
