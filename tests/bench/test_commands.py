@@ -16,7 +16,7 @@ from outlast.cli import program
 # They change jobs, run something, serve or wait; `verify` and `rehearse` read every job.
 OTHERS = {
     *("worker", "enqueue", "cancel", "requeue", "run-task", "crash-test", "run", "checkpoint"),
-    *("report", "stack", "pause", "resume", "exporter", "verify", "rehearse", "record", "replay"),
+    *("report", "stack", "pause", "resume", "exporter", "verify", "rehearse"),
     *("web", "event", "completion", "dev", "demo"),
 }
 

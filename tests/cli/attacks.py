@@ -28,7 +28,6 @@ GIVEN = {
     "WEIGHT": ["3"],
     "queue|task|tenant|all": ["all"],
     "bash|zsh|fish": ["bash"],
-    "FILE": ["job-1.json"],
 }
 # What a command needs besides.
 MORE = {

@@ -39,7 +39,7 @@ def test_all_commands_are_there() -> None:
         "limits", "limits show", "limits set", "limits hold", "limits reset",
         "weight", "weight show", "weight set", "weight reset", "event",
         "run-task", "crash-test", "completion", "logs", "dev", "actions resume",
-        "exporter", "stack", "rehearse", "record", "record show", "replay",
+        "exporter", "stack", "rehearse",
         "flows", "flow", "flow show", "flow cancel", "flow retry", "flow skip",
     }  # fmt: skip
 
@@ -54,9 +54,7 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
         assert max(map(len, text.splitlines())) <= 100, path
         assert "\\[" not in text, path
         if path and path not in GROUPS:
-            without = path[0] in {
-                "demo", "checkpoint", "report", "completion", "crash-test", "record", "replay",
-            }  # fmt: skip
+            without = path[0] in {"demo", "checkpoint", "report", "completion", "crash-test"}
             assert "--url" in text or without, path
             assert f"    outlast {' '.join(path)}" in text
 

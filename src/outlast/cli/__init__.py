@@ -33,8 +33,6 @@ exporter.py     outlast exporter
 stats.py        outlast stats
 doctor.py       outlast doctor
 rehearse.py     outlast rehearse
-record.py       outlast record, and job --record
-replay.py       outlast replay
 verify.py       outlast verify
 web.py          outlast web
 web_server.py   its server, from the settings to a clean end

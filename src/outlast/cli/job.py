@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -13,12 +12,10 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, safe
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.job_page import Page, print_new
-from outlast.cli.options import JobId, Json, Url, advise, flag, naming_flags, option, span
-from outlast.cli.record import write_record
+from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import SCHEMA, job_document, logs_document, stack_document
-from outlast.insight.hiding import Hiding
 from outlast.insight.queries import read_details
 from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
 from outlast.insight.why import why as explained
@@ -39,14 +36,6 @@ NOTHING_AT_ALL = "it has printed nothing"
 def job(
     job_id: JobId,
     stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
-    record: Annotated[
-        Path | None, option("--record", "FILE", "Write all about it to this new file.")
-    ] = None,
-    hide: Annotated[str | None, option("--hide", "REGEX", "Do not record what matches.")] = None,
-    hide_key: Annotated[
-        list[str] | None,
-        option("--hide-key", "NAME", "Do not record values under this key, as *token*."),
-    ] = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -56,24 +45,10 @@ def job(
     result; then all attempts, with a crash report for each that failed: each begins with the line
     of your code and shows only the task's stack; --stacks shows all threads.
 
-    --record writes its flight record, for an incident or an auditor: all that is shown, lines that
-    it printed, what people did with it, its workers' settings and releases, and what `outlast
-    verify` finds about it. --hide and --hide-key keep secrets out, as they do for `outlast web`.
-
     Examples:
         outlast job 17
         outlast job 17 --json
-        outlast job 17 --record job-17.json --hide-key password --hide-key '*token*'
     """
-    if record is not None:
-        if json or stacks:
-            raise UsageError("--record writes all there is: it goes without --json and --stacks")
-        with naming_flags((), {"hide=": "--hide", "hide_keys": "--hide-key"}):
-            hiding = Hiding(hide, hide_key or [])
-        write_record(job_id, record, hiding, url)
-        return
-    if hide is not None or hide_key:
-        raise UsageError("--hide and --hide-key go with --record FILE")
     found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))

@@ -58,8 +58,6 @@ COMMANDS = {
     "exporter": "exporter",
     "doctor": "doctor",
     "rehearse": "rehearse",
-    "record": "record",
-    "replay": "replay",
     "verify": "verify",
     "web": "web",
     "completion": "completion",

@@ -61,23 +61,17 @@ def run_task(
         outlast run-task shop.jobs:app render '["Emma", 30]' --pdb
         outlast run-task shop.jobs:app sync --tenant acme
     """
+    from outlast.runner.here import Listener, make_attempt, run_here
+
     application, found, positional, named = called.find(url)
     keys = read_limit_flags(limit_key, None)
     call = found.using(tenant=tenant, **keys).call(*positional, **named)
     saved = None if checkpoint is None else check_json(checkpoint)
-    run_call(application, call, saved, debug=debug)
-
-
-def run_call(app: App, call: Call[Any], checkpoint: str | None, *, debug: bool) -> None:
-    """Run a call in this process and print its result. NotSoError if it raises. ``debug``: debug
-    that."""
-    from outlast.runner.here import Listener, make_attempt, run_here
-
-    attempt = make_attempt(call, Listener(_show_progress, _show_checkpoint), checkpoint)
+    attempt = make_attempt(call, Listener(_show_progress, _show_checkpoint), saved)
     try:
-        returned = run_here(app, call, attempt, _closing_loop(app))
+        returned = run_here(application, call, attempt, _closing_loop(application))
     finally:
-        app.close_sync()
+        application.close_sync()
     _tell(call, attempt, returned, debug=debug)
 
 

@@ -24,7 +24,6 @@ schedules.py     a schedule as programs and screens see it, and the jobs of trig
 stats.py         the numbers of a store as one document, and with workers and pauses
 hiding.py        replaces the matches of --hide and --hide-key in one text
 covering.py      which columns of a row a reader may see; applies hiding.py to their texts
-flight.py        the flight record of a job: all that a store has about it, in one file
 history.py       the workers' counts, step by step, for sparklines and programs
 system.py        the store itself: its surroundings, its schema, the doctor's findings
 verify.py        checks the history of a store against the guarantees, job by job

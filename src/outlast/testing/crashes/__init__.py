@@ -21,7 +21,6 @@ end_state.py  what a run has left behind, and how two runs differ
 remedies.py   the means that mend an effect
 copies.py     copies of this process, which run a part, and can be killed
 runs.py       the runs of all cases
-kept.py       the attempt of a replay, which is kept in the sandbox without a crash
 """
 
 from outlast.testing.crashes.cases import CrashReport
