@@ -73,15 +73,8 @@ test-all: compiled debian ## run all but the long tests, also those that need De
 	$(PYTEST) -m "not long" $(ARGS)
 
 .PHONY: proofs
-proofs: compiled debian polling ## run the long tests, which test-all leaves out: before a release
+proofs: compiled debian ## run the long tests, which test-all leaves out: before a release
 	$(PYTEST) -m long $(ARGS)
-
-# Also what a server has lost in a crash, and what a dump or a copy of its files brings back.
-RESTORED := $(addprefix tests/postgres/test_,backups.py copies.py failover.py)
-.PHONY: polling
-polling: compiled ## the conformance tests on a server that refuses LISTEN, locks and unlogged tables
-	OUTLAST_TEST_POLLING_ONLY=1 $(PYTEST) -m "not long and not pgbouncer" -k "not sqlite" \
-		tests/conformance $(RESTORED) $(ARGS)
 
 .PHONY: debian
 debian: ## install the Debian packages that some tests need, where that is possible

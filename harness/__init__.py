@@ -11,7 +11,6 @@ nats_server.py    a NATS server
 other_host.py     a worker as on a machine of its own: with another boot id
 page.py           the page of a store, served from a thread
 pgbouncer.py      a PgBouncer, a Debian package
-polling.py        what a database refuses whose store is polling only
 proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package
 scene.py          workers in processes of their own, on a store, and looks at what they do

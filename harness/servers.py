@@ -27,8 +27,6 @@ from typing import Any, Literal, Self
 
 import psutil
 
-from harness.polling import REFUSING
-
 StopMode = Literal["smart", "fast", "immediate"]
 
 _STOP_SIGNALS = {
@@ -122,8 +120,7 @@ class PostgresServer(Disposable):
 
     `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
     that running server, until `promote()`. With `prefix`, a command that runs another one, as that
-    user, it runs on another host, whose address is `host`. With `refuses` (default: the variable
-    `OUTLAST_TEST_POLLING_ONLY`) databases refuse advisory locks, NOTIFY and unlogged tables.
+    user, it runs on another host, whose address is `host`.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -132,7 +129,6 @@ class PostgresServer(Disposable):
     standby_of: PostgresServer | None = None
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
-    refuses: bool = bool(os.environ.get("OUTLAST_TEST_POLLING_ONLY"))
 
     def __post_init__(self) -> None:
         # A short path: the socket's name contains it, and is limited to about 100 bytes.
@@ -177,18 +173,11 @@ class PostgresServer(Disposable):
             port = self.port or free_port()
             self._process = self._spawn(port)
             if self._answers(port):
-                is_new, self.port = not self.port, port
-                if is_new and self.standby_of is None:
-                    self.refuse("postgres")
+                self.port = port
                 return
             self.kill()
             if attempt == attempts:
                 raise RuntimeError(f"PostgreSQL did not start:\n{self.log_tail()}")
-
-    def refuse(self, database: str) -> None:
-        """Let a new database refuse what this server is to refuse."""
-        if self.refuses:
-            self.sql(REFUSING, database)
 
     def wait_for_answers(self) -> None:
         """Return when the server takes sessions again, as after the crash of a backend."""
@@ -260,8 +249,6 @@ class PostgresServer(Disposable):
 
     def create_database(self, name: str, template: str = "template0") -> str:
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-        if template == "template0":
-            self.refuse(name)
         return self.url(name)
 
     def drop_database(self, name: str) -> None:

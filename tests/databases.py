@@ -74,8 +74,6 @@ class Databases:
     def _copy(self, template: str, name: str) -> None:
         options = f"TEMPLATE {template} {self._strategy}"
         self._session.execute(f"CREATE DATABASE {name} {options}".encode())
-        if template == "template0":
-            self._server.refuse(name)
 
     def _make_template(self) -> None:
         if not self._has_template:

@@ -29,7 +29,6 @@ ENVIRONMENTS = ROOT / "build" / "matrix"
 SUITE = ("tests/conformance", "-m", "not slow and not pgbouncer")
 OLDEST_PYTHON, NEWEST_PYTHON = 11, 14
 POSTGRES = range(14, 19)
-POLLING_FROM = 15
 NO_TESTS = int(pytest.ExitCode.NO_TESTS_COLLECTED)
 _SUMMARY = re.compile(r"^=*\s*(.*(?:passed|failed|error|no tests|deselected).*?) in ", re.MULTILINE)
 
@@ -151,9 +150,6 @@ def rows() -> Iterator[Row]:
     for version, chosen in servers():
         name = f"PostgreSQL {version}"
         yield Row(name, own, SUITE, "not sqlite", chosen)
-        if int(version.split(".")[0]) >= POLLING_FROM:
-            polling = {**chosen, "OUTLAST_TEST_POLLING_ONLY": "1"}
-            yield Row(f"{name}, polling only", own, SUITE, "not sqlite", polling)
         if shutil.which("pgbouncer"):
             bouncer = f"PgBouncer {said_version('pgbouncer')}, {name}"
             pooled = ("tests/postgres", "tests/crash", "-m", "pgbouncer")

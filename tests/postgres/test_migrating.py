@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.errors import SchemaMismatch, StoreUnavailable
+from outlast.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from outlast.store import migrations
 from outlast.store.migrations import Step
 from outlast.store.postgres import schema
@@ -20,6 +20,17 @@ from tests.postgres.kit import blocked
 COLUMN = "ALTER TABLE outlast_jobs ADD COLUMN note integer NOT NULL DEFAULT 7;"
 INDEX = "CREATE INDEX CONCURRENTLY outlast_jobs_note ON outlast_jobs (id) WHERE args <> '';"
 IS_VALID = "SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('outlast_jobs_note')"
+REFUSES_UNLOGGED = """
+CREATE FUNCTION public.refuse() RETURNS event_trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_event_trigger_ddl_commands() c JOIN pg_class t ON t.oid = c.objid
+               WHERE c.classid = 'pg_class'::regclass AND t.relpersistence = 'u') THEN
+        RAISE 'no such tables here';
+    END IF;
+END
+$$;
+CREATE EVENT TRIGGER refuse ON ddl_command_end EXECUTE FUNCTION public.refuse()
+"""
 load_shipped = migrations.load
 
 
@@ -110,3 +121,29 @@ async def test_an_index_of_a_table_with_rows_is_not_built_through_a_pooler(
     with pytest.raises(SchemaMismatch, match="a URL that leads to PostgreSQL itself"):
         await migrating.migrate()
     await migrating.close()
+
+
+@pytest.mark.parametrize(
+    ("what", "refuses"),
+    [
+        ("unlogged tables", REFUSES_UNLOGGED),
+        ("advisory locks", "pg_try_advisory_lock_shared(bigint)"),
+        ("NOTIFY", "pg_notify(text, text)"),
+        ("LISTEN", None),
+    ],
+    ids=["unlogged", "locks", "notify", "listen"],
+)
+async def test_a_server_that_refuses_what_a_store_needs_gets_no_schema_and_is_told_what(
+    bare_pg_url: str, bare_session: Any, monkeypatch: pytest.MonkeyPatch, what: str, refuses: Any
+) -> None:
+    if refuses is None:  # no server of PostgreSQL's refuses it
+        monkeypatch.setitem(schema._SQL, "try_listen", "LISTENING outlast_tried")
+    elif refuses.startswith("pg_"):
+        await bare_session.execute(f"ALTER FUNCTION pg_catalog.{refuses} RENAME TO refused")
+    else:
+        await bare_session.execute(refuses)
+    store = PostgresStore(bare_pg_url)
+    with pytest.raises(ConfigError, match=f"this server refuses {what}, and Outlast needs"):
+        await store.open()
+    assert await bare_session.fetchval("SELECT to_regclass('outlast_jobs')") is None
+    await store.close()

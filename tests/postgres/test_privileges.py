@@ -49,6 +49,10 @@ BY_A_SERVER = {**ALL, **NO_TRIP_TO_A_FILE}
 
 ROLE = "outlast_least"
 BY_THE_OWNER = {
+    ("migrate", "try_unlogged"),
+    ("migrate", "try_locks"),
+    ("migrate", "try_notify"),
+    ("migrate", "try_listen"),
     ("migrate", "patient"),
     ("migrate", "has_no_jobs"),
     ("migrate", "unlimited"),

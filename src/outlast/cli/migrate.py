@@ -23,9 +23,6 @@ def migrate(
     after_restore: Annotated[
         bool, flag("--after-restore", "Also raise the tokens, as after a restored backup.")
     ] = False,
-    polling_only: Annotated[
-        bool, flag("--polling-only", "Do without LISTEN, advisory locks and unlogged tables.")
-    ] = False,
     grant: Annotated[
         str | None, option("--grant", "ROLE", "Also grant this PostgreSQL role what it needs.")
     ] = None,
@@ -43,10 +40,6 @@ def migrate(
     any worker starts: attempts that began after the backup may still run somewhere, and no token
     may be issued twice. After any other restore tokens jump by themselves.
 
-    A PostgreSQL server that refuses LISTEN, advisory locks or unlogged tables when the store is
-    made gets one that is polling only, and slower to notice things; for a server that refuses them
-    later, --polling-only changes the store, for good.
-
     Run it as the owner of the tables, and workers as a role with only the privileges that they
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
     to enqueue jobs and to read them and their results; with --only produce, to call the SQL
@@ -57,18 +50,15 @@ def migrate(
         outlast migrate --url postgresql://app@db/shop
         outlast migrate --check
         outlast migrate --after-restore
-        outlast migrate --url postgresql://owner@db/shop --polling-only
         outlast migrate --url postgresql://owner@db/shop --grant shop_worker
         outlast migrate --url postgresql://owner@db/shop --grant shop_web --only enqueue
     """
-    if check and (after_restore or polling_only or grant is not None):
-        other = "--after-restore" if after_restore else "--grant" if grant else "--polling-only"
+    if check and (after_restore or grant is not None):
+        other = "--after-restore" if after_restore else "--grant"
         raise UsageError(f"--check changes nothing, {other} does: choose one")
     if (only is not Purpose.WORKER or verbose) and grant is None:
         raise UsageError("--only and --verbose are about the role of --grant: name that, too")
     address = resolve_url(url)
-    if polling_only and file_of(address) is not None:
-        raise UsageError("--polling-only is for PostgreSQL")
     if check:
         run_loop(lambda: _check(address))
         return
@@ -77,13 +67,11 @@ def migrate(
         raise NotSoError(f"there is no database file {describe_place(address)}: restore it first")
 
     async def work() -> None:
-        async with store_at(address, polling_only=polling_only) as store:
+        async with store_at(address) as store:
             applied = await store.migrate()
             origin = " (a new file)" if made and file_of(address) else ""
             did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
             print(f"{describe_place(address)}{origin}{did}")
-            if polling_only:
-                print("the store is polling only")
             if after_restore:
                 raised = await raise_tokens(store, SYSTEM.wall())
                 last = f"the last one that was issued is {raised.issued}"

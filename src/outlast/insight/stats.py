@@ -15,7 +15,6 @@ from outlast.store.limits import LimitRow
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import EndedJobs, QueueCount, Statistics
-from outlast.store.wakeup import POLLING_ONLY
 
 HOUR, DAY = 3_600.0, 86_400.0
 COUNTS = (
@@ -75,7 +74,6 @@ def _wakeups(statistics: Statistics, workers: Sequence[WorkerRow]) -> Document:
     """Return how many live workers are woken, and how many have to poll, by the kind of wake-up."""
     live = list_alive(workers, statistics.now)
     told = [one.wakeup.partition(";")[0] for one in live if one.wakeup is not None]  # without notes
-    told = [words for words in told if not words.endswith(POLLING_ONLY)]
     kinds = sorted({words.partition(":")[0] for words in told})
     return {
         kind: {"ready": told.count(kind), "lost": sum(w.startswith(f"{kind}:") for w in told)}

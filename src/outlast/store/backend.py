@@ -43,8 +43,6 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         busy_timeout: seconds that a call waits for the write lock of a file.
         pooler: a transaction pooler stands between: nothing is kept in the session, neither
             settings nor prepared statements. One that refuses our settings is recognised by that.
-        polling_only: make the schema for a server that refuses LISTEN, advisory locks or unlogged
-            tables; one that does so when the schema is made is recognised by that.
         read_only: never make a file or a schema, never write.
         application: the name of its sessions in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
@@ -61,7 +59,6 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     busy_timeout: float = 30.0
     pooler: bool = False
-    polling_only: bool = False
     read_only: bool = False
     application: str = "outlast"
     lock: LockFile | None = None

@@ -12,7 +12,6 @@ from outlast.base.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
 
-POLLING_ONLY = "the store is polling only"  # no trouble: there is nothing to mend
 WORDS_MAX = 500  # characters of an error
 BACKOFF_FIRST_SECONDS, BACKOFF_MAX_SECONDS = 0.25, 10.0
 END_TRIES = 3

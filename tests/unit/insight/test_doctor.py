@@ -178,7 +178,6 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(oldest_transaction=3_000.0), "warning", "long_transaction", "50 min"),
     (server(prepared=2, oldest_prepared=61.0), "warning", "prepared_transactions", "2 prepared"),
     (server(two_phase=True), "hint", "two_phase", "refuses to prepare"),
-    (server(polling_only=True), "hint", "polling_only", "once a second"),
     (server(notify_queue=0.75), "warning", "notify_queue", "75%"),
     (file(faults=["SQLite 3.40.1 has a fault"]), "warning", "sqlite_library", "3.40.1"),
     (file(journal_mode="delete"), "problem", "durability", "'delete' mode"),

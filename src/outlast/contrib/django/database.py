@@ -28,15 +28,9 @@ _OF_DJANGO = (
     "connect_timeout",
     "client_encoding",
 )
-# The tables that identify the store, hold the last numbers that it has issued, what workers
-# announce once, and rows that are only locked.
-_KEPT = {
-    "outlast_schema",
-    "outlast_incarnation",
-    "outlast_latches",
-    "outlast_sequences",
-    "outlast_tasks",
-}
+# The tables that identify the store, hold the last numbers that it has issued, and what workers
+# announce once.
+_KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences", "outlast_tasks"}
 _IN_TESTS = "memorydb_"  # in the name that Django gives to a test database in memory
 _HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
 

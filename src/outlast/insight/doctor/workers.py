@@ -29,7 +29,6 @@ from outlast.insight.sentences import (
 from outlast.store.finding import Finding, hint, ok, problem, warning
 from outlast.store.limits import LimitRow
 from outlast.store.rows import WorkerRow, WorkerStatus
-from outlast.store.wakeup import POLLING_ONLY
 
 HOUR, DAY = 3_600.0, 86_400.0
 LEASE_SHORT, LEASE_LONG = 10.0, 300.0  # seconds
@@ -245,11 +244,10 @@ def malformed(facts: Facts) -> Iterator[Finding]:
 def _by(
     facts: Facts, words_of: Callable[[WorkerRow], str | None]
 ) -> list[tuple[str, list[WorkerRow]]]:
-    """Group live workers by what they report about themselves. The
-    store's own finding covers workers that only poll because their store does."""
+    """Group live workers by what they report about themselves."""
     said: dict[str, list[WorkerRow]] = {}
     for one in list_alive(facts.workers, facts.now):
-        if (words := words_of(one)) and not words.endswith(POLLING_ONLY):
+        if words := words_of(one):
             said.setdefault(words, []).append(one)
     return sorted(said.items())
 

@@ -38,8 +38,6 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
         superuser, owner: whether the role of this connection is one, or owns the tables.
         open_schemas: those of the search_path in which every role may create.
-        polling_only: whether the store was made for a server that refuses LISTEN, advisory locks or
-            unlogged tables.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
     """
 
@@ -63,7 +61,6 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     superuser: bool = False
     owner: bool = False
     open_schemas: list[str] = []
-    polling_only: bool = False
     unlogged: list[str] = []
     encoding: str = "UTF8"
     track_activities: str = "on"
@@ -95,14 +92,6 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
                 "standby",
                 "This server is a standby: it takes no writes, so no worker can run here.",
                 "Name the primary (for several hosts: ?target_session_attrs=read-write).",
-            )
-
-        if self.polling_only:
-            yield hint(
-                "polling_only",
-                "This store is polling only: its server refuses LISTEN, advisory locks or unlogged"
-                " tables. Workers look for jobs once a second, and a lease notices a dead host.",
-                "A messenger (--wakeup) wakes workers at once. Nothing but latency is lost.",
             )
 
     def _check_role(self) -> Iterator[Finding]:

@@ -74,7 +74,7 @@ _REMEDIES: dict[type[BaseException], str] = {
     asyncpg.InvalidAuthorizationSpecificationError: "make the role (CREATE ROLE ... LOGIN),"
     " let it in from this host (pg_hba.conf), or correct the user in the URL",
 }
-_REFUSALS = ("0A", "42", "P0")  # not supported; no such function, or no right to it; a trigger
+_REFUSALS = ("0A", "42", "P0")  # not supported; no such function or word; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
 _ROW_SECURITY = (
@@ -107,13 +107,9 @@ def has_no_place(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server lacks what a statement asks for, or does not let this role have it."""
-    return (getattr(error, "sqlstate", None) or "")[:2] in _REFUSALS
-
-
-def is_made_already(error: BaseException) -> bool:
-    """Whether another transaction has made the table meanwhile."""
-    return isinstance(error, (asyncpg.DuplicateTableError, asyncpg.UniqueViolationError))
+    """Whether the server lacks what a statement asks for."""
+    code = getattr(error, "sqlstate", None) or ""
+    return code[:2] in _REFUSALS and code != "42501"  # this role may not
 
 
 def is_of_driver(error: BaseException) -> bool:

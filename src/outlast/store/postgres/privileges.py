@@ -57,7 +57,6 @@ _OF_A_WORKER = {
     "outlast_tasks": "SELECT INSERT UPDATE",
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
-    "outlast_latches": "SELECT UPDATE",  # its rows are locked
     "outlast_history": "SELECT",
     "outlast_pauses_id_seq": "USAGE",
     "outlast_position_seq": "USAGE SELECT",

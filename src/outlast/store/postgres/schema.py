@@ -2,8 +2,7 @@
 
 Each step runs in a separate transaction, under an advisory lock that admits one migrator; a
 migrator that had to wait looks again at what is applied. So any number of programs may start at
-once. A server that refuses such locks, LISTEN or unlogged tables gets a schema that does without
-them (``migration_polling_only.sql``).
+once. A server that refuses such locks, LISTEN or unlogged tables gets no schema.
 
 A step that changes a table waits a moment for its lock, since all statements on the table queue
 behind it. If it cannot have the lock, the step is rolled back and tried again a little later. An
@@ -15,10 +14,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from outlast.base.clock import SYSTEM
-from outlast.errors import NotPermitted, SchemaMismatch, StoreUnavailable, text_of
+from outlast.errors import ConfigError, NotPermitted, SchemaMismatch, StoreUnavailable, text_of
 from outlast.store.migrations import (
     Applied,
     Step,
@@ -30,13 +27,12 @@ from outlast.store.migrations import (
     pending,
 )
 from outlast.store.postgres.connection import Transaction
-from outlast.store.postgres.errors import TROUBLE, LockHeld, is_made_already, is_refusal
+from outlast.store.postgres.errors import TROUBLE, LockHeld, is_refusal
 from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
 _SQL = statements("postgres", "migrate")
-_POLLING = statements("postgres", "migration_polling_only")
 
 _ADVICE = (
     "run `outlast migrate` as a role that may create tables; if they are there, this role does not"
@@ -51,7 +47,13 @@ _POOLED = (
     "migration {:04} {} builds an index while others write, which a pooler does not allow: run"
     " `outlast migrate` with a URL that leads to PostgreSQL itself"
 )
-_POLLING_FROM = 15  # earlier versions answer slowly when their statistics began
+# what a store needs of its server, by the statements of migrate.sql that try it
+_NEEDS = {
+    "try_unlogged": "unlogged tables",
+    "try_locks": "advisory locks",
+    "try_notify": "NOTIFY",
+    "try_listen": "LISTEN",
+}
 TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
@@ -130,47 +132,20 @@ class PostgresSchema(Verbs):
     async def _next_step(self, connection: Any) -> Migration | None:
         patience = min(LOCK_SECONDS, self._connections.options.statement_timeout)
         await connection.execute(_SQL["patient"], str(int(patience * 1000)))
-        polls = await self._polls(connection)
-        if not polls:
-            await self._take_turn(connection)
+        if not await _applied(connection):
+            await _check_server(connection)
+        await self._take_turn(connection)
         applied = await _applied(connection)
         check_history(self._steps, applied)
         steps = pending(self._steps, applied)
-        if polls:
-            steps = [_unrefused(step) for step in steps]
         if not steps:
-            if polls:
-                await connection.execute(_POLLING["mark"])
             return None
         step = steps[0]
-        try:
-            await self._run(connection, step)
-            if polls:
-                await connection.execute(_POLLING["mark"])
-        except TROUBLE as error:
-            if not polls or not is_made_already(error):
-                raise
-            raise LockHeld(f"PostgreSQL: another migrator is at work ({text_of(error)})") from error
+        await self._run(connection, step)
         applied_at = await connection.fetchval(
             _SQL["note"], step.number, step.name, step.checksum, step.compatible_from
         )
         return Migration(step.number, step.name, applied_at)
-
-    async def _polls(self, connection: Any) -> bool:
-        """Return whether the store is polling only, or is to be. If so, be its one migrator; while
-        there is no table yet, the first of several to make it is."""
-        if await _applied(connection):
-            if await connection.fetchval(_POLLING["is_so"]):
-                await connection.execute(_POLLING["turn"])
-                return True
-            return self._connections.options.polling_only
-        polls = self._connections.options.polling_only or await _is_refused(connection)
-        if polls and connection.get_server_version()[0] < _POLLING_FROM:
-            raise SchemaMismatch(
-                "this server refuses LISTEN, advisory locks or unlogged tables: there Outlast needs"
-                f" PostgreSQL {_POLLING_FROM} or later, whose statistics tell that it has crashed"
-            )
-        return polls
 
     async def _run(self, connection: Any, step: Step) -> None:
         if step.index is None or await _has_no_jobs(connection):
@@ -213,26 +188,21 @@ async def _has_no_jobs(connection: Any) -> bool:
     return bool(answer)
 
 
-async def _is_refused(connection: Any) -> bool:
-    """Return whether the server refuses what wakes workers, shows deaths or tells of crashes. Each
-    try is undone."""
-    for name in ("try_unlogged", "try_locks", "try_notify", "try_listen"):
-        await connection.execute("SAVEPOINT outlast_tried")
+async def _check_server(connection: Any) -> None:
+    """Raise ConfigError if the server refuses what wakes workers, shows deaths or tells of crashes.
+    The tries are undone."""
+    await connection.execute("SAVEPOINT outlast_tried")
+    for name, what in _NEEDS.items():
         try:
-            await connection.execute(_POLLING[name])
+            await connection.execute(_SQL[name])
         except TROUBLE as error:
             if not is_refusal(error):
                 raise
-            return True
-        finally:
-            await connection.execute("ROLLBACK TO outlast_tried")
-    return False
-
-
-def _unrefused(step: Step) -> Step:
-    """Return the step as a server takes it that is without some functions and tables."""
-    text = step.sql.replace("CREATE UNLOGGED TABLE", "CREATE TABLE")
-    return msgspec.structs.replace(step, sql=f"SET LOCAL check_function_bodies = off;\n{text}")
+            raise ConfigError(
+                f"PostgreSQL: this server refuses {what}, and Outlast needs"
+                f" {', '.join(_NEEDS.values())} ({text_of(error)}): name another server"
+            ) from error
+    await connection.execute("ROLLBACK TO outlast_tried")
 
 
 def _holder(row: Any) -> str:

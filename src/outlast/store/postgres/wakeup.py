@@ -31,16 +31,12 @@ from outlast.base.clock import SYSTEM, Clock
 from outlast.store.backend import StoreOptions
 from outlast.store.postgres.connection import Transaction, begin_text, connect, in_transaction
 from outlast.store.statements import statements
-from outlast.store.wakeup import POLLING_ONLY, Backoff, Health, Listening
+from outlast.store.wakeup import Backoff, Health, Listening
 
 _SQL = statements("postgres", "wakeup")
 
 CHECK_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0  # for an answer
-
-
-class PollingOnly(Exception):
-    """No session may listen, and none notifies: there is nothing to try again."""
 
 
 class Session:
@@ -90,9 +86,6 @@ class PostgresWakeup(Listening):
             trouble: Exception = ConnectionError("the connection was lost")
             try:
                 await self._listen()
-            except PollingOnly:
-                self.health.note_trouble(POLLING_ONLY)
-                return
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
             self.health.note_trouble(trouble)
@@ -107,8 +100,6 @@ class PostgresWakeup(Listening):
             self._lost = asyncio.Event()
             connection.add_termination_listener(lambda _: self._lost.set())
             channel = await self._ask(session, _SQL["channel"])
-            if channel is None:
-                raise PollingOnly
             echo_channel = f"outlast_echo_{connection.get_server_pid()}"
             await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)

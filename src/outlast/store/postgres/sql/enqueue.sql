@@ -32,7 +32,7 @@ WITH inserted AS (
     SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank
     FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), noted AS MATERIALIZED (
-    SELECT outlast_tell_v1('jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
 )
@@ -50,7 +50,7 @@ INSERT INTO outlast_jobs (
 SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
        nextval('outlast_position_seq'), $5::text, $6::text, $7::float8
 FROM string_to_table(
-         CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
+         CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
                   'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
               ELSE $3::text END,
          chr(31)) AS h (args)
@@ -74,7 +74,7 @@ SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statemen
        ((extract(epoch FROM statement_timestamp()) - $12::float8) * 1000)::bigint
 FROM ROWS FROM (
          string_to_table(
-             CASE WHEN $8::boolean THEN $3::text || outlast_tell_v1(
+             CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
                       'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
                   ELSE $3::text END,
              chr(31)),
@@ -90,7 +90,7 @@ INSERT INTO outlast_jobs (
 VALUES ($1::text, $2::text, $3::text, $4::smallint, statement_timestamp(), statement_timestamp(),
         nextval('outlast_position_seq'), $5::text, $6::text, $7::float8)
 RETURNING id,
-    CASE WHEN $8::boolean THEN outlast_tell_v1('jobs:' || position || ':1:' || left($2::text, 1000))::text
+    CASE WHEN $8::boolean THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left($2::text, 1000))::text
     END AS noted
 
 -- name: one_with_key
@@ -110,7 +110,7 @@ FROM (SELECT coalesce(to_timestamp($6::float8),
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 RETURNING id,
     CASE WHEN $13::boolean AND position IS NOT NULL
-         THEN outlast_tell_v1('jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
+         THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
 -- Store jobs of which some have keys or labels ($20: each job's labels as a JSON array, or NULL). If an unfinished
@@ -160,7 +160,7 @@ WITH numbered AS MATERIALIZED (
     SELECT s.id, l.label FROM stored s CROSS JOIN LATERAL json_array_elements_text(s.labels::json) AS l (label)
     ON CONFLICT (job_id, label) DO NOTHING
 ), noted AS MATERIALIZED (
-    SELECT outlast_tell_v1('jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
+    SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
 )

@@ -20,8 +20,6 @@ SELECT current_setting('server_version_num')::integer AS version,
              WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
                              to_regclass('outlast_workers'), to_regclass('outlast_refusals'))
                AND c.relpersistence <> 'p' ORDER BY 1) AS unlogged,
-       coalesce((SELECT c.relpersistence = 'p' FROM pg_class c
-                 WHERE c.oid = to_regclass('outlast_incarnation')), false) AS polling_only,
        current_setting('track_activities') AS track_activities,
        ARRAY(SELECT DISTINCT a.usename::text FROM pg_stat_activity a
              WHERE a.datname = current_database() AND a.application_name = 'outlast presence'

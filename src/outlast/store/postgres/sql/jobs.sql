@@ -68,7 +68,7 @@ WITH asked AS (
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running' AND w.id = j.worker_id
       AND w.status IN ('active', 'draining') AND w.stacks = $3
     RETURNING w.id)
-SELECT id, CASE WHEN $5::boolean THEN outlast_tell_v1('stack:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN $5::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
 
 -- name: keep_stack
 -- Keep the stack of a running attempt. Guarded as outlast_progress_v1 is: the job's row is locked by (id, token,

@@ -22,7 +22,7 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 -- name: lock
 -- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
 -- reads what the first has committed.
-SELECT outlast_lock_v1(outlast_limit_lock_v1($1))
+SELECT pg_advisory_xact_lock(outlast_limit_lock_v1($1))
 
 -- name: lock_in_time
 SELECT outlast_lock_limits_v1($1::text[], 0.5) AS name

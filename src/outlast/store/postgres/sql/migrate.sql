@@ -22,6 +22,21 @@ SET statement_timeout = 0
 -- migrator learns who holds it.
 SELECT pg_try_advisory_xact_lock(x'6f75746c617374'::bigint)
 
+-- name: try_unlogged
+-- These four try what a store needs of its server. They are rolled back, so of several migrators one waits for another
+-- at most.
+CREATE UNLOGGED TABLE outlast_tried ()
+
+-- name: try_locks
+-- The lock of a session is given back in the same statement, so that no pooler keeps it.
+SELECT pg_try_advisory_xact_lock_shared(0), pg_try_advisory_lock_shared(0) AND pg_advisory_unlock_shared(0)
+
+-- name: try_notify
+SELECT pg_notify('outlast_tried', '')
+
+-- name: try_listen
+LISTEN outlast_tried
+
 -- name: lock_holders
 -- List the sessions that hold the lock that `lock` takes. Only members of pg_read_all_stats see when sessions of
 -- other roles connected. Reads only.

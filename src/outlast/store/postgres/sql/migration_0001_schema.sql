@@ -332,10 +332,6 @@ CREATE UNLOGGED TABLE outlast_incarnation (
     id   uuid NOT NULL DEFAULT gen_random_uuid()
 );
 
--- Rows that are locked in place of advisory locks, and never change. Empty unless the store is polling only
--- (migration_polling_only.sql): then the table above is logged, too.
-CREATE TABLE outlast_latches (id integer PRIMARY KEY);
-
 CREATE VIEW outlast_history AS
 SELECT a.job_id, a.token, a.number, a.worker_id, a.worker, a.host, a.pid, a.outcome, a.charge,
        a.started_at, a.ended_at
@@ -371,10 +367,6 @@ WHERE j.state = 'completed';
 \ir functions/outlast_judge_v1.sql
 \ir functions/outlast_hand_in_v1.sql
 \ir functions/outlast_channel_v1.sql
-\ir functions/outlast_tell_v1.sql
-\ir functions/outlast_lock_v1.sql
-\ir functions/outlast_try_lock_v1.sql
-\ir functions/outlast_try_share_v1.sql
 \ir functions/outlast_notify_v1.sql
 
 -- The line, read lane by lane (task, queue, priority) and from floors: outlast_claim_line_v1 argues why.

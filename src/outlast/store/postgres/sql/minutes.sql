@@ -13,7 +13,7 @@ ON CONFLICT DO NOTHING
 -- name: turn
 -- Whether this transaction may add up counts: it then holds a lock to its end, so that no other does so meanwhile. A
 -- worker that is stopped in between keeps the others from it until the server ends its idle transaction.
-SELECT outlast_try_lock_v1(hashtextextended('outlast:minutes', 0::bigint)) AS is_mine
+SELECT pg_try_advisory_xact_lock(hashtextextended('outlast:minutes', 0::bigint)) AS is_mine
 
 -- name: take
 -- Take out rows of a level that are :seconds old, the oldest :most, by the index.

@@ -15,7 +15,7 @@ WITH paused AS (
         reason = coalesce(excluded.reason, mine.reason), stop = excluded.stop
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
 SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
-       CASE WHEN $6::boolean THEN outlast_tell_v1('pause')::text END
+       CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM paused
 
 -- name: resume
@@ -25,7 +25,7 @@ WITH resumed AS (
     DELETE FROM outlast_pauses WHERE kind = $1 AND name = $2
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
 SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
-       CASE WHEN $3::boolean THEN outlast_tell_v1('pause')::text END
+       CASE WHEN $3::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM resumed
 
 -- name: acknowledge_pauses

@@ -3,10 +3,7 @@
 -- name: channel
 -- Return the name of this store's channel, as outlast_channel_v1 does for senders. A listener asks before it has
 -- checked the tables, so this calls only functions of pg_catalog, which no other schema of the path can replace.
--- NULL: the store is polling only, and no session notifies.
-SELECT CASE WHEN c.relpersistence OPERATOR(pg_catalog.<>) 'p'
-            THEN pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_catalog.oid) END
-FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) 'outlast_incarnation'::pg_catalog.regclass
+SELECT pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_catalog.oid)
 
 -- name: echo
 -- Notify this very session, to see whether notifications arrive at all. Touches no row, but wakes each session of the

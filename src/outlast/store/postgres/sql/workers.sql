@@ -88,7 +88,7 @@ WITH chosen AS MATERIALIZED (
 asked AS (
     UPDATE outlast_workers w SET drain_requested = true FROM chosen WHERE w.id = chosen.id
     RETURNING w.id)
-SELECT id, CASE WHEN $2::boolean THEN outlast_tell_v1('drain:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN $2::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked
 
 -- name: announce
 -- Replace the tasks that a worker's row shows. For people and for `unservable`: it guards nothing.
@@ -175,7 +175,7 @@ WITH gone AS MATERIALIZED (
 told AS (
     UPDATE outlast_workers w SET cause = 'tether', begun = $5::bigint FROM gone WHERE w.id = gone.id
     RETURNING w.id)
-SELECT id, CASE WHEN $6::boolean THEN outlast_tell_v1('gone:' || id::text)::text END FROM told
+SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' || id::text)::text END FROM told
 
 -- name: reap
 -- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later exchanges from

@@ -53,7 +53,7 @@ BEGIN
     IF v_gone IS NOT NULL THEN PERFORM outlast_forget_v1(v_gone); END IF;
 
     IF p_notify AND v_workers IS NOT NULL THEN
-        PERFORM outlast_tell_v1('cancel:' || w::text) FROM unnest(v_workers) AS w;
+        PERFORM pg_notify(outlast_channel_v1(), 'cancel:' || w::text) FROM unnest(v_workers) AS w;
     END IF;
     RETURN QUERY
     SELECT s.id, CASE s.state WHEN 'queued' THEN 'cancelled' WHEN 'blocked' THEN 'cancelled' WHEN 'running' THEN 'requested'

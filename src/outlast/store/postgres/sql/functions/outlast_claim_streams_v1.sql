@@ -140,7 +140,7 @@ BEGIN
               FOR NO KEY UPDATE OF o SKIP LOCKED) l;
         permits := coalesce(p.ids, '{}');
         v_names := ARRAY(SELECT u.name FROM (SELECT DISTINCT u.name FROM unnest(p.names) AS u (name)) u
-                         WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)));
+                         WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)));
         SELECT array_agg(o.id) AS ids, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
                array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now

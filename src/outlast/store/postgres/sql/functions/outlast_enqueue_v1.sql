@@ -127,7 +127,7 @@ BEGIN
                         CASE WHEN v_place.aged IS NULL THEN -outlast_enqueue_v1.priority ELSE 0 END);
             END IF;
             IF v_position IS NOT NULL THEN
-                PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
+                PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);
             END IF;
             RETURN v_id;
         END IF;

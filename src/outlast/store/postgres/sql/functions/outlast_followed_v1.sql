@@ -21,7 +21,7 @@ DECLARE
             SELECT FROM unnest(p_req.wakes) AS h (place)
             WHERE h.place < v_floor AND (h.place = ANY (p_places)) IS NOT TRUE)));
 BEGIN
-    PERFORM outlast_tell_v1('taken:'
+    PERFORM pg_notify(outlast_channel_v1(), 'taken:'
         || array_to_string(ARRAY(SELECT unnest(p_req.wakes) INTERSECT SELECT unnest(p_places)), ',') || ':'
         || CASE WHEN v_at_end THEN
                p_req.kind || ':' || array_to_string(p_req.wakes, ',') || ':' || p_drawn ELSE '::' END);

@@ -16,7 +16,7 @@ DECLARE
 BEGIN
     IF NOT EXISTS (SELECT FROM outlast_limits l WHERE l.name = p_name) THEN RETURN false; END IF;
     IF p_id IS NULL THEN
-        PERFORM outlast_lock_v1(outlast_limit_lock_v1(p_name));
+        PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(p_name));
         UPDATE outlast_limits l SET held_until = CASE WHEN p_seconds > 0 THEN v_now + least(p_seconds, 1e9) END
         WHERE l.name = p_name;
         INSERT INTO outlast_notices (permit)
@@ -25,7 +25,7 @@ BEGIN
     ELSE
         PERFORM FROM outlast_permits p WHERE p.id = p_id FOR KEY SHARE;
         IF NOT FOUND THEN
-            PERFORM outlast_lock_v1(outlast_row_lock_v1(p_id));
+            PERFORM pg_advisory_xact_lock(outlast_row_lock_v1(p_id));
             INSERT INTO outlast_permits (id, name, key, touched_at) VALUES (p_id, p_name, p_key, v_now)
             ON CONFLICT (id) DO NOTHING;
         END IF;

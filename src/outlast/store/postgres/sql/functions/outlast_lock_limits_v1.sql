@@ -11,7 +11,7 @@ BEGIN
     FOREACH v_name IN ARRAY p_names LOOP
         BEGIN
             PERFORM set_config('lock_timeout', greatest(1, 1000 * (v_until - extract(epoch FROM clock_timestamp())))::integer::text, true);
-            PERFORM outlast_lock_v1(outlast_limit_lock_v1(v_name));
+            PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(v_name));
             RETURN NEXT v_name;
         EXCEPTION WHEN lock_not_available THEN
         END;

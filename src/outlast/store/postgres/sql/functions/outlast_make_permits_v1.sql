@@ -22,7 +22,7 @@ BEGIN
     IF v_ids IS NULL THEN RETURN '{}'; END IF;
     WITH mine AS MATERIALIZED (
         SELECT u.permit, u.name, u.key FROM unnest(v_ids, v_names, v_keys) AS u (permit, name, key)
-        WHERE outlast_try_share_v1(outlast_limit_lock_v1(u.name)) AND outlast_try_lock_v1(outlast_row_lock_v1(u.permit))
+        WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)) AND pg_try_advisory_xact_lock(outlast_row_lock_v1(u.permit))
     ), made AS (
         INSERT INTO outlast_permits (id, name, key, touched_at) SELECT m.permit, m.name, m.key, p_now FROM mine m
         ON CONFLICT (id) DO NOTHING)

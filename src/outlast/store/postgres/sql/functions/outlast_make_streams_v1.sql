@@ -45,7 +45,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT n.permits, CASE WHEN n.permits IS NULL THEN '{}' ELSE n.costs END AS costs
             FROM outlast_needs_v1(u.needs) n) w
-        WHERE NOT coalesce(w.permits, '{}') && v_others AND outlast_try_lock_v1(outlast_row_lock_v1(u.id))
+        WHERE NOT coalesce(w.permits, '{}') && v_others AND pg_try_advisory_xact_lock(outlast_row_lock_v1(u.id))
         ON CONFLICT (id) DO NOTHING
         RETURNING id)
     SELECT v_settled || coalesce(array_agg(m.id), '{}') INTO v_settled FROM made m;

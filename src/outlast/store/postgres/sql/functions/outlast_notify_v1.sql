@@ -8,7 +8,7 @@ CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    PERFORM outlast_tell_v1(CASE WHEN q.suspects THEN 'queue:'
+    PERFORM pg_notify(outlast_channel_v1(), CASE WHEN q.suspects THEN 'queue:'
                                       ELSE 'jobs:' || q.first || ':' || q.count || ':' END || left(q.queue, 1000))
     FROM (SELECT j.queue, min(j.position) AS first, count(*), bool_or(j.position IS NULL) AS suspects
           FROM unnest(p_ids) AS i (id)

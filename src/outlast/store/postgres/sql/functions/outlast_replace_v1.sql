@@ -57,7 +57,7 @@ BEGIN
     WHERE h.id = j.id;
     IF j.position IS NULL AND v_position IS NOT NULL THEN
         PERFORM outlast_note_v1(ARRAY[j.id], p_ran => false, p_had_ended => false);
-        IF p_notify THEN PERFORM outlast_tell_v1('jobs:' || v_position || ':1:' || left(j.queue, 1000)); END IF;
+        IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(j.queue, 1000)); END IF;
     END IF;
     RETURN QUERY SELECT j.id, true;
 END

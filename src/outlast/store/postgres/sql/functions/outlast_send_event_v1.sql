@@ -33,7 +33,7 @@ BEGIN
     ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO outlast_upstream_notices (job_id, event) VALUES (0, outlast_send_event_v1.name);
-    IF p_notify THEN PERFORM outlast_tell_v1(''); END IF;
+    IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), ''); END IF;
     RETURN true;
 END
 $$;

@@ -11,14 +11,14 @@ AS $$
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
 BEGIN
-    PERFORM outlast_lock_v1(outlast_limit_lock_v1(p_name));
+    PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(p_name));
     IF p_key IS NULL THEN
         PERFORM FROM outlast_permits p WHERE p.name = p_name AND p.own_running IS NOT NULL ORDER BY p.id FOR NO KEY UPDATE;
         WITH changed AS (
             UPDATE outlast_permits p SET own_running = NULL WHERE p.name = p_name AND p.own_running IS NOT NULL RETURNING p.id)
         INSERT INTO outlast_notices (permit) SELECT c.id FROM changed c;
     ELSE
-        PERFORM outlast_lock_v1(outlast_row_lock_v1(p_id));
+        PERFORM pg_advisory_xact_lock(outlast_row_lock_v1(p_id));
         INSERT INTO outlast_permits AS p (id, name, key, own_running, touched_at) VALUES (p_id, p_name, p_key, p_running, v_now)
         ON CONFLICT (id) DO UPDATE SET own_running = excluded.own_running;
         INSERT INTO outlast_notices (permit) VALUES (p_id);

@@ -33,7 +33,7 @@ BEGIN
                 CONTINUE;
             END IF;
             CONTINUE WHEN EXISTS (SELECT FROM unnest(v_names) AS u
-                                  WHERE NOT outlast_try_share_v1(outlast_limit_lock_v1(u)));
+                                  WHERE NOT pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u)));
             CONTINUE WHEN NOT outlast_has_room_v1(v_job.stream, v_now);
             UPDATE outlast_permits p
             SET used = p.used + 1, touched_at = v_now,
