@@ -9,21 +9,17 @@ import asyncio
 import csv
 import json
 import os
-import smtplib
 import sqlite3
 import threading
 import time
-import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from email.message import EmailMessage
 from itertools import count
 from pathlib import Path
 
 import outlast
 
 app = outlast.App("sqlite:///shop.db")
-SERVERS = {"http": 0, "smtp": 0}  # ports on 127.0.0.1
 
 ENTER = "INSERT INTO entries VALUES (?, ?)"
 
@@ -199,56 +195,3 @@ def write_orders() -> None:
     with open("report.tmp", "w") as file:
         os.truncate(file.fileno(), 0)
         json.dump(orders(), file)
-
-
-# -- a mailer
-
-
-@app.task
-def mails_again() -> None:
-    mail = EmailMessage()
-    mail["From"], mail["To"], mail["Subject"] = "shop@example.org", "ada@example.org", "Hello"
-    mail.set_content("Thank you.")
-    with smtplib.SMTP("127.0.0.1", SERVERS["smtp"]) as server:
-        server.send_message(mail)  # mistake: mails_again
-    outlast.current().report(1.0)
-
-
-_posted: set[str] = set()
-
-
-@app.task
-def remembers_posts_in_memory() -> None:
-    if "/mails" not in _posted:
-        post("/mails")
-    _posted.add("/mails")
-    outlast.current().report(1.0)
-
-
-def post(path: str, **headers: str) -> None:
-    url = f"http://127.0.0.1:{SERVERS['http']}{path}"
-    request = urllib.request.Request(url, b'{"to": "ada"}', headers)
-    ask = urllib.request.urlopen
-    with ask(request, timeout=10) as answer:  # mistake: posts_again, posts_never, in_memory
-        assert json.load(answer) == {"sent": True}
-
-
-@app.task
-def posts_again() -> None:
-    post("/mails")
-    outlast.current().report(1.0)
-
-
-@app.task
-def posts_never() -> None:
-    attempt = outlast.current()
-    if attempt.checkpoint is None:
-        attempt.save_sync("sent")
-        post("/mails")
-
-
-@app.task
-def posts_with_a_key() -> None:
-    attempt = outlast.current()
-    attempt.step_sync("mail", post, "/mails", **{"Idempotency-Key": f"{attempt.job_id}-mail"})
-    attempt.report(1.0)

@@ -40,14 +40,12 @@ def crash_test(
     With --real each run has a process of its own, and a kill is SIGKILL; otherwise an exception
     ends the killed attempt, so that its finally blocks run.
 
-    Nothing leaves the sandbox: the task works in a temporary folder, on copies of the SQLite files
-    and PostgreSQL databases that it opens. Other writes, programs and the network are refused. With
-    --allow-network one run reaches that host, and the others are answered from its recording (HTTP
-    and mail). The exit code is 0 if no crash makes a difference, and 1 if one does.
+    The task works in a temporary folder, on copies of the SQLite files that it opens. Other writes,
+    programs and the network are refused. The exit code is 0 if no crash makes a difference, and 1
+    if one does.
 
     Examples:
         outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv
-        outlast crash-test shop.jobs:app mail '"ada@example.org"' --allow-network smtp.example.org
         outlast crash-test shop.jobs:app render pages=3 --point 4 --json
     """
     from outlast.testing.crashes import crash_test as run

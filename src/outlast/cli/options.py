@@ -168,9 +168,6 @@ class Sandboxed(Options):
     copy: Annotated[
         list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
     ] = None
-    allow_network: Annotated[
-        list[str] | None, option("--allow-network", "HOST", "One run may reach this host.")
-    ] = None
     allow_command: Annotated[
         list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
     ] = None

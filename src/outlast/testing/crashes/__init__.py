@@ -15,8 +15,6 @@ recorder.py   what the attempts of one run do, and the lines of the user's code 
 sandbox.py    the folder, and what is refused
 files.py      files whose end is a point
 databases.py  connections to SQLite whose commits are points
-servers.py    connections to PostgreSQL, likewise, by asyncpg and psycopg
-network.py    requests: recorded in the first run, answered from that in the others
 end_state.py  what a run has left behind, and how two runs differ
 remedies.py   the means that mend an effect
 copies.py     copies of this process, which run a part, and can be killed

@@ -7,9 +7,7 @@ import os
 import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -44,7 +42,6 @@ class Trace(msgspec.Struct):
         failures: the crash reports of attempts that failed by themselves.
         ahead: by how many seconds the clock is ahead.
         requests: how many were sent; all with one key count as one.
-        unanswered: requests that are not in the recording.
         refused: acts that would have left the sandbox.
     """
 
@@ -60,10 +57,8 @@ class Trace(msgspec.Struct):
     failures: list[Crash] = []
     ahead: float = 0.0
     requests: Counter[str] = msgspec.field(default_factory=Counter)
-    unanswered: list[str] = []
-    refused: list[str] = []
     keys: set[tuple[str, str]] = set()
-    answered: Counter[str] = msgspec.field(default_factory=Counter)
+    refused: list[str] = []
 
 
 def name_jobs(task: str) -> str:
@@ -107,12 +102,6 @@ class Recorder:
             trace.keys |= {(label, key)} if key is not None else set()
             trace.lines.setdefault(label, find_line())
 
-    def count_answer(self, key: str) -> int:
-        """Return how many answers to this were given before."""
-        with self._lock:
-            self.trace.answered[key] += 1
-            return self.trace.answered[key] - 1
-
     def refuse(self, text: str) -> NoReturn:
         """Refuse an act that would leave the sandbox; remember it in case the task goes on."""
         line = find_line()
@@ -120,24 +109,6 @@ class Recorder:
         with self._lock:
             self.trace.refused.append(text)
         raise PermissionError(1, text)
-
-
-_is_beyond: ContextVar[bool] = ContextVar("outlast_crash_beyond", default=False)
-
-
-@contextmanager
-def beyond() -> Iterator[None]:
-    """Within the block, this code may connect to what is outside the sandbox."""
-    before = _is_beyond.set(True)
-    try:
-        yield
-    finally:
-        _is_beyond.reset(before)
-
-
-def is_beyond() -> bool:
-    """Whether this code may connect beyond the sandbox."""
-    return _is_beyond.get()
 
 
 @cache

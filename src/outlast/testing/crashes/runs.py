@@ -8,7 +8,7 @@ import random  # noqa: TID251  # the task's own numbers are the same in each run
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import chdir, closing
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,11 +33,9 @@ from outlast.testing.crashes.end_state import (
     find_mask,
     read_files,
 )
-from outlast.testing.crashes.network import Network
 from outlast.testing.crashes.recorder import Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.sandbox import Sandbox
-from outlast.testing.crashes.servers import Servers
 from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
@@ -46,7 +44,6 @@ RUNS_MIN = 8  # for each process; fewer are not worth its start
 PROCESSES_MAX = 64
 RUN_SECONDS = 60.0  # the longest time for the attempts of one run
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
-UNANSWERED_MAX = 5
 TIMES_MAX = 3  # of the counts of an effect, those that one row of the table shows
 SEED_MAX = 2**32 - 1
 _NO_STORE_ON_SERVER = (
@@ -69,7 +66,6 @@ def crash_test(
     call: Call[Any] | Callable[[], Call[Any]],
     *,
     copy: Sequence[str] = (),
-    allow_network: Sequence[str] = (),
     allow_command: Sequence[str] = (),
     point: int | None = None,
     points_max: int = POINTS_MAX,
@@ -81,9 +77,8 @@ def crash_test(
     end depends on it.
 
     Each run is in a new temporary folder, which is the working directory then. The task gets copies
-    of the SQLite files and PostgreSQL databases that it opens, and of the store's file. Other
-    writes, programs and the network are refused. Code that is not Python's may escape: see the page
-    on crash tests.
+    of the SQLite files that it opens, and of the store's file. Other writes, programs and the
+    network are refused. Code that is not Python's may escape: see the page on crash tests.
 
     Args:
         app: the application.
@@ -91,8 +86,6 @@ def crash_test(
             function that makes the files which the task finds, in the working directory, and
             returns the call.
         copy: files and folders that the task finds there, copied from the current one.
-        allow_network: hosts that one run may reach, which is recorded; the others are answered
-            from that.
         allow_command: programs that the task may start; the sandbox does not hold them.
         point: only cases at this point.
         points_max: at how many points at most, at equal distances.
@@ -119,17 +112,14 @@ def crash_test(
             "crash_test() would block the event loop that runs here: call it in a thread"
         )
     with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
-        network, servers = Network(allow_network), Servers(f"crash_test_{os.getpid()}")
-        sandbox = Sandbox(Path(base), app, allow_command, network, servers)
+        sandbox = Sandbox(Path(base), app, allow_command)
         sandbox.fill(copy)
         with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
             run_in_background(lambda: app.stores.ask(empty))
             with chdir(sandbox.template):
                 made = call if isinstance(call, Call) else call()
         runs = _Runs(app, made, sandbox, seed, real, processes)
-        with sandbox.enter(Recorder()):
-            pass  # it imports the libraries that it watches, once for all copies of this process
-        with sandbox.keeping_temporaries(), closing(servers):
+        with sandbox.keeping_temporaries():
             return runs.explore(point, points_max)
 
 
@@ -145,14 +135,10 @@ class _Runs:
     def explore(self, point: int | None, points_max: int) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
-        network, servers = self.sandbox.network, self.sandbox.servers
-        base, network.heard, servers.sources = self._isolate(
-            lambda: (self._run_plainly(), network.heard, servers.sources)
-        )
+        base = self._isolate(self._run_plainly)
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
-        network.is_recorded = servers.is_recorded = True
         cases = list(self._choose(base, point, points_max))
         runs = self._run_all(cases, base)
         again = self._run_sharing(None, base)  # the last one: times differ, if in any run
@@ -188,7 +174,6 @@ class _Runs:
 
     def _run_part(self, cases: Sequence[Case], base: _Run, _: Tell) -> list[_Run]:
         self.sandbox.folder = self.sandbox.base / f"run{os.getpid()}"
-        self.sandbox.servers.run = f"run{os.getpid()}"
         return [self._run_sharing(case, base) for case in cases]
 
     def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
@@ -203,16 +188,7 @@ class _Runs:
         that no run finds what another one has kept in memory."""
         if not self.real:
             return function()
-
-        def begin(_: Tell) -> T:
-            try:
-                return function()
-            except BaseException:
-                if not self.sandbox.servers.is_recorded:  # the first process does not know them
-                    self.sandbox.servers.close()
-                raise
-
-        return Copy(begin).result()
+        return Copy(lambda _: function()).result()
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
         """Yield the cases. A plain function that never looks whether it should stop is not asked to
@@ -236,10 +212,9 @@ class _Runs:
         run = self._run(None)
         if run.end.state != State.COMPLETED:
             told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
-            told += run.trace.unanswered[:UNANSWERED_MAX]
             if ConnectionMismatch.__name__ in run.end.error:
                 told.append(_NO_STORE_ON_SERVER)
-            told.append("--copy names a file that it reads, --allow-network a host that it needs")
+            told.append("--copy names a file that it reads")
             raise UsageError("\n".join(told))
         return run
 
@@ -258,7 +233,6 @@ class _Runs:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
                 end = read_files(self.sandbox.folder, self.sandbox.store)
-                end.tables |= self.sandbox.servers.read()
         finally:
             random.setstate(before)
         trace = recorder.trace
@@ -266,8 +240,8 @@ class _Runs:
             raise UsageError(trace.refused[0])
         end.state = "unfinished" if stored.state not in ENDED else stored.state.value
         end.error = trace.failures[-1].message or "" if trace.failures else ""
-        end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
         end.requests = trace.requests
+        end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
         return _Run(end, trace, watch.ignores_checkpoint)
 
     def _enqueue(self, trace: Trace) -> None:
@@ -320,9 +294,6 @@ def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point])
     missed = [case for case, run in runs if not run.trace.happened]
     if missed:
         notes.append(f"did not happen: {', '.join(str(case) for case in missed)}")
-    unanswered = sorted({each for _, run in runs for each in run.trace.unanswered})
-    if unanswered:
-        notes.append(f"the recording has no answer for: {', '.join(unanswered[:UNANSWERED_MAX])}")
     if any(run.trace.points != points[: len(run.trace.points)] for _, run in runs):
         notes.append("the points differ between runs: the task does not do the same each time")
     return notes

@@ -30,9 +30,7 @@ from outlast.errors import UsageError
 from outlast.store.backend import file_of
 from outlast.testing.crashes.databases import REAL_CONNECT, Databases
 from outlast.testing.crashes.files import make_open
-from outlast.testing.crashes.network import Network
 from outlast.testing.crashes.recorder import Recorder, is_ours, name_jobs
-from outlast.testing.crashes.servers import Servers
 from outlast.testing.faults import Killed
 
 OUTSIDE = "outside"  # the folder for copies of files from elsewhere
@@ -42,7 +40,8 @@ _CHANGES = {  # event -> how many of its first arguments are paths
     **dict.fromkeys(("os.rename", "os.link"), 2),
 }
 _DEVICES = {"/dev/null", "/dev/tty", "/dev/stdout", "/dev/stderr"}
-_UNSEEN = ("psycopg2", "MySQLdb", "oracledb")  # drivers in C
+_UNSEEN = ("psycopg", "psycopg2", "MySQLdb", "oracledb")  # drivers in C
+_CONNECTS = {"socket.connect", "socket.sendto", "socket.sendmsg"}
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
@@ -50,18 +49,13 @@ class Sandbox:
     """The folder of all runs: ``folder``, made again for each from ``template``.
 
     Attributes:
-        network: the network of all runs.
-        servers: the databases on servers.
         recorder: of the run that is under way.
     """
 
-    def __init__(
-        self, base: Path, app: App, commands: Sequence[str], network: Network, servers: Servers
-    ) -> None:
+    def __init__(self, base: Path, app: App, commands: Sequence[str]) -> None:
         self.base = base.resolve()
         self.template, self.folder = self.base / "template", self.base / "run"
         self.temporary = self.base / "tmp"
-        self.network, self.servers = network, servers
         self.recorder = Recorder()
         self._app = app
         self._origin = Path.cwd()
@@ -165,21 +159,19 @@ class Sandbox:
                 with suppress(ImportError):
                     module = import_module(driver)
                     stack.enter_context(mock.patch.object(module, "connect", _refusing(recorder)))
-            stack.enter_context(self.servers.entered(recorder))
             for verb in ("enqueue", "enqueue_many"):
                 new = _reaching(getattr(self._app.stores, verb), recorder)
                 stack.enter_context(mock.patch.object(self._app.stores, verb, new))
-            stack.enter_context(self.network.answering(recorder))
             stack.enter_context(chdir(self.folder))
             stack.enter_context(_watching(self._see))
             yield
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
         """Make a point of an audit event, refuse it, or let it pass."""
-        if event.startswith("socket."):
-            self.network.see(event, args, self.recorder)
-        elif self.recorder.attempt() is None or is_ours():
+        if self.recorder.attempt() is None or is_ours():
             return
+        if event in _CONNECTS:
+            self.recorder.refuse("the task connects to a server, which the sandbox refuses")
         elif event == "open":
             path, _, flags = args
             if isinstance(flags, int) and flags & _WRITING and not isinstance(path, int):
@@ -225,7 +217,7 @@ def _watching(see: See) -> Iterator[None]:
         _seen_by.remove(see)
 
 
-_TOLD = {"open", *_CHANGES, *_STARTS}
+_TOLD = {"open", *_CHANGES, *_STARTS, *_CONNECTS}
 
 
 @cache
@@ -234,7 +226,7 @@ def _hook() -> None:
 
 
 def _tell(event: str, args: tuple[Any, ...]) -> None:
-    if _seen_by and (event in _TOLD or event.startswith("socket.")):
+    if _seen_by and event in _TOLD:
         _seen_by[-1](event, args)
 
 
