@@ -76,7 +76,7 @@ async def enqueue_many(known: Known, connection: Any) -> None:
 
 
 async def on_commit(known: Known, session: Any) -> None:
-    known.app.on_commit(session, known.mail.using(after=known.job).call("a"))
+    known.app.on_commit(session, known.mail.using(key="c").call("a"))
 
 
 async def delete_schedule(known: Known, connection: Any) -> None:

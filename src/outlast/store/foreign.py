@@ -105,7 +105,7 @@ class _Sqlalchemy:
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         args = pyformat(statement, values) if self._pyformat else (statement, values)
-        return await self._use(lambda it: it.exec_driver_sql(*args).mappings().all())
+        return await self._use(lambda it: _rows_of(it.exec_driver_sql(*args)))
 
     async def run(self, use: Use[T]) -> T:
         return await self._use(lambda connection: use(_SqlalchemyCursor(connection)))
@@ -115,6 +115,10 @@ class _Sqlalchemy:
             return use(_connection_of(self._owner))
         done: T = await self._owner.run_sync(lambda owner: use(_connection_of(owner)))
         return done
+
+
+def _rows_of(result: Any) -> Sequence[Any]:
+    return result.mappings().all() if result.returns_rows else []
 
 
 class _SqlalchemyCursor:

@@ -552,7 +552,8 @@ class ForeignDriver(Protocol):
         ...
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
-        """Return the rows of a statement with ``$1``; their columns are found by name."""
+        """Return the rows of a statement with ``$1``, none of one that returns none; their columns
+        are found by name."""
         ...
 
     async def run(self, use: Callable[[Any], T]) -> T:

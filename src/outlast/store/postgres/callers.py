@@ -55,7 +55,7 @@ class _Psycopg(Driver):
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
             cursor.execute(*pyformat(statement, values))
-            rows: Sequence[Any] = cursor.fetchall()
+            rows: Sequence[Any] = cursor.fetchall() if cursor.description else []
             return rows
 
 
@@ -71,7 +71,7 @@ class _AsyncPsycopg(_Psycopg):
         rows_as = psycopg.rows.dict_row
         async with psycopg.AsyncCursor(self._connection, row_factory=rows_as) as cursor:
             await cursor.execute(*pyformat(statement, values))
-            rows: Sequence[Any] = await cursor.fetchall()
+            rows: Sequence[Any] = await cursor.fetchall() if cursor.description else []
             return rows
 
 
