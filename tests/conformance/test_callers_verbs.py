@@ -4,7 +4,7 @@ after the caller's rollback, all of it after the caller's commit."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,12 +27,6 @@ kind = shop_kit.kind
 shop = shop_kit.shop
 caller = shop_kit.caller
 
-RED = pytest.mark.xfail(
-    strict=True,
-    reason="no flow is stored on psycopg's connections or by SQLAlchemy on PostgreSQL, and a"
-    " schedule is not deleted in the caller's transaction",
-)
-
 
 @dataclass
 class Known:
@@ -52,7 +46,7 @@ class Known:
         return self.shop.mail
 
 
-Verb = Callable[[Known, Any], Awaitable[object]]
+Verb = Callable[[Known, Any], Coroutine[Any, Any, object]]
 
 
 def using(**options: Any) -> Verb:
@@ -128,7 +122,6 @@ def make_value() -> int:
     return 1
 
 
-@RED
 def test_each_public_verb_that_takes_a_connection_is_tried():
     takes = {
         verb.__qualname__.removesuffix("_sync")
@@ -143,7 +136,6 @@ def test_each_public_verb_that_takes_a_connection_is_tried():
     assert takes == VERBS.keys() - {"App.enqueue_many"}
 
 
-@RED
 @every_kind
 async def test_a_verb_is_part_of_the_callers_transaction(shop: Shop, caller: Caller):
     attempt, _ = await shop.attempt()

@@ -371,7 +371,7 @@ class App:
         events.check_name(name)
         event = events.encode_event(name, value, self.max_payload, self.stores)
         if connection is not None:
-            return await self.stores.send_event(event, connection)
+            return await self.stores.ask_on(connection, lambda it: it.send_event(event))
         return await self.stores.ask(lambda store: send_event(store, event, None))
 
     send_event_sync = blocking(send_event)

@@ -17,7 +17,7 @@ from outlast.client.job import Job
 from outlast.client.stores import StoreProvider
 from outlast.client.task import Call
 from outlast.errors import ConfigError, UsageError
-from outlast.insight.acting import declared_by_code, delete_schedule
+from outlast.insight.acting import check_deleted, declared_by_code
 from outlast.insight.queries import no_schedule, read_schedule, read_schedules
 from outlast.insight.schedules import Schedule, job_now, jobs_between, schedule_of
 from outlast.model.schedule import Spec
@@ -207,14 +207,7 @@ class Schedules:
         new = make_schedule(name, call, options, self._stores)
         if name in self.declared:
             raise declared_by_code(name, "change")
-        if connection is None:
-            (answer,) = await self._stores.ask(lambda store: store.put_schedules([new]))
-        else:
-            from outlast.store.foreign import checked
-
-            store_id = await self._stores.store_id()
-            foreign = await checked(connection, store_id, clock=self._stores.clock)
-            (answer,) = await foreign.put_schedules([new])
+        (answer,) = await self._stores.ask_on(connection, lambda it: it.put_schedules([new]))
         if answer is Put.TAKEN:
             raise declared_by_code(name, "change")
 
@@ -266,8 +259,8 @@ class Schedules:
 
     backfill_sync = blocking(backfill)
 
-    async def delete(self, name: str) -> None:
-        """Delete a schedule; its jobs stay.
+    async def delete(self, name: str, *, connection: Any = None) -> None:
+        """Delete a schedule; its jobs stay. ``connection``: as for ``put``.
 
         Raises:
             ScheduleNotFound: there is no such schedule.
@@ -275,7 +268,9 @@ class Schedules:
         """
         if name in self.declared:
             raise declared_by_code(name, "delete")
-        await self._stores.ask(lambda store: delete_schedule(store, name))
+        check_deleted(
+            name, await self._stores.ask_on(connection, lambda it: it.delete_schedule(name))
+        )
 
     delete_sync = blocking(delete)
 

@@ -25,7 +25,7 @@ from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, ForeignConnection, Store
-from outlast.store.values import Enqueued, NewEvent, NewJob, Spawn
+from outlast.store.values import Enqueued, NewJob, Spawn
 
 if TYPE_CHECKING:
     from outlast.wakeup.messenger import Messenger
@@ -201,10 +201,14 @@ class StoreProvider:
             return await hop(lambda: self._enqueue_here(batch, connection))
         return await (await self._foreign(connection)).enqueue(batch)
 
-    async def send_event(self, event: NewEvent, connection: object) -> bool:
-        """Keep an event, unless one of its name is kept, in the caller's transaction."""
+    async def ask_on(
+        self, connection: object, verb: Callable[[Store | ForeignConnection], Awaitable[R]]
+    ) -> R:
+        """Return what ``verb`` returns: of the store, or in the caller's transaction."""
+        if connection is None:
+            return await self.ask(verb)
         _check_is_no_import()
-        return await (await self._foreign(connection)).send_event(event)
+        return await verb(await self._foreign(connection))
 
     async def _foreign(self, connection: object) -> ForeignConnection:
         """Return a connection of the caller's, once it is known to be on this store."""

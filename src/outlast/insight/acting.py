@@ -298,13 +298,17 @@ async def note_backfill(store: Store, name: str, jobs: int, by: By) -> None:
 
 async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> None:
     """Delete a schedule; ScheduleNotFound if there is none, UsageError if code declares it."""
-    answer = await store.delete_schedule(name)
+    check_deleted(name, await store.delete_schedule(name))
+    if (record := note_of("delete schedule", by, f"schedule {name}")) is not None:
+        await store.note(record)
+
+
+def check_deleted(name: str, answer: Deleted) -> None:
+    """Raise ScheduleNotFound for a schedule that is not there, UsageError for one of code."""
     if answer is Deleted.UNKNOWN:
         raise no_schedule(name)
     if answer is Deleted.DECLARED:
         raise declared_by_code(name, "delete")
-    if (record := note_of("delete schedule", by, f"schedule {name}")) is not None:
-        await store.note(record)
 
 
 def declared_by_code(name: str, what: str) -> UsageError:

@@ -583,6 +583,10 @@ class ForeignConnection(Protocol):
         """As Store.put_schedules at run time; in use when the caller commits."""
         ...
 
+    async def delete_schedule(self, name: str) -> Deleted:
+        """As Store.delete_schedule; gone when the caller commits."""
+        ...
+
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the caller's transaction. False: the token is stale."""
         ...

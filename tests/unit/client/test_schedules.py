@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -135,7 +136,7 @@ async def test_a_deleted_schedule_is_gone_and_an_unknown_one_is_an_error(app: ou
     await app.schedules.delete("poll")
     assert await app.schedules.list() == []
     acts = app.schedules
-    calls = [acts.get, acts.delete, acts.pause, acts.resume, acts.trigger]
+    calls: list[Any] = [acts.get, acts.delete, acts.pause, acts.resume, acts.trigger]
     for call in calls:
         with pytest.raises(ScheduleNotFound, match="there is no schedule 'poll'"):
             await call("poll")

@@ -19,7 +19,7 @@ from outlast.store.foreign import (
     refuse_other_loop,
 )
 from outlast.store.protocol import ForeignDriver
-from outlast.store.schedules import NewSchedule, Put
+from outlast.store.schedules import Deleted, NewSchedule, Put
 from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
 
 _store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
@@ -137,6 +137,11 @@ class _OnPostgres:
         """Put schedules in the open transaction; without one they are put at once."""
         with self._driver.errors:
             return await self._store.put_on(self._driver, schedules)
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule in the open transaction; without one it is deleted at once."""
+        with self._driver.errors:
+            return await self._store.delete_on(self._driver, name)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""

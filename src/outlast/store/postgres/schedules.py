@@ -51,8 +51,7 @@ class PostgresScheduleVerbs(Verbs):
         )
 
     async def delete_schedule(self, name: str) -> Deleted:
-        rows = await self._fetch(_SQL["delete"], name, DECLARED_SECONDS)
-        return Deleted(rows[0][0])
+        return await self._connections.run(lambda connection: delete(connection, name))
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
@@ -117,6 +116,12 @@ async def put(
         )
         answers |= {row["name"]: row["answer"] for row in found}
     return [Put(answers[each.name]) for each in schedules]
+
+
+async def delete(connection: Any, name: str) -> Deleted:
+    """Delete a schedule, in the transaction of the connection if one is open."""
+    rows = await connection.fetch(_SQL["delete"], name, DECLARED_SECONDS)
+    return Deleted(rows[0]["answer"])
 
 
 def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:

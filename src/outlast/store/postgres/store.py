@@ -34,12 +34,12 @@ from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
-from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
+from outlast.store.postgres.schedules import PostgresScheduleVerbs, delete, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
-from outlast.store.schedules import UNDECLARED_SECONDS, NewSchedule, Put
+from outlast.store.schedules import UNDECLARED_SECONDS, Deleted, NewSchedule, Put
 from outlast.store.stacks import Stack
 from outlast.store.statements import Row, statements
 from outlast.store.values import (
@@ -277,6 +277,12 @@ async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]
     """As ``PostgresStore.put_schedules``; in use when the caller commits."""
     with foreign_errors():
         return await put(connection, schedules)
+
+
+async def delete_on(connection: Any, name: str) -> Deleted:
+    """As ``PostgresStore.delete_schedule``; gone when the caller commits."""
+    with foreign_errors():
+        return await delete(connection, name)
 
 
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:

@@ -10,7 +10,7 @@ from outlast.base.clock import Clock
 from outlast.store.backend import Callers
 from outlast.store.foreign import Driver, need_loop, refuse_closed
 from outlast.store.protocol import ForeignDriver
-from outlast.store.schedules import NewSchedule, Put
+from outlast.store.schedules import Deleted, NewSchedule, Put
 from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
 
 T = TypeVar("T")
@@ -72,6 +72,11 @@ class _OnSqlite:
         """Put schedules in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.put_on(cursor, schedules, now))
+
+    async def delete_schedule(self, name: str) -> Deleted:
+        """Delete a schedule in the open transaction."""
+        now = self._clock.wall()
+        return await self._driver.run(lambda cursor: self._store.delete_on(cursor, name, now))
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
         """Complete the attempt in the open transaction."""

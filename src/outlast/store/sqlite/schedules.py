@@ -47,6 +47,12 @@ def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Pu
         return put(cursor, now, schedules)
 
 
+def delete_on(cursor: Any, name: str, now: float) -> Deleted:
+    """Delete a schedule, as ``put_on`` puts one."""
+    with clear_errors(), one_commit(cursor):
+        return _delete(cursor, now, name)
+
+
 def put(
     cursor: Any,
     now: float,
@@ -117,7 +123,7 @@ def _replace(cursor: Any, now: float, values: dict[str, Any], row: _Row) -> Put:
     return Put.CHANGED
 
 
-def _delete(cursor: Cursor, now: float, name: str) -> Deleted:
+def _delete(cursor: Any, now: float, name: str) -> Deleted:
     values = {"name": name, "now": now, "fresh": DECLARED_SECONDS}
     if cursor.execute(_SQL["delete"], values).rowcount:
         return Deleted.DELETED

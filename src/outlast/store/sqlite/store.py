@@ -44,7 +44,7 @@ from outlast.store.sqlite.connection import SqliteConnection, reads, writes
 from outlast.store.sqlite.events import send_on
 from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
-from outlast.store.sqlite.schedules import SqliteScheduleVerbs, put_on
+from outlast.store.sqlite.schedules import SqliteScheduleVerbs, delete_on, put_on
 from outlast.store.sqlite.steps import find_on, keep_on
 from outlast.store.sqlite.writer import find_writer
 from outlast.store.values import (
@@ -63,6 +63,7 @@ from outlast.store.values import (
 __all__ = [
     "SqliteStore",
     "complete_on",
+    "delete_on",
     "enqueue_on",
     "find_on",
     "keep_on",

@@ -25,7 +25,7 @@ WITH gone AS (
     RETURNING 1)
 SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
             WHEN EXISTS (SELECT FROM outlast_schedules s WHERE s.name = $1 AND s.origin <> 'deleted') THEN 'declared'
-            ELSE 'unknown' END
+            ELSE 'unknown' END AS answer
 
 -- name: pause
 -- Pause a schedule, or resume it ($2 false) at the first tick after now, never before what is accounted for. The
