@@ -106,6 +106,11 @@ def session() -> int:
         return int(cursor.fetchone()[0])
 
 
+@app.task
+def total(printed: list[str]) -> int:
+    return len(printed)
+
+
 @app.task(retries=9)
 def print_order(order_id: int, pages: int) -> str:
     attempt = outlast.current()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import unittest
 from typing import Any
 
 from django.db import connection, transaction
 from django.test import TransactionTestCase
 
+import outlast
 from outlast.contrib.django import app
 from outlast.contrib.django import tasks_api as api
+from outlast.model.job import State
 from shop import tasks
 from shop.checks.work import work
 from shop.models import Order
 
+expected_failure_on_a_server = (
+    unittest.expectedFailure if connection.vendor != "sqlite" else lambda test: test
+)
 SUCCESSFUL, FAILED = api.TaskResultStatus.SUCCESSFUL, api.TaskResultStatus.FAILED
 
 
@@ -83,6 +89,13 @@ class Working(TransactionTestCase):
         app.close_sync()
         order.refresh_from_db()
         self.assertEqual(order.printed, 2)
+
+    @expected_failure_on_a_server
+    def test_a_flow_needs_no_transaction_of_the_caller(self):
+        pages = [tasks.print_order.call(order, 1) for order in (7, 8)]
+        flow = app.enqueue_sync(outlast.group(pages).then(tasks.total.call(outlast.RESULTS)))
+        self.assertEqual(flow.progress_sync(), {State.QUEUED: 2, State.BLOCKED: 1})
+        app.close_sync()
 
 
 class Signals(TransactionTestCase):
