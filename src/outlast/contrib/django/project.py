@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 from typing import Any, TypeVar, Unpack
 
@@ -12,7 +12,7 @@ from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.signals import setting_changed
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, connections, transaction
 from django.utils.module_loading import import_string
 
 from outlast.base.clock import Clock
@@ -146,7 +146,9 @@ class DjangoStores(StoreProvider):
         if await here.store_id() is None and await here.store_id(refresh=True) is None:
             where = "" if database() == DEFAULT_DB_ALIAS else f" --database {database()}"
             raise ImproperlyConfigured(NO_SCHEMA.format(database(), where))
-        return await here.enqueue(batch)
+        several = any(job.after for job in batch)  # statements, which one commit has to store
+        with transaction.atomic(using=database()) if several else nullcontext():
+            return await here.enqueue(batch)
 
     async def enqueue_many(
         self,

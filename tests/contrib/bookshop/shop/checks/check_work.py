@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import unittest
 from typing import Any
 
 from django.db import connection, transaction
@@ -16,9 +15,6 @@ from shop import tasks
 from shop.checks.work import work
 from shop.models import Order
 
-expected_failure_on_a_server = (
-    unittest.expectedFailure if connection.vendor != "sqlite" else lambda test: test
-)
 SUCCESSFUL, FAILED = api.TaskResultStatus.SUCCESSFUL, api.TaskResultStatus.FAILED
 
 
@@ -90,7 +86,6 @@ class Working(TransactionTestCase):
         order.refresh_from_db()
         self.assertEqual(order.printed, 2)
 
-    @expected_failure_on_a_server
     def test_a_flow_needs_no_transaction_of_the_caller(self):
         pages = [tasks.print_order.call(order, 1) for order in (7, 8)]
         flow = app.enqueue_sync(outlast.group(pages).then(tasks.total.call(outlast.RESULTS)))
