@@ -18,7 +18,6 @@ from tests.app.in_process_kit import DEADLINE, row_of, transaction, until
 app = in_process_kit.app
 store = in_process_kit.store
 HOUR = 3_600.0
-RED = pytest.mark.xfail(strict=True, reason="a wait that is swallowed counts as passed")
 ENDS = {"children": "blocked", "event": "waiting", "time": "scheduled"}  # the phase of its job
 Wait = Coroutine[Any, Any, None]
 
@@ -75,7 +74,6 @@ async def phase_after_an_attempt(job: outlast.Job[Any]) -> str:
     return await job.status()
 
 
-@RED
 async def test_each_wait_stays_in_whatever_way_it_is_swallowed(app: outlast.App) -> None:
     wait = waits(app)
 
@@ -93,7 +91,6 @@ async def test_each_wait_stays_in_whatever_way_it_is_swallowed(app: outlast.App)
         assert await approved.result(DEADLINE) == "approved"
 
 
-@RED
 async def test_so_in_plain_code(app: outlast.App) -> None:
     @app.task(retries=0)
     def swallow() -> str:
@@ -109,7 +106,6 @@ async def test_so_in_plain_code(app: outlast.App) -> None:
         assert await job.result(DEADLINE) == "approved"
 
 
-@RED
 async def test_the_callers_transaction_does_not_complete_it(
     app: outlast.App, store: Store, store_url: str
 ) -> None:
@@ -126,7 +122,6 @@ async def test_the_callers_transaction_does_not_complete_it(
         assert await phase_after_an_attempt(job) == "waiting"
 
 
-@RED
 async def test_the_first_of_several_waits_decides_and_the_others_follow(app: outlast.App) -> None:
     @app.task(retries=0)
     async def both() -> list[Any]:

@@ -8,6 +8,7 @@ changes nothing: it gets ``LostLease``.
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import math
 import threading
@@ -144,6 +145,7 @@ class Attempt:
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # whether the task knows that it is asked to stop
+    _waits: Callable[[], Snooze] | None = None  # makes the verdict of its first wait
     _finished = False  # whether the task has called `finish` nevertheless
 
     def __init__(
@@ -265,8 +267,9 @@ class Attempt:
             raise Stopped(f"asked to stop: {reason}")
 
     def finish(self, result: R) -> R:
-        """Declare the work complete, though this attempt may have been asked to stop. Returns
-        ``result``, for the task to return: ``return attempt.finish(result)``."""
+        """Declare the work complete, though this attempt may have been asked to stop, or waits for
+        something that its code has caught. Returns ``result``, for the task to return: ``return
+        attempt.finish(result)``."""
         self._finished = True
         return result
 
@@ -275,6 +278,16 @@ class Attempt:
         with _lock:
             if self._stop_reason is None:
                 self._stop_reason = StopReason(reason)
+
+    def _wait(
+        self, seconds: float, why: str, *, blocks: bool = False, event: str | None = None
+    ) -> Snooze:
+        """Return the verdict by which this attempt waits. The first one ends the attempt even if
+        its own code swallows it, for the executor makes it again: kept, it would keep the frames
+        that it came through."""
+        make = functools.partial(wait_without_slot, seconds, why, blocks=blocks, event=event)
+        self._waits = self._waits or make
+        return make()
 
     def _obeys(self) -> StopReason | None:
         """Return the reason to stop that the task has read, unless it has called ``finish``. For
@@ -515,7 +528,7 @@ class Attempt:
             seconds: how long, from the first call; or a timedelta.
             name: names the sleep as a step, which it is.
 
-        Raises as ``step``, and Snooze, which ends the attempt: do not catch it.
+        Raises as ``step``, and Snooze, which ends the attempt, also if your code catches it.
         """
         length = Snooze(seconds).seconds
 
@@ -536,7 +549,7 @@ class Attempt:
     def _sleep_until(self, name: str, until: float) -> None:
         left = until - self._clock.wall()
         if left > 0:
-            raise wait_without_slot(left, f"it sleeps: {name}")
+            raise self._wait(left, f"it sleeps: {name}")
 
     async def spawn(self, part: FlowPart) -> FlowRun:
         """Enqueue a call or a flow as children of this job, once: later attempts that ask again, in
@@ -570,7 +583,7 @@ class Attempt:
             JobFailed, JobCancelled, JobNotFound: a child has not completed; as ``Job.result``.
             LostLease: the attempt is no longer the current one.
             UsageError: these are not children that this attempt has spawned.
-            Snooze: ends the attempt; do not catch it.
+            Snooze: ends the attempt, also if your code catches it.
         """
         return await self._children("wait_for").wait_for(self, children)
 
@@ -608,7 +621,7 @@ class Attempt:
                 larger than ``App(max_payload=…)`` allows here.
             LostLease: the attempt is no longer the current one.
             UsageError: this attempt has waited for it before, or it cannot be a name.
-            Snooze: ends the attempt; do not catch it.
+            Snooze: ends the attempt, also if your code catches it.
         """
         return await self._children("wait_event").wait_event(self, name, timeout, type)
 
@@ -679,6 +692,8 @@ class Attempt:
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """
         text = encode_result(result, self.returns, self.max_payload, self._payloads)
+        if self._waits is not None and not self._finished:
+            raise self._waits()  # which its own code has swallowed
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
             earlier = "an earlier complete_in may have completed it"

@@ -35,6 +35,7 @@ class AttemptStore:
         self.stores = stores
         self.payloads = stores.payloads
         self.clock = attempt._clock  # noqa: SLF001
+        self.wait = attempt._wait  # noqa: SLF001
         self._attempt = attempt
         self._may_be_kept = attempt.number > 1
 

@@ -21,7 +21,7 @@ from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, pl
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
 from outlast.client.task import enqueue_plan, job_of
-from outlast.errors import UsageError, wait_without_slot
+from outlast.errors import UsageError
 from outlast.model.job import ENDED, State
 from outlast.payload.codec import decode_result
 from outlast.store.values import Enqueued, Spawn
@@ -102,7 +102,7 @@ class _Children:
                 results = [await _result(store, job, child) for job, child in pairs]
                 return results if spawned.gives_list else results[0]
         await store.watch([child.id for child in last])
-        raise wait_without_slot(0, f"it waits for {len(last):,} of its children", blocks=True)
+        raise store.wait(0, f"it waits for {len(last):,} of its children", blocks=True)
 
     async def wait_event(
         self, attempt: Attempt, name: str, timeout: float | timedelta, returns: Any

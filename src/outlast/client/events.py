@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from outlast.errors import Snooze, UsageError, wait_without_slot
+from outlast.errors import Snooze, UsageError
 from outlast.payload.codec import encode_payload, from_json, to_json
 from outlast.store.values import NewEvent
 
@@ -73,4 +73,4 @@ async def _wait_until(
     if end is None:
         await store.keep(limit, str(until))
     if until > now:
-        raise wait_without_slot(until - now, f"it waits for the event {name!r}", event=name)
+        raise store.wait(until - now, f"it waits for the event {name!r}", event=name)

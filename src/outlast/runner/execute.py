@@ -494,6 +494,8 @@ class Executor:
     def _complete(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
+        if attempt._waits is not None and not attempt._finished:  # noqa: SLF001
+            return judge(attempt._waits(), attempt)  # noqa: SLF001
         if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
             return stopped
         most, payloads = self._app.max_payload, self._app.stores.payloads
