@@ -38,13 +38,13 @@ async def by_a_bare_except(wait: Wait) -> None:
         await asyncio.sleep(0)
 
 
-async def by_a_task_that_nobody_asks(wait: Wait) -> None:
+async def by_a_task_whose_end_is_not_read(wait: Wait) -> None:
     await asyncio.wait([asyncio.ensure_future(wait)])
 
 
 SWALLOWS = {
     each.__name__: each
-    for each in (by_gather, by_suppress, by_a_bare_except, by_a_task_that_nobody_asks)
+    for each in (by_gather, by_suppress, by_a_bare_except, by_a_task_whose_end_is_not_read)
 }
 
 
@@ -74,7 +74,7 @@ async def phase_after_an_attempt(job: outlast.Job[Any]) -> str:
     return await job.status()
 
 
-async def test_each_wait_stays_in_whatever_way_it_is_swallowed(app: outlast.App) -> None:
+async def test_each_wait_stays_however_it_is_swallowed(app: outlast.App) -> None:
     wait = waits(app)
 
     @app.task(retries=0)
