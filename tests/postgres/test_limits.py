@@ -273,6 +273,38 @@ async def test_a_changed_limit_waits_for_the_exchange_that_has_read_it(
     assert len(await other.claim()) == 2
 
 
+async def test_a_change_of_a_limit_gets_in_between_exchanges_that_overlap_without_end(
+    store: PostgresStore, pg_url: str
+) -> None:
+    """Each of twelve sessions ends its exchange only after another one has begun one, so there is
+    no moment without any, unless those that begin make room for the change."""
+    await declare(store, running=1)
+    share = "SELECT pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1('a'))"
+    sessions = [await asyncpg.connect(pg_url) for _ in range(12)]
+    begun, is_over = [0], asyncio.Event()
+
+    async def overlap(session: Any) -> None:
+        while not is_over.is_set():
+            async with session.transaction():
+                await session.fetchval(share)
+                begun[0] += 1
+                mine = begun[0]
+                while begun[0] == mine and not is_over.is_set():
+                    await asyncio.sleep(0)
+
+    async def all_overlap() -> bool:
+        return begun[0] > 10 * len(sessions)
+
+    exchanges = [asyncio.create_task(overlap(each)) for each in sessions]
+    await eventually(all_overlap)
+    async with asyncio.timeout(1.0):
+        assert await store.set_limit(SetLimit(name="a", running=2))
+    is_over.set()
+    await asyncio.gather(*exchanges)
+    for each in sessions:
+        await each.close()
+
+
 async def test_a_permit_left_with_room_opens_what_it_blocks(
     store: PostgresStore, hands: Hands
 ) -> None:

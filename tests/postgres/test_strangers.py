@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
+from importlib import resources
 from typing import Any
 
 import asyncpg
+import msgspec
 import pytest
 
 from harness.servers import PostgresServer
 from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
+from outlast.insight.queries import read_details
+from outlast.insight.why import why
 from outlast.model.lease import DeathCause, LeaseTerms, Presence
+from outlast.store.finding import CheckContext
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
@@ -22,6 +27,8 @@ from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
 from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.conformance.limits_kit import declare as declare_limit
+from tests.conformance.limits_kit import limited, need
 from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import heard_fields
 
@@ -31,6 +38,7 @@ KEYS = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
           WHERE locktype = 'advisory' AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TAKE = "SELECT pg_advisory_lock($1)"
+CONTEXT = CheckContext(now=0.0, asked_at=None, workers=1)
 MIGRATION_KEY = int.from_bytes(b"outlast", "big")
 
 
@@ -193,6 +201,91 @@ async def test_an_existing_schema_is_used_without_the_migration_lock(
     await other.open()
     assert len(await enqueued(other)) == 1
     await other.close()
+
+
+# -------------------------------------------------------------------- locks of limits and counters
+
+
+ROWS = "SELECT hashtextextended('outlast:row', n) FROM generate_series(0, 255) AS g (n)"
+HELD = {
+    "limit": ("SELECT hashtextextended('outlast:limit:a', 0)", "the lock of the limit 'a'"),
+    "rows": (ROWS, "the lock under which new keys of limits get their rows"),
+    "counters": (
+        "SELECT hashtextextended('outlast:minutes', 0)",
+        "the lock under which counters are added up",
+    ),
+}
+"""What a stranger locks, and how that is named."""
+
+
+@pytest.mark.parametrize("kind", HELD)
+@pytest.mark.parametrize("shared", ["", "_shared"])
+@pytest.mark.xfail(strict=True, reason="who holds such a lock is not seen")
+async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
+    store: PostgresStore, hands: Hands, stranger: Any, kind: str, shared: str
+) -> None:
+    await declare_limit(store, running=1)
+    (waiting,) = await enqueued(store, limited(need("a")))
+    keys, what = HELD[kind]
+    await stranger.execute(f"SELECT pg_advisory_lock{shared}(k) FROM ({keys}) AS t (k)")
+    pid = stranger.get_server_pid()
+    said = f"The role {STRANGER} has taken {what} (process {pid}, application a 'shell')"
+    facts = await store.inspector.environment()
+    (found,) = [one for one in facts.check(CONTEXT) if one.name == "locks_of_limits"]
+    assert found.level == "problem"
+    assert said in found.sentence
+    assert f"pg_terminate_backend({pid})" in found.mend
+    about = await read_details(store, waiting, 0.0)
+    assert about is not None
+    told = why(about)
+    assert (f"{said}." in told.sentences) == (kind != "counters")
+    assert any(f"pg_terminate_backend({pid})" in move for move in told.moves) == (
+        kind != "counters"
+    )
+    of_a_tenant = why(msgspec.structs.replace(about, may_tell_others=False))
+    assert STRANGER not in str(of_a_tenant)
+    await stranger.close()
+    assert len(await hands.claim()) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="who holds such a lock is not seen")
+async def test_a_worker_that_holds_a_lock_of_a_limit_is_named_once_it_has_done_so_for_long(
+    store: PostgresStore, session: Any
+) -> None:
+    await declare_limit(store, running=1)
+    async with session.transaction():
+        await session.execute("SELECT pg_advisory_xact_lock(outlast_limit_lock_v1('a'))")
+        assert await store.inspector.lock_holders(["a"]) == []
+        (found,) = await store.inspector.lock_holders(["a"], longer_than=0.0)
+        assert await store.inspector.lock_holders(["b"], longer_than=0.0) == []
+    assert (found.process, found.may_work) == (session.get_server_pid(), True)
+    assert found.seconds is not None
+    assert await store.inspector.lock_holders(["a"], longer_than=0.0) == []
+
+
+NAMED = {
+    "outlast_limit_lock_v1(": "lock_holders of limits.sql",
+    "outlast_row_lock_v1(": "lock_holders of limits.sql",
+    "hashtextextended('outlast:minutes'": "lock_holders of limits.sql",
+    "x'6f75746c617374'": "lock_holders of migrate.sql",
+    "v_key": "outlast_presence_taken_v1",
+    "0)": "tries whether the server has such locks",
+}
+"""The keys of advisory locks, and what names their holders."""
+
+
+def test_the_holder_of_each_advisory_lock_that_is_taken_is_named() -> None:
+    folder = resources.files("outlast.store").joinpath("postgres", "sql")
+    texts = [each.read_text() for each in _files(folder)]
+    taken = re.compile(r"pg_(?:try_)?advisory_(?:xact_)?lock(?:_shared)?\(\s*(.*)")
+    keys = [key for text in texts for line in text.splitlines() for key in taken.findall(line)]
+    assert len(keys) > 10
+    assert [key for key in keys if not key.startswith(tuple(NAMED))] == []
+
+
+def _files(folder: Any) -> Iterator[Any]:
+    for each in folder.iterdir():
+        yield from _files(each) if each.is_dir() else [each]
 
 
 # -------------------------------------------------------------------- what it hears and sees
