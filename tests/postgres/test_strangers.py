@@ -220,7 +220,6 @@ HELD = {
 
 @pytest.mark.parametrize("kind", HELD)
 @pytest.mark.parametrize("shared", ["", "_shared"])
-@pytest.mark.xfail(strict=True, reason="who holds such a lock is not seen")
 async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     store: PostgresStore, hands: Hands, stranger: Any, kind: str, shared: str
 ) -> None:
@@ -248,7 +247,6 @@ async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     assert len(await hands.claim()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="who holds such a lock is not seen")
 async def test_a_worker_that_holds_a_lock_of_a_limit_is_named_once_it_has_done_so_for_long(
     store: PostgresStore, session: Any
 ) -> None:

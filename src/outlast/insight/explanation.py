@@ -11,7 +11,7 @@ from outlast.insight.documents import phase_of
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses
-from outlast.store.limits import StreamPlace
+from outlast.store.limits import LockHolder, StreamPlace
 from outlast.store.rows import (
     AttemptRow,
     DependencyRow,
@@ -28,9 +28,9 @@ from outlast.store.statistics import Place
 class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """All facts about one job. ``attempts`` are its closed attempts by token; ``now`` is in seconds
     since 1970. ``held``: running jobs, as many as were read. ``stream``: where it waits for limits
-    or its turn, if it does. ``upstream``: the first jobs that it waits or waited for. ``steps``:
-    those that are kept. ``may_tell_others``: whether an answer
-    may count and name other jobs; they may belong to other tenants."""
+    or its turn, if it does. ``locked_by``: sessions in the way of its limits. ``upstream``: the
+    first jobs that it waits or waited for. ``steps``: those that are kept. ``may_tell_others``:
+    whether an answer may count and name other jobs; they may belong to other tenants."""
 
     row: StoredJob
     attempts: Sequence[AttemptRow]
@@ -42,6 +42,7 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     held: Sequence[Held] = ()
     pauses: Sequence[Pause] = ()
     stream: StreamPlace | None = None
+    locked_by: Sequence[LockHolder] = ()
     upstream: Sequence[DependencyRow] = ()
     steps: Sequence[StepRow] = ()
     may_tell_others: bool = True

@@ -146,6 +146,7 @@ async def read_details(
     with suppress(NotPermitted):  # a role that only enqueues may read all else
         refusals = await inspector.refusals(job_id)
         steps = await inspector.steps(job_id)
+    stream = await inspector.stream_place(job_id) if row.state is State.QUEUED else None
     return JobDetails(
         row=row,
         attempts=await inspector.attempts(job_id),
@@ -156,7 +157,8 @@ async def read_details(
         held=await inspector.held() if row.state is State.QUEUED else [],
         steps=steps,
         upstream=await inspector.dependencies(job_id) if has_upstream else [],
-        stream=await inspector.stream_place(job_id) if row.state is State.QUEUED else None,
+        stream=stream,
+        locked_by=[] if stream is None else await inspector.lock_holders(row.limits),
         pauses=await inspector.pauses(),
         now=now,
     )

@@ -20,7 +20,7 @@ from outlast.insight.availability import (
     takes_nothing,
 )
 from outlast.insight.explanation import Explanation, JobDetails
-from outlast.insight.limits import explain
+from outlast.insight.limits import LIMITED, explain
 from outlast.insight.pauses import command_to_resume, describe
 from outlast.insight.sentences import (
     HOLD_NO_SLOTS,
@@ -73,6 +73,10 @@ def explain_waiting(about: JobDetails) -> Explanation:
         alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
         moves = [f"A worker that {alone}."]
         return Explanation(position="suspect", sentences=past, moves=moves)
+    if about.locked_by and about.may_tell_others:
+        past += [f"{holder}." for holder in about.locked_by]
+        moves = [holder.mend for holder in about.locked_by]
+        return Explanation(position=LIMITED, sentences=past, moves=moves)
     if about.stream is not None:
         position, sentences, moves = explain(about.stream, about.now, tells=about.may_tell_others)
         if position:

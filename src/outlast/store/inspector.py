@@ -39,12 +39,14 @@ from outlast.store.columns import (
 from outlast.store.finding import Environment
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
+    LONG_LOCK_SECONDS,
     PERMITS_SHOWN,
     RUNNING_LOOKED_AT,
     WAITING_SHOWN,
     WEIGHTS_SHOWN,
     Forgotten,
     LimitRow,
+    LockHolder,
     Miscounted,
     PermitRow,
     StreamPlace,
@@ -442,6 +444,14 @@ class Inspector(ABC):
         """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is
         in none, or not in it now: running, ended or not due."""
         return await self._look(lambda rows: _stream_place(rows, job_id, most))
+
+    async def lock_holders(
+        self, names: Sequence[str] | None = None, longer_than: float = LONG_LOCK_SECONDS
+    ) -> list[LockHolder]:
+        """Return other sessions of the server that hold locks without which limits (None: all, and
+        counters) do not go on: at once if their role may not work, else if they have done so for
+        longer than these seconds."""
+        return []
 
     async def miscounted(self, most: int = PERMITS_SHOWN) -> list[Miscounted]:
         """Return permits with a wrong count of running attempts; a sound store has none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from outlast.base.text import line, span
 from outlast.model.limits import LimitSpec
 
 FOLD_MAX = 500  # notices that one exchange folds
@@ -19,6 +20,7 @@ WAITING_SHOWN = 100  # jobs that are counted for each key
 RUNNING_LOOKED_AT = 20_000  # running jobs
 BLOCKING_LOOKED_AT = 1_000  # permits that block streams
 WEIGHTS_SHOWN = 1_000
+LONG_LOCK_SECONDS = 5.0  # that a worker's transaction keeps the lock of a limit
 RECOUNT_SECONDS = 10.0  # for which a permit that blocks streams has not changed
 
 
@@ -171,6 +173,33 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     cost: float = 1.0
     holders: list[tuple[int, str, float]] = []
     throttled_by: int | None = None
+
+
+class LockHolder(msgspec.Struct, frozen=True):
+    """A session of the server that holds ``lock``. ``may_work``: whether its role is one that
+    workers may have. ``seconds``: how old its transaction is, if it has one and that is shown."""
+
+    lock: str
+    process: int
+    role: str
+    application: str
+    may_work: bool
+    seconds: float | None
+
+    def __str__(self) -> str:
+        whose = f"process {self.process}, application {line(self.application, 63)}"
+        role, lock = line(self.role, 63), line(self.lock)
+        if self.may_work:
+            return f"The role {role} holds {lock} for {span(self.seconds or 0.0)} ({whose})"
+        return f"The role {role} has taken {lock} ({whose})"
+
+    @property
+    def mend(self) -> str:
+        """What to do about it."""
+        end = f"SELECT pg_terminate_backend({self.process}) ends that session"
+        if self.may_work:
+            return f"{end}: a worker that is stopped or cut off may have left it."
+        return f"{end}; keep the role from this database: REVOKE CONNECT ON DATABASE … FROM …."
 
 
 class Miscounted(msgspec.Struct, frozen=True, kw_only=True):

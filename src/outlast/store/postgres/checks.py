@@ -8,6 +8,7 @@ import msgspec
 
 from outlast.base.text import line, span
 from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
+from outlast.store.limits import LockHolder
 
 OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
@@ -35,6 +36,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         not_vacuumed: tables of Outlast that autovacuum is set to leave alone.
         track_activities: whether the server shows what its sessions do; worker_roles: those of the
             sessions that hold workers' presence.
+        lock_holders: sessions in the way of limits and counters.
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
         superuser, owner: whether the role of this connection is one, or owns the tables.
         open_schemas: those of the search_path in which every role may create.
@@ -65,6 +67,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     encoding: str = "UTF8"
     track_activities: str = "on"
     worker_roles: list[str] = []
+    lock_holders: list[LockHolder] = []
     strangers: list[str] = []
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
@@ -148,8 +151,9 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
 
     def _check_other_roles(self) -> Iterator[Finding]:
-        """Whether a worker may terminate the session of a dead worker that holds its row, and
-        whether roles may connect that have nothing to do with the jobs."""
+        """Whether a worker may terminate the session of a dead worker that holds its row, whether
+        a session holds locks of limits, and whether roles may connect that have nothing to do with
+        the jobs."""
         harm = (
             "a dead worker's session that waits for its client to read cannot be ended by the"
             " others, and the jobs of that worker wait until the server gives the connection up"
@@ -160,6 +164,10 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         if len(self.worker_roles) > 1:
             said = f"Workers connect as several roles ({_some(self.worker_roles)}): {harm}."
             yield warning("stuck_sessions", said, "Let all workers of a store connect as one role.")
+        for holder in self.lock_holders:
+            yield problem(
+                "locks_of_limits", f"{holder}: limits or counters wait for it.", holder.mend
+            )
         if self.strangers:
             yield hint(
                 "strangers",

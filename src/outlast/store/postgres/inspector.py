@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
+from outlast.store.limits import LONG_LOCK_SECONDS, LockHolder
 from outlast.store.listing import is_long, rows_of
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Connections
@@ -18,6 +19,7 @@ from outlast.store.values import Purpose
 
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
+_LOCK_HOLDERS = statements("postgres", "limits")["lock_holders"]
 
 T = TypeVar("T")
 
@@ -64,6 +66,12 @@ class PostgresInspector(Inspector):
     async def wanted(self, queue: str) -> int:
         return int((await self._rows("inspect", "wanted", queue=queue))[0]["number"])
 
+    async def lock_holders(
+        self, names: Sequence[str] | None = None, longer_than: float = LONG_LOCK_SECONDS
+    ) -> list[LockHolder]:
+        rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, names, longer_than))
+        return [LockHolder(*row) for row in rows]
+
     async def environment(self) -> Environment:
         from outlast.store.postgres.checks import PostgresFacts
 
@@ -73,7 +81,13 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
-        return PostgresFacts(**rows[0], lacking=lacking, limited_to=limited)
+            holders = await connection.fetch(_LOCK_HOLDERS, None, LONG_LOCK_SECONDS)
+        return PostgresFacts(
+            **rows[0],
+            lacking=lacking,
+            limited_to=limited,
+            lock_holders=[LockHolder(*row) for row in holders],
+        )
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
