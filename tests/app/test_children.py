@@ -42,7 +42,6 @@ def define(app: outlast.App) -> tuple[Any, Any]:
     return double, fail
 
 
-@pytest.mark.xfail(strict=True, reason="sets are written in the order of the process")
 async def test_a_set_in_another_order_is_the_same_work(app: outlast.App) -> None:
     """As a runner has it whose hashes have another seed."""
     orders, versions = [{0, 8}, {8, 0}], []

@@ -26,6 +26,7 @@ DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own
 FIELDS_NAMED = 5  # fields of a model named in an error
 _OF_NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|str\d*")  # names of dtypes
 _TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
+_SCALARS = {str, int, float, bool, type(None)}
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
@@ -207,6 +208,51 @@ def _refuse_too_deep(text: bytes) -> None:
         if not left:
             return
     raise ValueError(_TOO_DEEP)
+
+
+def sort_sets(value: Any, text: bytes) -> bytes:
+    """Return ``text``, the JSON of ``value``, with the members of sets in an order that does not
+    depend on the hashes of this process: by their JSON."""
+    if b"[" not in text or not _holds_sets(value):
+        return text
+    return encoder.encode(_in_one_order(value, msgspec.json.decode(text)))
+
+
+def _holds_sets(value: Any) -> bool:
+    if isinstance(value, set | frozenset):
+        return True
+    if isinstance(value, list | tuple | dict):
+        inner: Any = value.values() if isinstance(value, dict) else value
+    else:
+        inner = [getattr(value, name, None) for _, name in _fields_of(type(value))]
+    return not _SCALARS.issuperset(map(type, inner)) and any(map(_holds_sets, inner))
+
+
+def _in_one_order(value: Any, plain: Any) -> Any:
+    """Return ``plain``, which is ``value`` as JSON has it, with its sets in order."""
+    if isinstance(value, set | frozenset):
+        return sorted(map(_in_one_order, value, plain), key=encoder.encode)
+    if isinstance(value, list | tuple):
+        return [*map(_in_one_order, value, plain)]
+    if not isinstance(plain, dict):
+        return plain
+    if isinstance(value, dict):
+        inner = dict(zip(plain, value.values(), strict=False))
+    else:
+        inner = {key: getattr(value, name, None) for key, name in _fields_of(type(value))}
+    return {key: _in_one_order(inner.get(key), each) for key, each in plain.items()}
+
+
+@functools.lru_cache(maxsize=1024)
+def _fields_of(kind: type) -> list[tuple[str, str]]:
+    """Return the fields of a class of msgspec, pydantic, dataclasses or attrs: the name in JSON,
+    and that of the attribute."""
+    if issubclass(kind, msgspec.Struct):
+        return [(each.encode_name, each.name) for each in msgspec.structs.fields(kind)]
+    if models := getattr(kind, "model_fields", None):
+        return [(each.serialization_alias or name, name) for name, each in models.items()]
+    attrs = [each.name for each in getattr(kind, "__attrs_attrs__", ())]
+    return [(name, name) for name in (*getattr(kind, "__dataclass_fields__", ()), *attrs)]
 
 
 def _refuse_not_finite(value: Any) -> None:

@@ -29,6 +29,7 @@ from outlast.payload.codec import (
     format_annotation,
     from_json,
     make_decoder,
+    sort_sets,
     to_json,
 )
 from outlast.payload.option_words import describe_call_options
@@ -189,7 +190,7 @@ class Signature:
         what = f"argument {name!r} of task {self.task}"
         if annotation is str and not isinstance(value, str):  # bytes would arrive as base64
             raise BadArguments(f"{what} does not fit str: it is of class {class_of(value)}")
-        text = to_json(what, value)
+        text = sort_sets(value, to_json(what, value))
         if annotation is not Any:
             check_fits(what, text, annotation)
         return msgspec.Raw(text)
