@@ -1,4 +1,4 @@
-"""Arguments with sets have one JSON, in whatever order a process has the members: it tells the
+"""Arguments with sets have one JSON, however its process orders the members: it tells the
 children of a job, the calls of a key and the versions of a schedule apart."""
 
 from __future__ import annotations
