@@ -243,8 +243,7 @@ def _in_one_order(value: Any, plain: Any) -> Any:
     return {key: _in_one_order(inner.get(key), each) for key, each in plain.items()}
 
 
-@functools.lru_cache(maxsize=1024)
-def _fields_of(kind: type) -> list[tuple[str, str]]:
+def _read_fields(kind: type) -> list[tuple[str, str]]:
     """Return the fields of a class of msgspec, pydantic, dataclasses or attrs: the name in JSON,
     and that of the attribute."""
     if issubclass(kind, msgspec.Struct):
@@ -253,6 +252,9 @@ def _fields_of(kind: type) -> list[tuple[str, str]]:
         return [(each.serialization_alias or name, name) for name, each in models.items()]
     attrs = [each.name for each in getattr(kind, "__attrs_attrs__", ())]
     return [(name, name) for name in (*getattr(kind, "__dataclass_fields__", ()), *attrs)]
+
+
+_fields_of: Callable[[Any], list[tuple[str, str]]] = functools.lru_cache(1024)(_read_fields)
 
 
 def _refuse_not_finite(value: Any) -> None:
