@@ -17,8 +17,9 @@ from outlast.model.pause import PauseKind
 from outlast.store.actions import Bulk, Note
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.stacks import Stack
-from outlast.store.values import Failing, NewPause, Report, Save
+from outlast.store.values import Answer, Failing, NamedStep, NewPause, Report, Save
 from tests.conformance.kit import Hands, ended, enqueued, job
+from tests.conformance.limits_kit import declare, limited, need
 from tests.conformance.schedules_kit import put_one
 
 if TYPE_CHECKING:
@@ -42,7 +43,17 @@ def _by_python(secret: str) -> str:
     return repr({"token": secret, "of": {"token": secret.encode(), "n": [repr({"token": secret})]}})
 
 
-FORMS: dict[str, Form] = {"plain": str, "JSON": _in_json, "Python": _by_python}
+def _as_an_error_quotes(secret: str) -> str:
+    """Return what Python writes of a text that holds such a document."""
+    return f"cannot use {json.dumps({'token': json.dumps({'kind': 'key', 'of': secret})})!r}"
+
+
+FORMS: dict[str, Form] = {
+    "plain": str,
+    "JSON": _in_json,
+    "Python": _by_python,
+    "quoted": _as_an_error_quotes,
+}
 """How a secret is written. In all but the first one each stands under the key ``token``."""
 
 
@@ -100,7 +111,8 @@ async def planted(
     called with the kind of a payload and its text."""
     secrets = Secrets(form)
     plant, long = secrets.plant, secrets.long
-    hands = await Hands.on(store)
+    lacks = {"app.elsewhere": [plant("tag that a worker lacks")]}
+    hands = await Hands.on(store, tags=[plant("tag of a worker")], lacks=lacks)
     texts = {
         name: json.dumps(
             {"secret": long(name, 300), "nested": json.dumps(plant(f"{name} in JSON"))}
@@ -129,6 +141,8 @@ async def planted(
     pieces = "x" * 3_993 + plant("log in pieces") + "y" * 4_000
     lines += [LogLine(1e9, pieces[:4_000]), LogLine(1e9, pieces[4_000:])]
     await store.keep_logs([JobLog(running.job_id, running.token, 1, lines)])
+    step = NamedStep(running.job_id, running.token, plant("name of a step"), '"a value"')
+    assert await store.keep_steps([step]) == [Answer.ACCEPTED]
     for number in (0, 7, 13):  # so that cuts fall elsewhere in each
         ran += await enqueued(store, job(policy=FINAL, task=f"app.other{number}"))
         claimed = (await hands.claim(1, tasks=[f"app.other{number}"]))[0]
@@ -146,6 +160,14 @@ async def planted(
         )
         end = ended(claimed, OutcomeKind.CRASHED, crash=crash, message=crash.message)
         await hands.hand_in(end)
+    ran += await enqueued(store, job())
+    event = plant("name of an event")
+    waits = ended(await hands.claim_one(), OutcomeKind.SNOOZED, delay=3_600.0, event=event)
+    await hands.hand_in(waits)
+    await declare(store, "nightly", running=1)
+    under = need("nightly", plant("key of a limit"))
+    ran += await enqueued(store, limited(under), limited(under))
+    await hands.claim(2)
     call = job(args=encode("args", json.dumps({"a": plant("args of a schedule")})))
     await put_one(store, "nightly", call=call)
     sought = {"args": plant("args of a filter"), "error": plant("error of a filter")}
