@@ -90,6 +90,9 @@ async def test_the_page_of_a_job_sends_the_event_for_which_it_waits(store: Store
         text = await page.see(f"/jobs/{job_id}")
         assert "Send the event" in text
         assert HOSTILE not in text
+    async with page_on(store.url, hide="script") as page:
+        assert "Send the event" not in await page.see(f"/jobs/{job_id}"), "its name is not known"
+    async with page_on(store.url) as page:
         odd = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value="{by: ada}")
         assert odd.status_code == 400
         assert "value has to be JSON" in odd.text

@@ -62,7 +62,7 @@ async def test_what_is_to_be_hidden_is_hidden_also_over_several_lines(store: Sto
         for path in (f"/jobs/{number}", f"/jobs/{number}/logs", f"{API}/jobs/{number}/logs"):
             text = await page.see(path)
             assert "secret" not in text, path
-            assert "▒▒▒ ok" in text, path
+            assert "▒▒▒" in text, path
 
 
 async def test_who_may_not_see_payloads_sees_no_lines(store: Store) -> None:

@@ -83,7 +83,6 @@ async def test_the_page_shows_all_that_is_planted_where_nothing_is_hidden(store:
     assert set(world.secrets.by_place) - shown == set()
 
 
-@pytest.mark.xfail(strict=True, reason="names of steps are shown, and texts that Python quotes")
 @pytest.mark.slow_on("postgres")  # what hides a text has rows, and knows no store
 @pytest.mark.slow_but("JSON")
 @pytest.mark.parametrize("form", FORMS)
@@ -93,7 +92,6 @@ async def test_no_byte_of_the_page_or_its_api_holds_what_is_hidden(store: Store,
         assert leaks(await read_everything(page, world), world) == []
 
 
-@pytest.mark.xfail(strict=True, reason="names of steps are shown, and texts that Python quotes")
 @pytest.mark.slow_on("postgres")
 @pytest.mark.slow_but("JSON")
 @pytest.mark.parametrize("form", ["JSON", "Python", "quoted"])

@@ -22,8 +22,7 @@ calls.py         arguments in lists, as a person would write them
 sentences.py     parts of the sentences of why: workers, ends, times and names
 schedules.py     a schedule as programs and screens see it, and the jobs of triggers and backfills
 stats.py         the numbers of a store as one document, and with workers and pauses
-hiding.py        replaces the matches of --hide and --hide-key in one text
-covering.py      which columns of a row a reader may see; applies hiding.py to their texts
+hiding.py        what a reader may see of a row: --hide, --hide-key and the right payload
 history.py       the workers' counts, step by step, for sparklines and programs
 system.py        the store itself: its surroundings, its schema, the doctor's findings
 verify.py        checks the history of a store against the guarantees, job by job

@@ -66,11 +66,11 @@ def dashboard(
             None for an unknown visitor. May be a coroutine function. There is no default.
         name: the name of this installation, such as ``"production"``, shown on each page.
         colour: its colour: red, orange, yellow, green, blue, purple or grey.
-        hide: a regular expression: matches are hidden in payloads, output and messages of jobs, and
-            in reasons and filters; names (of queues, tasks, tenants, workers, schedules, users)
-            stay visible.
-        hide_keys: names of arguments and of other JSON keys, such as ``password`` or ``*token*``,
-            in any case: values under them are hidden in the same places.
+        hide: a regular expression: each value, message or line of output in which it matches is
+            covered; names (of queues, tasks, tenants, limits, workers, schedules, users) stay
+            visible.
+        hide_keys: names of arguments and of other keys, such as ``password`` or ``*token*``, in any
+            case: values under them are covered, and so is each text that has one as a word.
         hosts: the names by which browsers reach the page; ``["*"]``: any. Addresses and localhost
             are always allowed.
         read_only: no user may change anything.

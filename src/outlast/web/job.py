@@ -19,6 +19,7 @@ from outlast.base.text import cut, lines, safe
 from outlast.insight.acting import By, act_on_job
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.hiding import HIDDEN
 from outlast.insight.queries import read_details
 from outlast.insight.stacks import AskedStack, ask_for_stack, find_unanswered
 from outlast.insight.why import why
@@ -98,6 +99,7 @@ async def show_job(visit: Visit) -> Response:
         refusals=details.refusals,
         actions=found.actions,
         in_flow=found.in_flow,
+        event=None if row.event == HIDDEN else row.event,
         timeline=draw_timeline(details),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(details),

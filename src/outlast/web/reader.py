@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
 from outlast.client.stores import StoreProvider
-from outlast.insight.covering import Covering
-from outlast.insight.hiding import Hiding
+from outlast.insight.hiding import Covering, Hiding
 from outlast.store.protocol import Store
 
 T = TypeVar("T")

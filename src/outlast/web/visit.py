@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 
 from outlast.errors import JobNotFound
-from outlast.insight.covering import Covering
+from outlast.insight.hiding import Covering
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
 from outlast.web.problem import WebRefusal

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import pprint
 import random
-from collections import OrderedDict
 from collections.abc import Callable
-from datetime import date
-from decimal import Decimal
 from functools import partial
-from pathlib import PurePosixPath
 from typing import Any
 from urllib.parse import quote_plus
 
+import msgspec
 import pytest
 
 from outlast.errors import ConfigError
+from outlast.insight import hiding
 from outlast.insight.hiding import HIDDEN, Hiding
 from outlast.model.crash import clean
 from tests.cases import each_case
@@ -29,30 +26,70 @@ M = HIDDEN
 @each_case(
     ("text", "shown"),
     [
-        (r'{"password":"x\"y","b":9007199254740993}', '{"password":"§","b":9007199254740993}'),
-        ('{"password" : 123456789012345678901,"z":1}', '{"password" : "§","z":1}'),
+        ('{"password":"x","b":9007199254740993}', '{"password":"§","b":9007199254740993}'),
         ('{"PASSWORD":null,"my-Token-2":[true]}', '{"PASSWORD":"§","my-Token-2":"§"}'),
         ('{"a":{"password":{"x":[1,"]}",{}]}},"c":1}', '{"a":{"password":"§"},"c":1}'),
-        (r'{"p\u0061ssword":"s","z":1}', r'{"p\u0061ssword":"§","z":1}'),
-        (r'{"password":"a\\","b":"c"}', '{"password":"§","b":"c"}'),
-        ('{"x":"password","y":"z","passwords":1}', '{"x":"password","y":"z","passwords":1}'),
-        ("{'password': 'it\\'s', 'b': \"it's\"}", "{'password': '§', 'b': \"it's\"}"),
-        ("""{'password': "it's", 'b': 2}""", "{'password': '§', 'b': 2}"),
-        ('401: {"api_token": "abc', '401: {"api_token": "§"'),
-        ('{"password": {"a": "b', '{"password": "§"'),
-        ('{"password":', '{"password":'),
-        (r'{"body": "{\"password\": ', r'{"body": "{\"password\": '),
-        (r'{"body": "{\"password\": ","z":1}', r'{"body": "{\"password\": ","z":1}'),
-        (r'{"body": "{\"password\": \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
-        (r'{"body": "{\"password\": [1, \"cut","z":1}', r'{"body": "{\"password\": \"§\"","z":1}'),
-        ("{'password': 'a '\n 'b '\n 'c',\n 'b': 'c'}", "{'password': '§',\n 'b': 'c'}"),
-        ("{'password': b'a long '\n b'phrase', 'b': 1}", "{'password': '§', 'b': 1}"),
-        (r'{"x": "{\'token\': \'a \'\n \'b\'}", "z": 1}', r'{"x": "{\'token\': \'§\'}", "z": 1}'),
+        (r'{"p\u0061ssword":"s","z":1}', '{"password":"§","z":1}'),
+        ('{"passwords":1.10}', '{"passwords":1.10}'),
+        (r'{"body":"{\"password\": 1}","z":1}', '{"body":"§","z":1}'),
+        ('{"argv":["mysql","--password","x"],"z":1}', '{"argv":"§","z":1}'),
+        (
+            '[{"name":"TOKEN","value":"x"},{"name":"n","value":"x"}]',
+            '["§",{"name":"n","value":"x"}]',
+        ),
+        ('{"password":', '"§"'),
+        ('{"password":"\\ud800","q":"\\ud800"}', '"§"'),
+        ('{"password":1,"n":' + "9" * 5_000 + "}", '"§"'),
+        ('{"a":' * 9_000 + '{"password":1}' + "}" * 9_000, '"§"'),
         ("", ""),
     ],
-)  # fmt: skip
-def test_a_value_is_hidden_and_nothing_else(text: str, shown: str) -> None:
-    assert KEYS.cover(text) == shown.replace("§", M)
+)
+def test_a_value_of_a_document_is_hidden_and_nothing_else(text: str, shown: str) -> None:
+    assert KEYS.cover_document(text) == shown.replace("§", M)
+
+
+@each_case(
+    ("text", "hit"),
+    [
+        ('401: {"api_token": "abc', True),
+        ("password=hunter2", True),
+        ("the Password is hunter2", True),
+        ("passwords, a my_password and the passwordless", False),
+        ("tokens", True),
+        (r"one\npassword: x", True),
+        (r"b'\x82\xa8password\xa7hunter2'", True),
+        (r"b'\302password'", True),
+        ("\x1b[1;31mpassword\x1b[0m: x", True),
+        (r"\x1b[31mpassword\x1b(Bx", True),
+        ("\x1b(Bpassword", True),
+        ("/?q=%7B%22password%22%3A1%7D", True),
+        ("/?q=%257B%2522password%2522", True),
+        (r"p\u0061ssword: x", True),
+        (r"C:\token", True),
+        ("", False),
+    ],
+)
+def test_a_text_with_a_key_as_a_word_is_covered_whole(text: str, hit: bool) -> None:
+    assert KEYS.cover(text) == (M if hit else text)
+
+
+def test_a_key_in_other_letters_is_found_as_json_and_urls_write_it() -> None:
+    for text in (json.dumps({"contraseña": 1}), "/?contrase%C3%B1a=1", ascii({"contraseña": 1})):
+        assert Hiding(keys=["contraseña"]).cover(text) == M
+
+
+def test_lines_are_covered_one_by_one_with_what_belongs_to_them() -> None:
+    text = json.dumps({"a": 1, "password": {"b": ["S", ["S"]]}, "c": "x"}, indent=2)
+    printed = ["before", *text.split("\n"), "after", "token:", "- S", "", "  S", "after"]
+    assert KEYS.cover_lines(printed) == [
+        *("before", "{", '  "a": 1,'),
+        *[M] * 10,
+        *("after", M, M, M, M, "after"),
+    ]
+    printed = pprint.pformat({"a": ["x" * 40] * 3, "password": "S " * 60}, width=40).split("\n")
+    assert "S" not in "".join(KEYS.cover_lines(printed))
+    pem = ["a", "-----BEGIN KEY", "MII", "-----END KEY", "b"]
+    assert Hiding("(?s)BEGIN.*END").cover_lines(pem) == ["a", M, M, M, "b"]
 
 
 def made(draw: random.Random, depth: int = 0) -> Any:
@@ -64,30 +101,6 @@ def made(draw: random.Random, depth: int = 0) -> Any:
         return [made(draw, depth + 1) for _ in range(draw.randrange(4))]
     names = ["password", "a", "Token", 'b"c\\', "tok\u00e9n"]
     return {draw.choice(names): made(draw, depth + 1) for _ in range(draw.randrange(4))}
-
-
-def covered(value: Any) -> Any:
-    if isinstance(value, dict):
-        hidden = {key for key in value if key.lower() == "password" or "token" in key.lower()}
-        return {key: M if key in hidden else covered(one) for key, one in value.items()}
-    if isinstance(value, list):
-        return [covered(one) for one in value]
-    return KEYS.cover(value) if isinstance(value, str) else value
-
-
-@each_case("seed", range(3))
-def test_documents_stay_documents_also_within_strings(seed: int) -> None:
-    draw = random.Random(seed)
-    for _ in range(300):
-        value = made(draw)
-        text = json.dumps(value, ensure_ascii=draw.random() < 0.5, indent=draw.choice([None, 2]))
-        wrapped = text
-        for depth in range(3):
-            shown = KEYS.cover(wrapped)
-            for _ in range(depth):
-                shown = json.loads(shown)
-            assert json.loads(shown) == covered(value), wrapped
-            wrapped = json.dumps(wrapped)
 
 
 S = "hunter2"
@@ -117,22 +130,24 @@ def planted(draw: random.Random, depth: int = 0) -> dict[str, Any]:
     return value
 
 
-@pytest.mark.xfail(strict=True, reason="quotes are counted, and Python writes them otherwise")
 @each_case("form", range(len(WRITTEN)))
 def test_a_secret_under_a_hidden_key_is_shown_in_no_form(form: int) -> None:
     draw = random.Random(form)
     for _ in range(200):
         text = WRITTEN[form](planted(draw))
+        assert S not in KEYS.cover_document(text), text
         text = text[: draw.choice([len(text), draw.randrange(len(text))])]
         assert S not in KEYS.cover(text), text
+        assert S not in "".join(KEYS.cover_lines(text.split("\n"))), text
 
 
 @pytest.mark.slow
 @each_case("odd", ["\\", '"', '":', '"password', '"password":', '"token', "token", "["])
 def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
     text = '"password":"' + odd * 200_000
-    assert KEYS.cover(text)
+    assert KEYS.cover(text) == KEYS.cover_document(text).strip('"') == M
     assert KEYS.cover(odd * 200_000) is not None
+    assert KEYS.cover_lines([odd * 20] * 20_000) is not None
 
 
 @pytest.mark.timeout(60)  # to try all places for each * would take hours
@@ -140,29 +155,35 @@ def test_a_hostile_text_is_covered_in_one_pass(odd: str) -> None:
 def test_a_key_with_many_stars_is_looked_for_in_one_pass(odd: str) -> None:
     hiding = Hiding(keys=["*a*a*a*a*b", "*a*a*a*a*a*"])
     text = '{"' + odd * (100_000 // len(odd))
-    assert hiding.cover(text).count(HIDDEN) == text.count(":")
+    assert hiding.cover(text) == M
 
 
 @each_case(
     ("key", "hidden", "shown"),
     [
-        ("*a", ["a", "ba", "aba"], ["b", "ab"]),
+        ("*a", ["a", "ba", "aba", "x a"], ["b", "ab"]),
         ("a*a", ["aa", "aba", "abaca"], ["a", "ab", "baa"]),
         ("*ab*ba*", ["abba", "xabxbax", "ababba"], ["aba", "ba ab"]),
         ("**a**", ["a", "bab"], ["b"]),
+        ("a/b", ["a/b", r"a\/b"], ["a b"]),
+        ("$ref", ["$ref"], ["ref"]),
     ],
 )
 def test_a_star_stands_for_any_letters(key: str, hidden: list[str], shown: list[str]) -> None:
     hiding = Hiding(keys=[key])
-    assert [hiding.cover(json.dumps({name: 1})) for name in hidden + shown] == [
-        *(json.dumps({name: HIDDEN}, ensure_ascii=False) for name in hidden),
-        *(json.dumps({name: 1}) for name in shown),
+    texts = [f'{{"{name}":1}}' for name in hidden + shown]
+    assert [hiding.cover(text) == M for text in texts] == [
+        name in hidden for name in hidden + shown
     ]
 
 
-def test_an_expression_sees_what_keys_have_left() -> None:
-    both = Hiding(r"\d{4}", ["pin"])
-    assert both.cover('{"pin":1234,"card":1234}') == f'{{"pin":"{M}","card":{M}}}'
+def test_an_expression_covers_texts_numbers_and_names_of_a_document() -> None:
+    cards = Hiding(r"\d{16}")
+    card = "4111222233334444"
+    document = json.dumps({"a": int(card), "b": card, "c": [card, 1], card: 2})
+    assert card not in cards.cover_document(document)
+    assert json.loads(cards.cover_document(document)) == {"a": M, "b": M, "c": [M, 1], M: 2}
+    assert Hiding(r"a.*b").cover_document('{"a":1,"b":2}') == f'"{M}"'
     assert Hiding().cover('{"pin":1}') == '{"pin":1}'
 
 
@@ -172,33 +193,6 @@ def test_what_is_no_key_is_refused(keys: list[Any]) -> None:
         Hiding(keys=keys)
 
 
-class Old(enum.Enum):
-    PLAN = "hunter2"
-
-
-@each_case(
-    "value",
-    [
-        b"hunter2",
-        bytearray(b"hunter2"),
-        Decimal("1234.5678"),
-        date(1999, 12, 31),
-        PurePosixPath("/hunter2"),
-        OrderedDict(a="hunter2"),
-        Old.PLAN,
-    ],
-)
-def test_values_are_covered_as_python_writes_them(value: object) -> None:
-    text = f"ValueError: {{'user': 'ann', 'password': {value!r}, 'n': 1}}"
-    covered = Hiding(keys=["password"]).cover(text)
-    assert covered == "ValueError: {'user': 'ann', 'password': '▒▒▒', 'n': 1}"
-
-
-def test_a_key_with_an_escaped_slash_is_found() -> None:
-    assert "hunter2" not in Hiding(keys=["*b"]).cover('{"a\\/b": "hunter2"}')
-    assert "hunter2" not in Hiding(keys=["a/b"]).cover('{"a\\/b": "hunter2"}')
-
-
 @each_case("digits", range(17))
 def test_what_was_cut_as_it_was_stored_is_covered_at_the_cut(digits: int) -> None:
     """A card of which some digits stand before the cut in the middle, and others are gone."""
@@ -206,12 +200,25 @@ def test_what_was_cut_as_it_was_stored_is_covered_at_the_cut(digits: int) -> Non
     text = clean("x" * (996 - digits) + " " + card + " y" * 800)
     shown = Hiding(pattern=r"\d{16}").cover(text)
     assert not any(card[at : at + 2] in shown for at in range(15))
-    assert " ... " in shown
+    assert (" ... " in shown) is (digits < 16)
 
 
-def test_the_end_of_a_long_text_is_covered_from_where_it_was_cut() -> None:
+def test_what_was_cut_away_may_have_named_the_key_of_the_rest() -> None:
+    shown = KEYS.cover(clean("a " * 950 + '"password": [' + "b " * 900 + "S"))
+    assert "S" not in shown
+    assert shown.startswith("a a")
+
+
+def test_the_end_of_a_long_line_is_covered_from_where_it_was_cut() -> None:
     hiding = Hiding(pattern=r"\d{16}")
     text = "33334444 " + "y" * 2_000
-    assert hiding.cover_cut(text, keeps_end=True) == f"{M} " + "y" * 2_000
+    assert hiding.cover_lines([text], only_ends=True) == [f"{M} " + "y" * 2_000]
+    assert KEYS.cover_lines([text], only_ends=True) == [M]
     assert hiding.cover("z" * 300 + " 41112222…") == "z" * 300 + f" {M}…"
     assert hiding.cover("41112222 ... 33334444") == "41112222 ... 33334444"  # nothing was cut
+
+
+def test_the_names_that_are_never_hidden_are_columns_that_rows_have() -> None:
+    for kind, names in hiding._NAMES.items():
+        assert isinstance(kind, type(msgspec.Struct))
+        assert names <= {*kind.__struct_fields__}, kind

@@ -27,6 +27,8 @@ from outlast.insight.acting import By, Verb, note_on, trigger_schedule
 from outlast.store import open_store
 from outlast.store.actions import Note
 from outlast.store.protocol import Store
+from outlast.store.rows import StoredJob
+from outlast.store.schedules import ScheduleRow
 from outlast.store.values import Cancelled, Requeued
 
 R = TypeVar("R")
@@ -50,6 +52,7 @@ class _ReadOnly(admin.ModelAdmin):
     show_facets = admin.ShowFacets.NEVER
     sortable_by = ()
     view_permission = ""
+    kind: type = StoredJob
 
     def get_queryset(self, request: Any) -> Any:
         """Return the rows in the project's store."""
@@ -65,7 +68,8 @@ class _ReadOnly(admin.ModelAdmin):
         row = super().get_object(request, object_id, from_field)
         if row is not None:
             names = [field.attname for field in row._meta.concrete_fields]  # noqa: SLF001  (so Django calls what is public)
-            for name, value in covered({name: getattr(row, name) for name in names}).items():
+            columns = {name: getattr(row, name) for name in names}
+            for name, value in covered(columns, self.kind).items():
                 setattr(row, name, value)
         return row
 
@@ -150,7 +154,7 @@ class JobAdmin(_ReadOnly):
     def attempts_made(self, job: Any) -> Any:
         """Return how each attempt ended, as a list."""
         rows = [
-            (each.number, each.outcome, covered({"message": each.message})["message"])
+            (each.number, each.outcome, covered({"message": each.message}, StoredJob)["message"])
             for each in job.attempts.all()
         ]
         shown = format_html_join("", "<li>{}: {} <pre>{}</pre></li>", rows)
@@ -197,6 +201,7 @@ class ScheduleAdmin(_ReadOnly):
     """Schedules by name."""
 
     view_permission = "outlast.view_schedule"
+    kind = ScheduleRow
     list_display = ("name", "spec", "paused", "next_tick", "last_tick", "fired")
     actions = ("trigger",)
 

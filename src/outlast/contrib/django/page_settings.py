@@ -32,14 +32,13 @@ def hides() -> bool:
     return bool(chosen_settings().get("hide") or chosen_settings().get("hide_keys"))
 
 
-def covered(columns: dict[str, Any]) -> dict[str, Any]:
-    """Return columns of a row of the store with secrets hidden."""
+def covered(columns: dict[str, Any], kind: type) -> dict[str, Any]:
+    """Return columns of a row of this kind with secrets hidden."""
     if not hides():
         return columns
     chosen = chosen_settings()
     try:
-        from outlast.insight.covering import Covering
-        from outlast.insight.hiding import Hiding
+        from outlast.insight.hiding import Covering, Hiding
     except ModuleNotFoundError as missing:
         said = f"{SETTING} hides something: pip install 'outlast[web]'"
         raise ImproperlyConfigured(said) from missing
@@ -47,4 +46,4 @@ def covered(columns: dict[str, Any]) -> dict[str, Any]:
         hiding = Hiding(chosen.get("hide"), chosen.get("hide_keys", ()))
     except ConfigError as error:
         raise ImproperlyConfigured(f"{SETTING}: {text_of(error)}") from error
-    return Covering(hiding, payload=True).cover(columns)
+    return Covering(hiding, payload=True).cover(columns, kind)
