@@ -10,6 +10,7 @@ import pytest
 
 import outlast
 from outlast import (
+    RESULT,
     RESULTS,
     JobCancelled,
     JobFailed,
@@ -64,6 +65,52 @@ async def test_a_set_in_another_order_is_the_same_work(app: outlast.App) -> None
         versions.append((await app.stores.ask(lambda it: it.inspector.schedules()))[0].version)
     assert again.same_args
     assert versions[0] == versions[1]
+
+
+@pytest.mark.xfail(strict=True, reason="a renamed task is other work")
+async def test_a_child_whose_task_was_renamed_is_the_same_work(
+    app: outlast.App, store_url: str
+) -> None:
+    """As docs/rehearse.md advises: the old name becomes an alias."""
+
+    def release(of: outlast.App, *names: str) -> Any:
+        @of.task(name=names[0], aliases=names[1:], queue="children")
+        async def resize(number: int) -> int:
+            return 2 * number
+
+        @of.task(retries=0)
+        async def parent() -> Any:
+            attempt = outlast.current()
+            run = await attempt.spawn(chain(resize.call(1), resize.call(RESULT)))
+            return await attempt.wait_for(run)
+
+        return parent
+
+    job = await release(app, "resize").enqueue()
+    async with app.worker(queues=["default"]):
+        await until(lambda: has_state(job, State.BLOCKED))
+    renamed = outlast.App(store_url)
+    release(renamed, "shrink", "resize")
+    async with renamed.worker(queues=["default", "children"]):
+        assert await job.result(DEADLINE) == 4
+    await renamed.close()
+
+
+async def test_another_task_is_other_work(app: outlast.App) -> None:
+    double, fail = define(app)
+
+    @app.task(retries=0)
+    async def parent() -> Any:
+        attempt = outlast.current()
+        child = double if attempt.number == 1 else fail
+        await attempt.spawn(child.call(1))
+        if attempt.number == 1:
+            raise outlast.Snooze(0)
+
+    job = await parent.enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match="has spawned other work here"):
+            await job.result(DEADLINE)
 
 
 async def test_children_run_once_and_their_results_come_in_order(app: outlast.App) -> None:
