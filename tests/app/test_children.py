@@ -67,7 +67,6 @@ async def test_a_set_in_another_order_is_the_same_work(app: outlast.App) -> None
     assert versions[0] == versions[1]
 
 
-@pytest.mark.xfail(strict=True, reason="a renamed task is other work")
 async def test_a_child_whose_task_was_renamed_is_the_same_work(
     app: outlast.App, store_url: str
 ) -> None:

@@ -20,7 +20,7 @@ from outlast.client.events import wait_event
 from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, plan_of
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
-from outlast.client.task import enqueue_plan, job_of
+from outlast.client.task import Task, enqueue_plan, job_of
 from outlast.errors import UsageError
 from outlast.model.job import ENDED, State
 from outlast.payload.codec import decode_result
@@ -122,24 +122,27 @@ async def _spawn(store: AttemptStore, plan: Plan, first: int) -> list[Job[Any]]:
     (found,) = await store.find(name)
     if found is None:
         return await enqueue_plan(store.stores, plan, Spawn(store.encode(name, digest), first))
-    if found != digest:
+    is_same = found == digest
+    children = await _read(store, range(first, first + len(plan.jobs))) if is_same else []
+    pairs = list(zip(plan.calls, children, strict=is_same))
+    if not is_same or not all(_is_of(child, call.task) for call, child in pairs):
         raise UsageError(
             f"an earlier attempt of job {store.job_id} has spawned other work here, as its children"
             f" from the {first + 1:,}. on: spawn the same calls, with the same arguments, in each"
             " attempt; keep what differs, such as the time, as a step"
         )
-    children = await _read(store, range(first, first + len(plan.jobs)))
-    pairs = zip(plan.calls, children, strict=True)
     return [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
 
 
+def _is_of(child: Child, task: Task[..., Any]) -> bool:
+    """Whether a child is of this task, under any of its names; one whose row is gone may be."""
+    return child.task is None or child.task in (task.name, *task.aliases)
+
+
 def _digest(plan: Plan, payloads: Payloads) -> str:
-    """Return, as JSON, what tells the jobs of a plan from others: their tasks, arguments and
-    order."""
-    work = [
-        (job.task, payloads.decode("args", job.args), job.policy.inputs, job.after)
-        for job in plan.jobs
-    ]
+    """Return, as JSON, what tells the jobs of a plan from others: their arguments and order. Their
+    tasks, which may be renamed, are on their rows."""
+    work = [(payloads.decode("args", job.args), job.policy.inputs, job.after) for job in plan.jobs]
     return f'"{sha256(msgspec.json.encode(work)).hexdigest()}"'
 
 

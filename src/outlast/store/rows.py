@@ -120,10 +120,11 @@ class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child of a job: a job that one of its attempts has spawned. ``state`` None: its row was
-    deleted."""
+    """A child of a job: a job that one of its attempts has spawned. ``task`` and ``state`` None:
+    its row was deleted."""
 
     id: int
+    task: str | None
     state: str | None
     result: str | None
 

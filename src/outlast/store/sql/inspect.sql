@@ -58,7 +58,7 @@ SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::f
 FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: children
 -- The children of a job from the n-th one (:first) to the :last one, in their order.
-SELECT d.upstream_id AS id, j.state, CAST(j.result AS text) AS result
+SELECT d.upstream_id AS id, j.task, j.state, CAST(j.result AS text) AS result
 FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: logs
