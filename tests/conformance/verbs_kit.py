@@ -184,6 +184,7 @@ READS: dict[str, Verb] = {
     "waits_for_itself": lambda hands, held: hands.store.inspector.waits_for_itself(held.job_id),
     "returns": lambda hands, held: hands.store.inspector.returns(held.job_id),
     "children": lambda hands, held: hands.store.inspector.children(held.job_id, 1, 9),
+    "children_end": lambda hands, held: hands.store.inspector.children_end(held.job_id),
     "minutes": lambda hands, _: hands.store.inspector.minutes(3_600.0),
     "wanted": lambda hands, _: hands.store.inspector.wanted("default"),
     "waiting": lambda hands, _: hands.store.inspector.waiting("default", 10),

@@ -188,6 +188,7 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
         [job(task="app.child")], Spawn(NamedStep(third.job_id, third.token, "spawn 0", "1"), 0)
     )
     children = await store.inspector.children(third.job_id, 1, 1)
+    assert await store.inspector.children_end(third.job_id) == 1
     await store.watch_children(third.job_id, third.token, [each.id for each in children])
     assert not await store.inspector.waits_for_itself(third.job_id)
     assert await store.inspector.returns(third.job_id)

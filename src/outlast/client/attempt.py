@@ -104,7 +104,7 @@ class Link(Protocol):
 class Family(NamedTuple):
     """What attempts do on the store of their application; ``children.py`` has the functions."""
 
-    spawn: Callable[[Attempt, FlowPart], Awaitable[FlowRun]]
+    spawn: Callable[[Attempt, FlowPart, str | None], Awaitable[FlowRun]]
     wait_for: Callable[[Attempt, FlowRun], Awaitable[Any]]
     wait_event: Callable[[Attempt, str, float | timedelta, Any], Awaitable[Any]]
 
@@ -551,24 +551,26 @@ class Attempt:
         if left > 0:
             raise self._wait(left, f"it sleeps: {name}")
 
-    async def spawn(self, part: FlowPart) -> FlowRun:
+    async def spawn(self, part: FlowPart, *, name: str | None = None) -> FlowRun:
         """Enqueue a call or a flow as children of this job, once: later attempts that ask again, in
-        the same order, get the same jobs.
+        the same order or by the same name, get the same jobs.
 
         The children and the note that they are there are one commit, fenced by the token of this
         attempt. They are kept, with their results, until this job has ended.
 
         Args:
             part: a call, such as ``resize.call(path)``, or a flow, of at most 100,000 jobs.
+            name: names them within this job, where the order may differ between attempts, as of
+                chains of children side by side in ``asyncio.gather``.
 
         Raises:
             LostLease: the attempt is no longer the current one; nothing was enqueued.
-            UsageError: an earlier attempt has spawned other work in this place; or an earlier
-                ``spawn`` of this attempt has failed: let the attempt end, the next one knows what
-                is there.
+            UsageError: an earlier attempt has spawned other work in this place, or by this name; or
+                an earlier ``spawn`` of this attempt has failed: let the attempt end, the next one
+                knows what is there.
             QueueFull, StoreUnavailable, …: as ``app.enqueue``.
         """
-        return await self._children("spawn").spawn(self, part)
+        return await self._children("spawn").spawn(self, part, name)
 
     spawn_sync = blocking(spawn)
 

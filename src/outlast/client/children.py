@@ -1,8 +1,9 @@
 """Lets attempts make children, and wait for them.
 
-A job has each child once, however many attempts it takes: the n-th one that an attempt asks for
-is the n-th one of the job. A later attempt that asks again gets the same; for other work under that
-ordinal it is refused.
+A job has each child once, however many attempts it takes. One that was spawned by a name is known
+by it. Of the others, the n-th one that an attempt asks for is the n-th one of the job. A later
+attempt that asks again gets the same; for other work in that place, or under that name, it is
+refused.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import msgspec
 
 from outlast.client.attempt import Attempt, Family
 from outlast.client.attempt_store import AttemptStore
-from outlast.client.events import wait_event
+from outlast.client.events import check_name, wait_event
 from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, plan_of
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
@@ -32,7 +33,9 @@ if TYPE_CHECKING:
     from outlast.store.protocol import Store
     from outlast.store.rows import Child
 
+_read_kept = msgspec.json.Decoder(tuple[str, int]).decode  # the value of its step
 READ_MAX = 500  # children in one read
+NAMED_FROM = 1_000_000_000  # the ordinal of the first child that has a name
 
 
 class Spawned(msgspec.Struct, frozen=True):
@@ -53,10 +56,11 @@ class _Children:
     def __init__(self, stores: StoreProvider) -> None:
         self._stores = stores
         self._runs: dict[FlowRun, Spawned] = {}
-        self._count = 0  # children that the attempt has asked for
+        self._count = 0  # children without a name that the attempt has asked for
+        self._free = 0  # the next ordinal for children that have one; 0: it is not known yet
         self._has_failed = False
 
-    async def spawn(self, attempt: Attempt, part: FlowPart) -> FlowRun:
+    async def spawn(self, attempt: Attempt, part: FlowPart, name: str | None) -> FlowRun:
         """Do what ``Attempt.spawn`` does."""
         check_part(part)
         plan, last = plan_of([part])
@@ -71,11 +75,16 @@ class _Children:
                 "an earlier spawn of this attempt has failed, and what is there is not known: let"
                 " the attempt end with that error"
             )
-        first, store = self._count, AttemptStore(attempt, self._stores)
-        store.begin(_name(first))
-        self._count += len(plan.jobs)
+        store, step = AttemptStore(attempt, self._stores), f"spawn {self._count}"
+        counted = self._count if name is None else None
+        if name is None:
+            self._count += len(plan.jobs)
+        else:
+            check_name(name)
+            step = f"child {name}"
+        store.begin(step)
         try:
-            jobs = await store.patiently(lambda: _spawn(store, plan, first))
+            first, jobs = await store.patiently(lambda: self._spawn(store, plan, step, counted))
         except BaseException:
             self._has_failed = True
             raise
@@ -83,6 +92,36 @@ class _Children:
         run = FlowRun(self._stores, part, jobs, last)
         self._runs[run] = Spawned([first + place for place in last], gives_list(part))
         return run
+
+    async def _spawn(
+        self, store: AttemptStore, plan: Plan, step: str, counted: int | None
+    ) -> tuple[int, list[Job[Any]]]:
+        """Return the children of this plan, those that are there, or new ones, and the ordinal of
+        the first. If this is repeated since the answer was lost, it finds what was committed."""
+        digest = _digest(plan, store.payloads)
+        (found,) = await store.find(step)
+        if found is None:
+            first = await self._take(store, len(plan.jobs)) if counted is None else counted
+            kept = store.encode(step, msgspec.json.encode((digest, first)).decode())
+            return first, await enqueue_plan(store.stores, plan, Spawn(kept, first))
+        was, first = _read_kept(found)
+        children = await _read(store, range(first, first + len(plan.jobs))) if was == digest else []
+        pairs = list(zip(plan.calls, children, strict=False))
+        if not pairs or not all(_is_of(child, call.task) for call, child in pairs):
+            raise UsageError(
+                f"an earlier attempt of job {store.job_id} has spawned other work here, as"
+                f" {step!r}: spawn the same calls, with the same arguments, in each attempt, in the"
+                " same order or each by a name of its own; keep what differs as a step"
+            )
+        return first, [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
+
+    async def _take(self, store: AttemptStore, count: int) -> int:
+        """Return the first of as many ordinals that no child with a name has."""
+        if not self._free:
+            end = await store.ask(lambda it: it.inspector.children_end(store.job_id))
+            self._free = self._free or max(NAMED_FROM, end)
+        self._free += count
+        return self._free - count
 
     async def wait_for(self, attempt: Attempt, run: FlowRun) -> Any:
         """Do what ``Attempt.wait_for`` does."""
@@ -111,39 +150,16 @@ class _Children:
         return await wait_event(AttemptStore(attempt, self._stores), name, timeout, returns)
 
 
-def _name(first: int) -> str:
-    return f"spawn {first}"
-
-
-async def _spawn(store: AttemptStore, plan: Plan, first: int) -> list[Job[Any]]:
-    """Return the children of this plan: those that are there, or new ones. If this is repeated
-    since the answer was lost, it finds what was committed."""
-    name, digest = _name(first), _digest(plan, store.payloads)
-    (found,) = await store.find(name)
-    if found is None:
-        return await enqueue_plan(store.stores, plan, Spawn(store.encode(name, digest), first))
-    is_same = found == digest
-    children = await _read(store, range(first, first + len(plan.jobs))) if is_same else []
-    pairs = list(zip(plan.calls, children, strict=is_same))
-    if not is_same or not all(_is_of(child, call.task) for call, child in pairs):
-        raise UsageError(
-            f"an earlier attempt of job {store.job_id} has spawned other work here, as its children"
-            f" from the {first + 1:,}. on: spawn the same calls, with the same arguments, in each"
-            " attempt; keep what differs, such as the time, as a step"
-        )
-    return [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
-
-
 def _is_of(child: Child, task: Task[..., Any]) -> bool:
     """Whether a child is of this task, under any of its names; one whose row is gone may be."""
     return child.task is None or child.task in (task.name, *task.aliases)
 
 
 def _digest(plan: Plan, payloads: Payloads) -> str:
-    """Return, as JSON, what tells the jobs of a plan from others: their arguments and order. Their
+    """Return what tells the jobs of a plan from others: their arguments and order. Their
     tasks, which may be renamed, are on their rows."""
     work = [(payloads.decode("args", job.args), job.policy.inputs, job.after) for job in plan.jobs]
-    return f'"{sha256(msgspec.json.encode(work)).hexdigest()}"'
+    return sha256(msgspec.json.encode(work)).hexdigest()
 
 
 async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
@@ -154,7 +170,10 @@ async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
             found += await opened.inspector.children(store.job_id, n + 1, last)
         return found
 
-    return await store.ask(look)
+    children = await store.ask(look)
+    if len(children) < len(ordinals):
+        raise store.lost("its children are not there, as after a failover that has lost commits")
+    return children
 
 
 async def _result(store: AttemptStore, job: Job[Any], child: Child) -> Any:

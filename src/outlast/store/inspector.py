@@ -256,6 +256,11 @@ class Inspector(ABC):
         rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
         return [struct_of(Child, row) for row in rows]
 
+    async def children_end(self, job_id: int) -> int:
+        """Return the highest n of the children of a job; 0: it has none."""
+        (row,) = await self._rows("inspect", "children_end", job_id=job_id)
+        return int(row["n"])
+
     async def waits_for_itself(self, job_id: int) -> bool:
         """Whether a job waits, over any number of others, for itself: none of them can run."""
         (row,) = await self._rows("inspect", "circle", job_id=job_id, most=CIRCLE_MAX)

@@ -61,6 +61,9 @@ FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 SELECT d.upstream_id AS id, j.task, j.state, CAST(j.result AS text) AS result
 FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
+-- name: children_end
+-- The highest n of the children of a job, 0 if it has none: the first row of the primary key, in places below zero.
+SELECT COALESCE(0 - MIN(d.place), 0) AS n FROM outlast_dependencies d WHERE d.job_id = :job_id AND d.place < 0
 -- name: logs
 -- The kept lines of a job's attempts, in the order of their tokens.
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
