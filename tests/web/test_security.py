@@ -98,7 +98,6 @@ READ: list[tuple[dict[str, str] | list[tuple[str, str]], int]] = [
 ]
 
 
-@pytest.mark.xfail(strict=True, reason="any site has the browser of a user ask for any document")
 async def test_another_site_can_open_a_page_and_ask_for_nothing_else(store: Store) -> None:
     """HTTP Basic goes along with an image: what is not read by that site costs memory and time."""
     (number,) = await enqueued(store)
@@ -112,7 +111,6 @@ async def test_another_site_can_open_a_page_and_ask_for_nothing_else(store: Stor
                     assert (answer.status_code == 403) is (status == 403), (method, path, headers)
 
 
-@pytest.mark.xfail(strict=True, reason="the page lets no browser name its origin")
 async def test_what_a_browser_may_say_of_its_page_is_enough_for_its_own_forms(store: Store) -> None:
     """With no-referrer it says null. tests/browser asks a real one."""
     async with page_on(store.url) as page:
@@ -120,7 +118,6 @@ async def test_what_a_browser_may_say_of_its_page_is_enough_for_its_own_forms(st
     assert answer.headers["referrer-policy"] == "same-origin"
 
 
-@pytest.mark.xfail(strict=True, reason="the refusal compares in silence")
 async def test_a_refused_form_is_told_what_was_compared(store: Store) -> None:
     """As behind a proxy that sends its own name for the page."""
     async with page_on(store.url) as page:
@@ -130,7 +127,6 @@ async def test_a_refused_form_is_told_what_was_compared(store: Store) -> None:
             assert said in answer.text
 
 
-@pytest.mark.xfail(strict=True, reason="a proxy that compresses makes each tag weak")
 async def test_a_page_that_has_not_changed_is_not_sent_again(store: Store) -> None:
     async with page_on(store.url) as page:
         tag = (await page.get("/jobs")).headers["etag"]

@@ -2,8 +2,10 @@
 
 A page that can requeue jobs is a target: of other sites that make a browser send a form, and of
 names that are made to resolve to this address (DNS rebinding). So the Host has to be known, and a
-request that changes something has to come from a page of the same origin. No answer allows another
-origin to read it, no page can be put into a frame, and no script runs that is not ours.
+request that changes something has to come from a page of the same origin. Another site can open a
+page, and make a browser ask for nothing else: a password goes along with an image, too. No answer
+allows another origin to read it, no page can be put into a frame, and no script runs that is not
+ours.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from outlast.base.http_server import is_address, name_of
+from outlast.base.text import line
 from outlast.web.problem import Problem, answer_for
 
 _DIGITS = re.compile(r"[0-9]+")
@@ -27,7 +30,7 @@ HEADERS = {
         " connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with no-referrer, the Origin of our own forms is null
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
@@ -71,13 +74,17 @@ class SecurityGuard:
             )
         if any(len(digits) >= _DIGITS_MAX for digits in _DIGITS.findall(scope["path"])):
             return Problem(404, "No such page", "No number of a job, a worker, an act is so long.")
-        if scope["method"] in SAFE_METHODS or is_same_origin(headers):
+        if is_same_origin(headers) or (scope["method"] in SAFE_METHODS and is_visit(headers)):
             return None
+        origin = line(", ".join(headers.getlist("origin"))) or "none"
         return Problem(
             403,
             "From another site",
-            "A request that changes something has to come from this page itself (Sec-Fetch-Site, or"
-            " else an Origin that equals Host). A program sends the header Sec-Fetch-Site: none.",
+            "Another site may link to this page; all else has to come from this page itself. A"
+            " browser says so by Sec-Fetch-Site, or else by an Origin that equals Host: here the"
+            f" Origin is {origin}, and the Host {line(host)}. A proxy has to pass the Host on, with"
+            " its port: for nginx, proxy_set_header Host $http_host. A program sends"
+            " Sec-Fetch-Site: none.",
         )
 
     def _is_known(self, host: str) -> bool:
@@ -92,6 +99,15 @@ def is_same_origin(headers: Headers) -> bool:
         return OWN_SITES.issuperset(sites)
     origins, host = headers.getlist("origin"), headers.get("host", "").lower()
     return bool(origins) and all(_place_of(origin) == host != "" for origin in origins)
+
+
+def is_visit(headers: Headers) -> bool:
+    """Whether a request opens a page in a tab, or was not sent by a page of another site. Over
+    plain HTTP under a name, a browser does not tell which site has an image or a script sent."""
+    if headers.getlist("sec-fetch-site"):
+        mode, goal = headers.getlist("sec-fetch-mode"), headers.getlist("sec-fetch-dest")
+        return mode == ["navigate"] and goal == ["document"]
+    return not headers.getlist("origin")
 
 
 def _place_of(origin: str) -> str | None:
