@@ -13,10 +13,11 @@ from outlast import Compression, Encryption
 from outlast.insight.calls import describe_call
 from outlast.insight.documents import job_document
 from outlast.insight.schedules import schedule_document
+from outlast.model.job import ENDED
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payload.payloads import MARK
 from outlast.store.protocol import Store
-from outlast.store.rows import StoredJob
+from outlast.store.rows import JobFilter, StoredJob
 from outlast.store.values import Save
 from outlast.testing import inline, isolate
 from tests.app import in_process_kit
@@ -364,3 +365,85 @@ def test_a_codec_that_cannot_encode_alike_is_refused_for_schedules() -> None:
     app = an_app("sqlite:////nowhere.db", Fickle())
     with pytest.raises(outlast.ConfigError, match="encode_same"):
         app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)
+
+
+async def step(attempt: outlast.Attempt, _: Any) -> Any:
+    return await attempt.step("card", lambda: SECRET)
+
+
+async def event(attempt: outlast.Attempt, _: Any) -> Any:
+    return await attempt.wait_event("card", timeout=60)
+
+
+async def children(attempt: outlast.Attempt, child: Any) -> Any:
+    return await attempt.wait_for(await attempt.spawn(child.call()))
+
+
+async def end_of_a_sleep(attempt: outlast.Attempt, _: Any) -> Any:
+    await attempt.sleep(0.01, "a moment")
+    return SECRET
+
+
+@pytest.mark.xfail(strict=True, reason="what an attempt reads without its key is a failure")
+@pytest.mark.parametrize("swallows", [False, True], ids=["raises", "swallows"])
+@pytest.mark.parametrize("read", [step, event, children, end_of_a_sleep])
+async def test_a_worker_without_the_key_of_what_an_attempt_reads_hands_the_job_back(
+    store: Store, store_url: str, read: Any, swallows: bool
+) -> None:
+    """As of arguments and checkpoints: uncharged, for a worker that has the key."""
+    handed_back = False
+
+    def an_app(*keys: tuple[str, str]) -> outlast.App:
+        app = outlast.App(store_url, payloads=[Encryption(dict(keys))])
+
+        @app.task(queue="children")
+        async def child() -> str:
+            return SECRET
+
+        @app.task(retries=0)
+        async def reads() -> Any:
+            attempt = outlast.current()
+            try:
+                value = await read(attempt, child)
+            except BaseException:
+                if not swallows:
+                    raise
+                return "as if it were nothing"
+            if not handed_back:
+                raise outlast.Snooze(0.01)
+            return value
+
+        return app
+
+    old, new = an_app(("a", KEY)), an_app(("b", OTHER), ("a", KEY))
+    job = await old.tasks["reads"].enqueue()
+    await new.send_event("card", SECRET)
+    async with new.worker(queues=["default"]):
+        await until(partial(has_attempted, store, job))
+    async with new.worker(queues=["children"]):
+        await until(partial(has_no_queued_child, store))
+
+    async def is_tried_again() -> bool:
+        ends = [each.outcome for each in await attempts(store, job)]
+        return bool({*ends} - {"snoozed", "released"}) or (await stored(store, job)).state in ENDED
+
+    async with old.worker(queues=["default"]):
+        await until(is_tried_again)
+    ends = await attempts(store, job)
+    assert "undecodable" in {each.outcome for each in ends}
+    assert {each.charge for each in ends} == {"none"}
+    handed_back = True
+    async with new.worker():
+        assert await (await new.get(job.id)).result(timeout=60) == SECRET
+    await old.close()
+    await new.close()
+
+
+async def has_attempted(store: Store, job: outlast.Job[Any]) -> bool:
+    row = await stored(store, job)
+    return row.attempt_count > 0 and row.state != "running"
+
+
+async def has_no_queued_child(store: Store) -> bool:
+    rows = await store.inspector.jobs(JobFilter(task="child"))
+    return all(row.state in ENDED for row in rows)
