@@ -384,7 +384,6 @@ async def end_of_a_sleep(attempt: outlast.Attempt, _: Any) -> Any:
     return SECRET
 
 
-@pytest.mark.xfail(strict=True, reason="what an attempt reads without its key is a failure")
 @pytest.mark.parametrize("swallows", [False, True], ids=["raises", "swallows"])
 @pytest.mark.parametrize("read", [step, event, children, end_of_a_sleep])
 async def test_a_worker_without_the_key_of_what_an_attempt_reads_hands_the_job_back(

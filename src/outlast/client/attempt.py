@@ -29,12 +29,15 @@ from outlast.base.sync import blocking, refuse_in_loop
 from outlast.client import steps
 from outlast.client.awaiting import running
 from outlast.errors import (
+    BadArguments,
     LostLease,
     NotInAttempt,
     Snooze,
     Stopped,
     StoreUnavailable,
+    Unreadable,
     UsageError,
+    Verdict,
     wait_without_slot,
 )
 from outlast.insight.row import moment, plain
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
 STAGE_MAX = 200  # characters
 
 R = TypeVar("R")
+V = TypeVar("V", bound=Verdict)
 P = ParamSpec("P")
 
 
@@ -145,7 +149,7 @@ class Attempt:
     _awaited: tuple[int, ...] = ()  # jobs whose results it waits for
     _stop_reason: StopReason | None = None
     _noticed = False  # whether the task knows that it is asked to stop
-    _waits: Callable[[], Snooze] | None = None  # makes the verdict of its first wait
+    _verdict: Callable[[], Verdict] | None = None  # makes the first one that was raised for it
     _finished = False  # whether the task has called `finish` nevertheless
 
     def __init__(
@@ -282,12 +286,24 @@ class Attempt:
     def _wait(
         self, seconds: float, why: str, *, blocks: bool = False, event: str | None = None
     ) -> Snooze:
-        """Return the verdict by which this attempt waits. The first one ends the attempt even if
-        its own code swallows it, for the executor makes it again: kept, it would keep the frames
-        that it came through."""
-        make = functools.partial(wait_without_slot, seconds, why, blocks=blocks, event=event)
-        self._waits = self._waits or make
+        """Return the verdict by which this attempt waits."""
+        return self._ends(
+            functools.partial(wait_without_slot, seconds, why, blocks=blocks, event=event)
+        )
+
+    def _ends(self, make: Callable[[], V]) -> V:
+        """Return a verdict of ours. The first one ends the attempt even if its own code swallows
+        it, for the executor makes it again: kept, it would keep the frames that it came through."""
+        self._verdict = self._verdict or make
         return make()
+
+    def _read(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what was kept, or raise the verdict that this release cannot read it."""
+        try:
+            return read(*args, **kwargs)
+        except BadArguments as error:
+            unreadable = error.with_traceback(None)
+        raise self._ends(functools.partial(Unreadable, unreadable))
 
     def _obeys(self) -> StopReason | None:
         """Return the reason to stop that the task has read, unless it has called ``finish``. For
@@ -411,7 +427,7 @@ class Attempt:
             looking = self._link.step(self.job_id, self.token, name, None)
             found = self._found(await asyncio.wrap_future(looking))
             if found is not None:
-                return steps.decode_step(name, found, returns, self._payloads)
+                return self._read(steps.decode_step, name, found, returns, self._payloads)
         try:
             value = await steps.call(function, args, kwargs)
             value, stored = self._encode_step(name, value, returns)
@@ -432,7 +448,7 @@ class Attempt:
             looking = self._link.step(self.job_id, self.token, name, None)
             found = self._found(looking.result())
             if found is not None:
-                kept: R = steps.decode_step(name, found, returns, self._payloads)
+                kept: R = self._read(steps.decode_step, name, found, returns, self._payloads)
                 return kept
         try:
             value: R
@@ -489,7 +505,7 @@ class Attempt:
             if self.number > 1:
                 found = self._found(await foreign.find_step(step))
                 if found is not None:
-                    return steps.decode_step(name, found, returns, self._payloads)
+                    return self._read(steps.decode_step, name, found, returns, self._payloads)
             value = function(*args, **kwargs)
             value = await value if inspect.isawaitable(value) else value
             value, stored = self._encode_step(name, value, returns)
@@ -619,8 +635,8 @@ class Attempt:
 
         Raises:
             TimeoutError: the time was over, and there was no event.
-            BadArguments: the value does not fit ``type``, cannot be read here (encryption), or is
-                larger than ``App(max_payload=…)`` allows here.
+            BadArguments: the value does not fit ``type``, or is larger than
+                ``App(max_payload=…)`` allows here.
             LostLease: the attempt is no longer the current one.
             UsageError: this attempt has waited for it before, or it cannot be a name.
             Snooze: ends the attempt, also if your code catches it.
@@ -694,8 +710,8 @@ class Attempt:
             BadArguments: the result cannot be encoded, or does not fit the return annotation.
         """
         text = encode_result(result, self.returns, self.max_payload, self._payloads)
-        if self._waits is not None and not self._finished:
-            raise self._waits()  # which its own code has swallowed
+        if self._verdict is not None and not self._finished:
+            raise self._verdict()  # which its own code has swallowed
         foreign = await self._checked(connection)
         if not await foreign.complete(self.job_id, self.token, text):
             earlier = "an earlier complete_in may have completed it"

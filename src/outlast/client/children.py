@@ -178,5 +178,6 @@ async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
 
 async def _result(store: AttemptStore, job: Job[Any], child: Child) -> Any:
     if child.state == State.COMPLETED:
-        return decode_result(child.result, job._returns, store.payloads)  # noqa: SLF001
+        text = None if child.result is None else store.decode("result", child.result)
+        return decode_result(text, job._returns)  # noqa: SLF001
     return await store.patiently(lambda: job.result(0))  # raises what its end means

@@ -55,7 +55,7 @@ async def wait_event(
         sent = await store.ask(lambda opened: opened.find_event(name))
         if sent is None:
             await _wait_until(store, name, end, limit, seconds)
-        outcome = _TIMED_OUT if sent is None else store.payloads.decode("event", sent)
+        outcome = _TIMED_OUT if sent is None else store.decode("event", sent)
         await store.keep(kept, outcome)
     if outcome == _TIMED_OUT:
         raise TimeoutError(f"no event {name!r} was sent in time")

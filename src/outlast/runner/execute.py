@@ -33,13 +33,13 @@ from outlast.client.children import make_family
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
 from outlast.client.task import Task
-from outlast.errors import BadArguments, NotEncrypted, UnknownTask, describe, text_of
+from outlast.errors import BadArguments, UnknownTask, describe, text_of
 from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
 from outlast.runner.batches import BatchCall, Gathering
-from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_dead
+from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_undecodable
 from outlast.runner.protocol import Began, End, FunctionsEnded, StackAtLimit
 from outlast.runner.stacks import call_marked, run_marked, stack_of
 from outlast.runner.task_reuse import ReusedTasks, is_as
@@ -443,10 +443,8 @@ class Executor:
             return _EXPIRED
         try:
             prepared = self._prepare(claimed)
-        except NotEncrypted as error:
-            return make_dead(CrashKind.UNDECODABLE, error, self._hide)
         except (BadArguments, UnknownTask) as error:
-            return make_crashed(CrashKind.UNDECODABLE, text_of(error), self._hide)
+            return make_undecodable(error, self._hide)
         except Exception as error:  # such as a limit that no clock can show: reported, not raised
             return make_crashed(CrashKind.ERROR, describe(error), self._hide)
         token, attempt = claimed.token, prepared[1]
@@ -494,8 +492,8 @@ class Executor:
     def _complete(self, attempt: Attempt, value: Any) -> Outcome:
         if attempt.completed_in:
             return Outcome(kind=OutcomeKind.COMPLETED)
-        if attempt._waits is not None and not attempt._finished:  # noqa: SLF001
-            return judge(attempt._waits(), attempt)  # noqa: SLF001
+        if attempt._verdict is not None and not attempt._finished:  # noqa: SLF001
+            return judge(attempt._verdict(), attempt)  # noqa: SLF001
         if attempt._noticed and (stopped := cut_short(attempt)) is not None:  # noqa: SLF001
             return stopped
         most, payloads = self._app.max_payload, self._app.stores.payloads

@@ -19,10 +19,12 @@ from outlast.errors import (
     Cancel,
     Dead,
     LostLease,
+    NotEncrypted,
     Retry,
     Snooze,
     Stopped,
     Throttled,
+    Unreadable,
     UsageError,
     Verdict,
     describe,
@@ -161,6 +163,8 @@ def _verdict(error: Verdict, hide: Hide) -> Outcome:
             blocks=error._blocks,  # noqa: SLF001
             event=error._event,  # noqa: SLF001
         )
+    if isinstance(error, Unreadable):
+        return make_undecodable(error.error, hide)
     if isinstance(error, Cancel):
         return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error, hide))
     crash = _report(CrashKind.ERROR, error, hide)
@@ -239,8 +243,11 @@ def make_crashed(kind: CrashKind, message: str, hide: Hide = hide_logins) -> Out
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
 
 
-def make_dead(kind: CrashKind, error: Exception, hide: Hide = hide_logins) -> Outcome:
-    """Return the end of a job that no retry can help, before code of its task has run."""
+def make_undecodable(error: Exception, hide: Hide = hide_logins) -> Outcome:
+    """Return the end of an attempt that this release cannot begin or continue: another release may.
+    A payload that is not encrypted where that is required no retry can help."""
+    if not isinstance(error, NotEncrypted):
+        return make_crashed(CrashKind.UNDECODABLE, text_of(error), hide)
     message = clean(hide(text_of(error)))
-    crash = Crash(kind=kind, message=message, exception=type(error).__qualname__)
+    crash = Crash(kind=CrashKind.UNDECODABLE, message=message, exception=type(error).__qualname__)
     return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=message, began=False)
