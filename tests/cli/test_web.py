@@ -31,7 +31,8 @@ LINK = re.compile(r"http://\S+\?token=\S+")
         (["--host", "0.0.0.0"], 2, ["other machines", "--password-file"]),
         (["--host", "192.0.2.1", "--read-only"], 2, ["--no-auth"]),
         (["--no-auth", "--user-header", "x-user"], 2, ["give one of"]),
-        (["--proxy", "10.0.0.1"], 2, ["--user-header"]),
+        (["--proxy", "10.0.0.1", "--password-file", "/none"], 2, ["--user-header"]),
+        (["--proxy-secret", "/none"], 2, ["--user-header"]),
         (["--add-user", "ada"], 2, ["--password-file FILE"]),
         (["--user-header", "x-user", "--proxy", "ten"], 2, ["--proxy ten"]),
         (["--colour", "pink"], 2, ["colours are red"]),
@@ -64,7 +65,7 @@ def test_a_file_of_passwords_that_others_may_read_is_refused(
     users.chmod(0o600)
     assert main(["web", "--password-file", str(users)]) == 2
     told = capsys.readouterr().err
-    assert "the password of 'ada' is no hash" in told
+    assert "what stands behind 'ada' is no hash" in told
     assert f"`outlast web --password-file {users} --add-user ada`" in told
     assert "secret" not in told
 

@@ -1,8 +1,7 @@
 """Keep people's passwords in a file of users, each as a hash that is slow to compute.
 
 A line is ``USER:$scrypt$ln=14,r=8,p=5$SALT$DIGEST``: the name, the parameters of scrypt, salt and
-digest in base 64. With the parameters in the line, other costs can be chosen later and old lines
-stay valid.
+digest in base 64.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import re
 import stat
 import tempfile
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 from outlast.base.clock import secret_bytes
@@ -22,68 +22,33 @@ from outlast.errors import ConfigError
 
 PASSWORD_LEAST = 8  # characters
 SALT_BYTES, DIGEST_BYTES = 16, 32
-MEMORY_MAX = 64 * 1024 * 1024  # bytes for one hash
-LANES_MAX = 16
-_HASH = re.compile(r"\$scrypt\$ln=(\d{1,2}),r=(\d{1,2}),p=(\d{1,2})\$([\w+/=]+)\$([\w+/=]+)")
+COST = {"n": 1 << 14, "r": 8, "p": 5, "maxmem": 1 << 26}  # some tenths of a second, and 16 MiB
+_SCHEME = "$scrypt$ln=14,r=8,p=5$"
 _NAME = re.compile(r"[^\s:#\x00-\x1f\x7f][^:\x00-\x1f\x7f]*(?<!\s)")
-_SCHEME = "$scrypt$"
-
-
-class Cost(NamedTuple):
-    """The parameters of scrypt: 2**ln rounds over blocks of r * 128 bytes, p times."""
-
-    ln: int = 14
-    r: int = 8
-    p: int = 5
-
-    @property
-    def memory(self) -> int:
-        """How many bytes one hash takes."""
-        return 128 * self.r * ((1 << self.ln) + self.p + 2)
 
 
 class PasswordHash(NamedTuple):
     """The stored form of a password."""
 
-    cost: Cost
     salt: bytes
     digest: bytes
 
     def is_of(self, password: str) -> bool:
-        """Whether this is the password. It takes some tenths of a second, and 16 MiB; the GIL is
-        free meanwhile."""
-        return hmac.compare_digest(_digest(password, self.salt, self.cost), self.digest)
+        """Whether this is the password. The GIL is free while it is found out."""
+        return hmac.compare_digest(_digest(password, self.salt), self.digest)
 
     def __str__(self) -> str:
-        ln, r, p = self.cost
-        return f"{_SCHEME}ln={ln},r={r},p={p}${_base64(self.salt)}${_base64(self.digest)}"
+        return _SCHEME + "$".join(base64.b64encode(part).decode() for part in self)
 
 
-def hash_password(password: str, cost: Cost | None = None) -> PasswordHash:
+def hash_password(password: str) -> PasswordHash:
     """Return a hash of a password, with a new salt."""
-    chosen, salt = cost or Cost(), secret_bytes(SALT_BYTES)
-    return PasswordHash(chosen, salt, _digest(password, salt, chosen))
+    salt = secret_bytes(SALT_BYTES)
+    return PasswordHash(salt, _digest(password, salt))
 
 
-def decoy_for(cost: Cost) -> PasswordHash:
-    """Return a hash that matches no password, and takes as long to check as others."""
-    return PasswordHash(cost, secret_bytes(SALT_BYTES), secret_bytes(DIGEST_BYTES))
-
-
-def _digest(password: str, salt: bytes, cost: Cost) -> bytes:
-    return hashlib.scrypt(
-        password.encode(),
-        salt=salt,
-        n=1 << cost.ln,
-        r=cost.r,
-        p=cost.p,
-        maxmem=2 * MEMORY_MAX,
-        dklen=DIGEST_BYTES,
-    )
-
-
-def _base64(data: bytes) -> str:
-    return base64.b64encode(data).decode()
+def _digest(password: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(password.encode(), salt=salt, dklen=DIGEST_BYTES, **COST)
 
 
 def read_users(path: Path) -> dict[str, PasswordHash]:
@@ -111,35 +76,31 @@ def read_secret(path: Path) -> str:
 
 
 def _adding(path: Path, user: str = "NAME") -> str:
-    return f"`outlast web --password-file {path} --add-user {user}`"
+    return f"`outlast web --password-file {quote(str(path))} --add-user {quote(user)}`"
 
 
 def _parse(path: Path, number: int, user: str, text: str) -> PasswordHash:
-    where = f"{path}, line {number}"
-    if not text.startswith(_SCHEME):
-        raise ConfigError(
-            f"{where}: the password of {user!r} is no hash; passwords as they are have no place in"
-            f" a file. {_adding(path, user)} asks for it, and replaces the line"
-        )
     try:
-        parts = _HASH.fullmatch(text)
-        if parts is None:
-            raise ValueError(text)
-        ln, r, p = (int(part) for part in parts.groups()[:3])
-        salt, digest = (base64.b64decode(part, validate=True) for part in parts.groups()[3:])
+        salt, digest = map(_decode, text.removeprefix(_SCHEME).split("$"))
     except ValueError:
-        raise ConfigError(f"{where}: {_adding(path, user)} has not written that hash") from None
-    cost = Cost(ln, r, p)
-    fits = ln > 0 and r > 0 and 0 < p <= LANES_MAX and cost.memory <= MEMORY_MAX
-    if not fits or len(digest) != DIGEST_BYTES:
-        raise ConfigError(f"{where}: ln={ln},r={r},p={p} is beyond what is checked here")
-    return PasswordHash(cost, salt, digest)
+        salt = digest = b""
+    if not text.startswith(_SCHEME) or len(digest) != DIGEST_BYTES:
+        raise ConfigError(
+            f"{path}, line {number}: what stands behind {user!r} is no hash of ours, and a password"
+            f" as it is has no place in a file. {_adding(path, user)} asks for the password, and"
+            " replaces the line"
+        )
+    return PasswordHash(salt, digest)
+
+
+def _decode(text: str) -> bytes:
+    return base64.b64decode(text, validate=True)
 
 
 def _read_private(path: Path) -> str:
     try:
         if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"{path} can be read by others: chmod 600 {path}")
+            raise ConfigError(f"{path} can be read by others: chmod 600 {quote(str(path))}")
         return path.read_text()
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}") from error

@@ -58,7 +58,7 @@ def web(
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        option("--proxy", "NETWORK", "Where your proxy is. Default for --user-header: this host."),
+        option("--proxy", "NETWORK", "Where the proxy of --user-header is. Default: this host."),
     ] = None,
     proxy_secret: Annotated[
         Path | None,
@@ -96,10 +96,8 @@ def web(
         raise UsageError(
             f"--host {host} can be reached from other machines: say who may come in, by {WAYS_IN}"
         )
-    if proxy and user_header is None and password_file is None:
-        raise UsageError("--proxy belongs to --user-header or --password-file: give one of them")
-    if proxy_secret is not None and user_header is None:
-        raise UsageError("--proxy-secret belongs to --user-header: give that, too")
+    if (proxy or proxy_secret is not None) and user_header is None:
+        raise UsageError("--proxy and --proxy-secret belong to --user-header: give that, too")
     address, server = resolve_url(url), _load_server()
     networks = _networks(proxy or [])
     secret = "" if proxy_secret is None else read_secret(proxy_secret)

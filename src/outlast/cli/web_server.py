@@ -60,7 +60,7 @@ def choose_users(
 ) -> Users:
     """Return how users sign in: by a link, unless the options choose another way."""
     if password_file is not None:
-        return PasswordUsers(password_file, networks)
+        return PasswordUsers(password_file)
     if user_header is not None:
         return ProxyUsers(user_header, networks or LOOPBACK, proxy_secret)
     return Anyone() if no_auth else LinkSessions()

@@ -9,7 +9,7 @@ visit.py        one request: its user, rights, parameters and store; links and p
 site.py         the settings of one dashboard
 access.py       Access: a user, the rights, the tenant
 session.py      sign-in for `outlast web`: a link that works once, or a proxy's header
-sign_in.py      sign-in by a password, and what slows down guesses
+sign_in.py      sign-in by a password
 security.py     checks hosts and sites of each request, and sets the headers of each answer
 problem.py      the reason for a refusal, as a status and a sentence
 reader.py       the reading side of the store: one read for all visitors
