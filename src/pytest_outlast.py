@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
@@ -52,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "outlast_crashes(app=None, **options): the test makes the files of a task, in a new working"
-        " directory, and returns a call of it, which outlast.testing.crashes.crash_test then tries",
+        " directory, and returns a call of it, which outlast.testing.crashes.crash_test tries in a"
+        " process of its own",
     )
 
 
@@ -62,47 +63,52 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     marker = pyfuncitem.get_closest_marker(CRASHES)
     if marker is None:
         return None
-    from outlast.client.task import Call
+    from outlast.errors import UsageError, text_of
     from outlast.testing.crashes import crash_test
 
     options = dict(marker.kwargs)
-    app = options.pop("app", None) or _find_app(pyfuncitem.config.getini(APP))
-    names = pyfuncitem._fixtureinfo.argnames  # noqa: SLF001  # as pytest itself calls it
-
-    def make() -> Call[Any]:
-        call = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-        if not isinstance(call, Call):
-            pytest.fail(f"a test with the marker {CRASHES} returns task.call(…)", pytrace=False)
-        return call
-
-    report = crash_test(app, make, **options)
+    app = options.pop("app", None) or _name_app(pyfuncitem.config.getini(APP))
+    function = pyfuncitem.function
+    name = f"{function.__module__}:{function.__qualname__}"
+    if pyfuncitem._fixtureinfo.argnames or "." in function.__qualname__:  # noqa: SLF001
+        _refuse(f"{name} runs in a process of its own: write a function without fixtures for it")
+    try:
+        report = crash_test(app, name, **options)
+    except UsageError as error:
+        _refuse(text_of(error))
     if not report.is_clean:
-        pytest.fail(str(report), pytrace=False)
+        _refuse(str(report))
     return True
+
+
+def _refuse(text: str) -> NoReturn:
+    pytest.fail(text, pytrace=False)
+
+
+def _name_app(spec: str) -> str:
+    if not spec:
+        _refuse(
+            f"which application? Set {APP} = MODULE:APP in the settings of pytest, or write a"
+            " fixture of your own with outlast.testing.isolate(app)"
+        )
+    return spec
 
 
 def _find_app(spec: str) -> App:
     from outlast.errors import ApplicationError, text_of
     from outlast.runner.application import load_app
 
-    if not spec:
-        pytest.fail(
-            f"which application? Set {APP} = MODULE:APP in the settings of pytest, or write a"
-            " fixture of your own with outlast.testing.isolate(app)",
-            pytrace=False,
-        )
     try:
-        return load_app(spec)
+        return load_app(_name_app(spec))
     except ApplicationError as error:
-        pytest.fail(f"{APP} = {spec}: {text_of(error)}", pytrace=False)
+        _refuse(f"{APP} = {spec}: {text_of(error)}")
 
 
 def _find_url(setting: str) -> str:
     url = os.environ.get(POSTGRES_VARIABLE) or setting
     if not url:
-        pytest.fail(
+        _refuse(
             f"outlast_postgres needs a database: set {POSTGRES} = postgresql://…/test_jobs in the"
-            f" settings of pytest, or ${POSTGRES_VARIABLE}",
-            pytrace=False,
+            f" settings of pytest, or ${POSTGRES_VARIABLE}"
         )
     return url

@@ -1,6 +1,7 @@
 """Tasks as users write them, with mistakes that only a crash shows, and as they are right.
 
-The comment at the end of a line names the mistake; ``test_crashes.py`` asks for that line.
+The comment at the end of a line names the mistake; ``test_crashes.py`` asks for that line. ``call``
+and the functions at the end run in the process of a crash test.
 """
 
 from __future__ import annotations
@@ -9,17 +10,30 @@ import asyncio
 import csv
 import json
 import os
+import smtplib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+import urllib.request
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from email.message import EmailMessage
 from itertools import count
 from pathlib import Path
+from typing import Any
+
+import httpx
+import requests
 
 import outlast
+from examples.analysis_service import app as analysis_service
+from examples.automation_registry import app as automation_registry
+from examples.census import app as census
+from examples.order_import import app as order_import
 
 app = outlast.App("sqlite:///shop.db")
+SERVERS = {name: int(os.environ.get(f"{name}_port", "0")) for name in ("http", "smtp")}
+"""Ports on 127.0.0.1."""
 
 ENTER = "INSERT INTO entries VALUES (?, ?)"
 
@@ -195,3 +209,107 @@ def write_orders() -> None:
     with open("report.tmp", "w") as file:
         os.truncate(file.fileno(), 0)
         json.dump(orders(), file)
+
+
+# -- a mailer
+
+
+@app.task
+def mails_again() -> None:
+    mail = EmailMessage()
+    mail["From"], mail["To"], mail["Subject"] = "shop@example.org", "ada@example.org", "Hello"
+    mail.set_content("Thank you.")
+    with smtplib.SMTP("127.0.0.1", SERVERS["smtp"]) as server:
+        server.send_message(mail)  # mistake: mails_again
+    outlast.current().report(1.0)
+
+
+_posted: set[str] = set()
+
+
+@app.task
+def remembers_posts_in_memory() -> None:
+    if "/mails" not in _posted:
+        post("/mails")
+    _posted.add("/mails")
+    outlast.current().report(1.0)
+
+
+def post(path: str, **headers: str) -> None:
+    url = f"http://127.0.0.1:{SERVERS['http']}{path}"
+    request = urllib.request.Request(url, b'{"to": "ada"}', headers)
+    ask = urllib.request.urlopen
+    with ask(request, timeout=10) as answer:  # mistake: posts_again, posts_never, in_memory
+        assert json.load(answer) == {"sent": True}
+
+
+@app.task
+def posts_again() -> None:
+    post("/mails")
+    outlast.current().report(1.0)
+
+
+@app.task
+def posts_never() -> None:
+    attempt = outlast.current()
+    if attempt.checkpoint is None:
+        attempt.save_sync("sent")
+        post("/mails")
+
+
+@app.task
+def posts_with_a_key() -> None:
+    attempt = outlast.current()
+    attempt.step_sync("mail", post, "/mails", **{"Idempotency-Key": f"{attempt.job_id}-mail"})
+    attempt.report(1.0)
+
+
+# -- calls
+
+
+def call(name: str, *, prepared: bool = True, **arguments: Any) -> outlast.Call[Any]:
+    """Return a call of a task of this file."""
+    if prepared:
+        prepare()
+    task: outlast.Task[..., Any] = globals()[name]
+    return task.call(**arguments)
+
+
+@app.task
+def leaves(how: str) -> None:
+    if how == "exit":
+        os._exit(0)
+    os.system("true")
+
+
+@app.task
+def counts(path: str) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE counts SET n = n + 1")
+
+
+@app.task
+async def posts_by_libraries(url: str) -> None:
+    (await asyncio.to_thread(requests.post, url, b"1", timeout=10)).raise_for_status()
+    async with httpx.AsyncClient() as client:
+        (await client.post(url, content=b"2")).raise_for_status()
+    (await asyncio.to_thread(httpx.post, url, content=b"3")).raise_for_status()
+
+
+def make_may() -> outlast.Call[int]:
+    engine = order_import.connect()
+    order_import.Base.metadata.create_all(engine)
+    engine.dispose()
+    return order_import.import_file.call("may.csv", [(1, 100), (2, 200)])
+
+
+def of_an_example(name: str, **arguments: Any) -> outlast.Call[Any]:
+    """Return the call of an example that is named."""
+    calls: dict[str, Callable[..., outlast.Call[Any]]] = {
+        "reserve": lambda: order_import.reserve.call(3),
+        "describe": lambda: automation_registry.describe.call("a.png"),
+        "year_report": lambda: order_import.year_report.call(2),
+        "analyze": lambda folder: analysis_service.analyze.call(folder, 2),
+        "census": lambda folder: census.analyze.call(folder, 2, every=1),
+    }
+    return calls[name](**arguments)

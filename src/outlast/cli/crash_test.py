@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from outlast.base.text import count_of
-from outlast.cli.errors import NotSoError
-from outlast.cli.jobs import CalledTask
-from outlast.cli.options import Json, Sandboxed, flag, option
+from outlast.cli.errors import NotSoError, say
+from outlast.cli.jobs import CalledTask, value_of
+from outlast.cli.options import Json, LimitKeys, Owner, flag, option, read_limit_flags
 from outlast.cli.show import print_json
+from outlast.client.task import Call
+from outlast.errors import UsageError
 
 
 def crash_test(
     called: CalledTask,
     *,
-    sandboxed: Sandboxed,
+    tenant: Owner = None,
+    limit_key: LimitKeys = None,
+    event: Annotated[
+        list[str] | None, option("--event", "NAME=JSON", "An event that was sent before.")
+    ] = None,
+    copy: Annotated[
+        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
+    ] = None,
+    allow_connect: Annotated[
+        list[int] | None,
+        option("--allow-connect", "PORT", "It may connect to this port of any host.", min=1),
+    ] = None,
+    allow_command: Annotated[
+        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
+    ] = None,
+    reset: Annotated[str | None, option("--reset", "COMMAND", "Runs before each run.")] = None,
+    compare: Annotated[
+        str | None, option("--compare", "COMMAND", "Runs after each run; prints what is compared.")
+    ] = None,
+    test_store: Annotated[
+        bool, flag("--test-store", "The application's own store is one for tests.")
+    ] = False,
+    no_sandbox: Annotated[
+        bool, flag("--no-sandbox", "Hold nothing: all that the task does is real.")
+    ] = False,
     point: Annotated[
         int | None, option("--point", "N", "Only crashes at this point; 0: at the end.", min=0)
     ] = None,
@@ -24,7 +50,7 @@ def crash_test(
     ] = 0,
     real: Annotated[bool, flag("--real", "Kill real processes, by SIGKILL.")] = False,
     processes: Annotated[
-        int | None, option("--processes", "N", "Run in N copies of this process.", min=1)
+        int | None, option("--processes", "N", "Run in N copies of the process.", min=1)
     ] = None,
     json: Json = False,
 ) -> None:
@@ -40,21 +66,42 @@ def crash_test(
     With --real each run has a process of its own, and a kill is SIGKILL; otherwise an exception
     ends the killed attempt, so that its finally blocks run.
 
-    The task works in a temporary folder, on copies of the SQLite files that it opens. Other writes,
-    programs and the network are refused. The exit code is 0 if no crash makes a difference, and 1
-    if one does.
+    The kernel (Linux on x86-64) holds the process that runs it, and all that this starts: it writes
+    only in a temporary folder, its working directory, where --copy puts files. Of the network it
+    reaches the ports of --allow-connect alone: use test services with ports of their own, since the
+    kernel judges ports, not hosts. --reset puts them into their first state before each run,
+    --compare prints what is in them; both are commands of the shell, and held, too. The exit code
+    is 0 if no crash makes a difference, and 1 if one does.
 
     Examples:
         outlast crash-test shop.jobs:app import_orders '"orders.csv"' --copy orders.csv
-        outlast crash-test shop.jobs:app render pages=3 --point 4 --json
+        outlast crash-test shop.jobs:app mail '"ada@example.org"' --allow-connect 1025
+        outlast crash-test shop.jobs:app pay 17 --event 'approve:17={"by": "ada"}' --point 4 --json
     """
     from outlast.testing.crashes import crash_test as run
 
-    application, found, positional, named = called.find()
+    read_limit_flags(limit_key, None)
+    arguments = {
+        "app": called.app,
+        "task": called.task,
+        "texts": called.arguments or [],
+        "tenant": tenant,
+        "limit_key": limit_key,
+        "events": dict(map(_read_event, event or [])),
+    }
+    if no_sandbox:
+        say("WARNING: NO SANDBOX: all that the task writes, sends and removes is real")
     report = run(
-        application,
-        found.call(*positional, **named),
-        **sandboxed.read(),
+        called.app,
+        f"{__name__}:{make_call.__name__}",
+        arguments=arguments,
+        copy=copy or [],
+        allow_connect=allow_connect or [],
+        allow_command=allow_command or [],
+        reset=reset,
+        compare=compare,
+        test_store=test_store,
+        sandbox=not no_sandbox,
         point=point,
         points_max=points_max,
         seed=seed,
@@ -67,3 +114,27 @@ def crash_test(
         print(report)
     if not report.is_clean:
         raise NotSoError(f"a crash changes {count_of(len(report.findings), 'effect')}")
+
+
+def _read_event(text: str) -> tuple[str, Any]:
+    name, is_there, value = text.partition("=")
+    if not (name and is_there):
+        raise UsageError(f"--event takes NAME=JSON, not {text!r}")
+    return name, value_of(value)
+
+
+def make_call(
+    app: str,
+    task: str,
+    texts: list[str],
+    tenant: str | None,
+    limit_key: list[str] | None,
+    events: dict[str, Any],
+) -> Call[Any]:
+    """Send the events, and return the call that the command line names: in the process of the
+    runs."""
+    application, found, positional, named = CalledTask(app=app, task=task, arguments=texts).find()
+    for name, value in events.items():
+        application.send_event_sync(name, value)
+    keys = read_limit_flags(limit_key, None)
+    return found.using(tenant=tenant, **keys).call(*positional, **named)

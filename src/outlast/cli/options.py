@@ -161,22 +161,6 @@ class Named(Options):
     tenant: Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")] = None
 
 
-@dataclass(kw_only=True)
-class Sandboxed(Options):
-    """What a task finds in the sandbox, and what it may do outside."""
-
-    copy: Annotated[
-        list[str] | None, option("--copy", "PATH", "A file or folder that the task finds.")
-    ] = None
-    allow_command: Annotated[
-        list[str] | None, option("--allow-command", "NAME", "The task may start this program.")
-    ] = None
-
-    def read(self) -> dict[str, list[str]]:
-        """Return these by name, empty where none was given."""
-        return {name: each or [] for name, each in asdict(self).items()}
-
-
 def _read_ids(flag: str, given: list[str] | None) -> list[int]:
     texts = [text.strip() for each in given or [] for text in each.split(",")]
     wrong = [text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)]  # noqa: PLR2004

@@ -319,13 +319,14 @@ def _key_of(task: str, limit: Limit, tenant: str | None, keys: Mapping[str, str]
         if tenant is None:
             raise ConfigError(
                 f"{task} is under {limit.name!r}, a limit per tenant: say whose job it is,"
-                f" {task}.using(tenant='acme')"
+                f" {task}.using(tenant='acme'), or --tenant acme"
             )
         return tenant
     if limit.name not in keys:
         raise ConfigError(
             f"{task} is under {limit.name!r}, a limit per limit_key: say which,"
-            f" {task}.using(limit_keys={{{limit.name!r}: 'example.org'}})"
+            f" {task}.using(limit_keys={{{limit.name!r}: 'example.org'}}), or --limit-key"
+            f" {limit.name}=example.org"
         )
     return keys[limit.name]
 

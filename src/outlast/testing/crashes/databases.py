@@ -1,9 +1,11 @@
-"""Connect the code of a task to copies of its SQLite files, so that each commit is a point."""
+"""Observe the connections of a task to SQLite, so that each commit is a point."""
 
 from __future__ import annotations
 
+import os
 import re
 import sqlite3
+import sqlite3.dbapi2 as sqlite3_dbapi2
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,9 +13,9 @@ from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-from urllib.parse import quote, unquote
+from urllib.parse import unquote
 
-from outlast.testing.crashes.recorder import NOWHERE, Recorder, find_line, is_ours
+from outlast.testing.crashes.recorder import NOWHERE, find_line, here, is_ours
 
 Connect = Callable[..., sqlite3.Connection]
 REAL_CONNECT: Connect = sqlite3.connect
@@ -34,11 +36,12 @@ def name_rows(table: str, database: str) -> str:
 
 
 class Statements:
-    """What a connection has executed, so that its commits are points with the tables written."""
+    """What a connection has executed, so that its commits are points with the tables written.
+    ``shown``: the name of the database in the report; "": its commits are no points."""
 
-    recorder: Recorder
-    shown = ""  # the name of the database in the report; "": its commits are no points
-    written = NOWHERE  # tables of the transaction -> line
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.written = NOWHERE  # tables of the transaction -> line
 
     def note(self, sql: str) -> bool:
         """Note which tables a statement writes; return whether it writes."""
@@ -60,45 +63,36 @@ class Statements:
         if self.shown:
             tables = f" ({', '.join(sorted(written))})" if written else ""
             lines = {name_rows(table, self.shown): line for table, line in written.items()}
-            self.recorder.reach("commit", f"commit {self.shown}{tables}", lines=lines)
+            here().reach("commit", f"commit {self.shown}{tables}", lines=lines)
 
 
 class Databases:
-    """The connections of one run. ``place`` returns the path of a file's copy, and makes it;
-    ``name_of``: its name in the report. ``store``: the file of the store."""
+    """The connections to SQLite of this process. ``name_of`` returns the name of a file in the
+    report; ``store``: the file of the store."""
 
-    def __init__(
-        self,
-        recorder: Recorder,
-        place: Callable[[str], Path],
-        name_of: Callable[[str], str],
-        store: Path,
-    ) -> None:
-        self.recorder = recorder
-        self._place = place
+    def __init__(self, name_of: Callable[[str], str], store: Callable[[], Path]) -> None:
         self._name_of = name_of
         self._store = store
         self._all: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
         self._on_store: weakref.WeakSet[sqlite3.Connection] = weakref.WeakSet()
-        recorder.busy, recorder.release = self._locks_store, self._release
 
-    def connect(self, database: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
-        """Connect as ``sqlite3.connect``: to the copy, unless Outlast itself calls."""
-        if is_ours():
-            return REAL_CONNECT(database, *args, **kwargs)
-        path, rest = _path_of(database, uri=bool(kwargs.get("uri")))
+    def observe(self) -> None:
+        """Observe connections of this process from now on."""
+        sqlite3.connect = sqlite3_dbapi2.connect = self._connect  # type: ignore[assignment]
+
+    def _connect(self, database: Any, *args: Any, **kwargs: Any) -> sqlite3.Connection:
+        """Connect as ``sqlite3.connect``, and observe it, unless Outlast itself calls."""
+        path = "" if is_ours() else _path_of(database, uri=bool(kwargs.get("uri")))
         if not path:
             return REAL_CONNECT(database, *args, **kwargs)
-        target = self._place(path)
         if len(args) < _CHECK_SAME_THREAD:
-            kwargs["check_same_thread"] = False  # for ``_release``
+            kwargs["check_same_thread"] = False  # for ``release``
         given = kwargs.pop("factory", sqlite3.Connection)
-        address: Any = target if rest is None else f"file:{quote(str(target))}{rest}"
-        connection: Any = REAL_CONNECT(address, *args, factory=recorded(given), **kwargs)
-        connection.recorder, connection.shown = self.recorder, self._name_of(str(target))
+        connection: Any = REAL_CONNECT(database, *args, factory=recorded(given), **kwargs)
+        connection.statements = Statements(self._name_of(path))
         REAL_EXECUTE(connection, "PRAGMA synchronous = OFF")  # no run has to survive a power cut
         self._all.add(connection)
-        if target == self._store:
+        if Path(path).resolve() == self._store():
             self._on_store.add(connection)
         return connection  # type: ignore[no-any-return]
 
@@ -107,13 +101,14 @@ class Databases:
         for connection in list(self._all):
             connection.close()
 
-    def _release(self) -> None:
+    def release(self) -> None:
         """Roll back what is open, as the death of a process does."""
         for connection in list(self._all):
             with suppress(sqlite3.Error):
                 connection.rollback()
 
-    def _locks_store(self) -> bool:
+    def locks_store(self) -> bool:
+        """Whether the user's code has a transaction on the store."""
         return any(_is_open(each) for each in list(self._on_store))
 
 
@@ -124,21 +119,21 @@ def _is_open(connection: sqlite3.Connection) -> bool:
         return False
 
 
-def _path_of(database: Any, *, uri: bool) -> tuple[str, str | None]:
-    """Return the path that is named, "" for memory, and the query of a URI."""
-    name = str(database if not isinstance(database, bytes) else database.decode())
+def _path_of(database: Any, *, uri: bool) -> str:
+    """Return the path that is named, "" for memory."""
+    name = os.fsdecode(database)
     if not uri or not name.startswith("file:"):
-        return ("" if name == ":memory:" else name), None
-    path, mark, query = name.removeprefix("file:").partition("?")
+        return "" if name == ":memory:" else name
+    path, _, query = name.removeprefix("file:").partition("?")
     in_memory = "mode=memory" in query or path == ":memory:"
-    return ("" if in_memory else unquote(path.removeprefix("//"))), mark + query
+    return "" if in_memory else unquote(path.removeprefix("//"))
 
 
 @cache
 def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
     """Return a class of connections whose commits are points, based on that of the user."""
 
-    class Recorded(Statements, base):  # type: ignore[misc, valid-type]
+    class Recorded(base):  # type: ignore[misc, valid-type]
         def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
             return super().cursor(_cursors(factory))
 
@@ -153,11 +148,11 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
 
         def commit(self) -> None:
             if self.in_transaction:
-                self.reach()
+                self.statements.reach()
             super().commit()
 
         def rollback(self) -> None:
-            self.written = NOWHERE
+            self.statements.written = NOWHERE
             super().rollback()
 
         def __exit__(
@@ -168,7 +163,7 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
         ) -> Any:
             if kind is None and self.in_transaction:
                 try:
-                    self.reach()
+                    self.statements.reach()
                 except BaseException:
                     super().rollback()
                     raise
@@ -190,13 +185,15 @@ def _cursors(base: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
 
         def executescript(self, script: str) -> Any:
             connection: Any = self.connection
-            connection.note(script)
-            connection.reach()
+            connection.statements.note(script)
+            connection.statements.reach()
             return super().executescript(script)
 
         def _before(self, sql: str) -> None:
             connection: Any = self.connection
             at_once = connection.isolation_level is None or _SCHEMA.match(sql)
-            connection.before(sql, is_open=connection.in_transaction, at_once=bool(at_once))
+            connection.statements.before(
+                sql, is_open=connection.in_transaction, at_once=bool(at_once)
+            )
 
     return RecordedCursor

@@ -19,6 +19,7 @@ from outlast.testing.crashes.recorder import name_jobs
 
 ROWS_MAX = 100_000  # of a table; the others are not compared
 _MAGIC = b"SQLite format 3\0"
+COMPARED = ("--compare", "lines")  # as a table is named
 _BESIDE = ("-wal", "-shm", "-journal")
 Row = tuple[Any, ...]
 
@@ -154,7 +155,8 @@ def _compare_tables(base: EndState, end: EndState, mask: Mask) -> Iterator[Diffe
             continue
         count, of = now.total(), was.total()
         times = f"{count} rows, not {of}" if count != of else f"{(now - was).total()} rows differ"
-        yield Difference("commit", name_rows(table, name), times, count > of, name)
+        effect = " of ".join(reversed(key)) if key == COMPARED else name_rows(table, name)
+        yield Difference("commit", effect, times, count > of, name)
 
 
 def _rows_of(table: Table | None, key: tuple[str, str], mask: Mask) -> Counter[Row]:

@@ -7,35 +7,37 @@ file as the exception passes, so the file of a killed attempt is led elsewhere b
 from __future__ import annotations
 
 import builtins
+import io
 import os
 import weakref
 from collections.abc import Callable
 from typing import Any
 
-from outlast.testing.crashes.recorder import Recorder, is_ours
+from outlast.testing.crashes.recorder import here, is_ours
 from outlast.testing.faults import Killed
 
 Open = Callable[..., Any]
 REAL_OPEN: Open = builtins.open
 
 
-def make_open(recorder: Recorder, name_of: Callable[[str], str]) -> Open:
-    """Return the ``open`` of a run. ``name_of`` returns the name of a file in the report, "" for
-    one that does not last."""
+def observe(name_of: Callable[[str], str]) -> None:
+    """Observe the files of this process from now on. ``name_of`` returns the name of a file in the
+    report, "" for one that does not last."""
 
     def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         opened = REAL_OPEN(file, mode, *args, **kwargs)
         is_path, is_written = not isinstance(file, int), not {*"wax+"}.isdisjoint(mode)
-        if is_path and is_written and recorder.attempt() is not None and not is_ours():
-            opened.close = _closing(opened, recorder, name_of(os.fsdecode(file)))
+        if is_path and is_written and here().attempt() is not None and not is_ours():
+            opened.close = _closing(opened, name_of(os.fsdecode(file)))
         return opened
 
-    return open_file
+    builtins.open = io.open = open_file
 
 
-def _closing(opened: Any, recorder: Recorder, name: str) -> Callable[[], None]:
+def _closing(opened: Any, name: str) -> Callable[[], None]:
     """Return what closes a file, and comes to its end before, once, if it has a name."""
     held, names = weakref.ref(opened), [name] if name else []  # a file may end by being dropped
+    recorder = here()
 
     def close() -> None:
         file: Any = held()

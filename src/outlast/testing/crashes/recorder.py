@@ -7,7 +7,8 @@ import os
 import sysconfig
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
@@ -42,7 +43,7 @@ class Trace(msgspec.Struct):
         failures: the crash reports of attempts that failed by themselves.
         ahead: by how many seconds the clock is ahead.
         requests: how many were sent; all with one key count as one.
-        refused: acts that would have left the sandbox.
+        refused: acts that were refused, since they would have been unseen.
     """
 
     job_id: int = 0
@@ -103,12 +104,30 @@ class Recorder:
             trace.lines.setdefault(label, find_line())
 
     def refuse(self, text: str) -> NoReturn:
-        """Refuse an act that would leave the sandbox; remember it in case the task goes on."""
+        """Refuse an act that would be unseen; remember it in case the task goes on."""
         line = find_line()
         text = f"{text}{f' ({line})' if line else ''}"
         with self._lock:
             self.trace.refused.append(text)
         raise PermissionError(1, text)
+
+
+_under_way: list[Recorder] = [Recorder()]
+
+
+def here() -> Recorder:
+    """Return the recorder of the run that is under way."""
+    return _under_way[-1]
+
+
+@contextmanager
+def record(recorder: Recorder) -> Iterator[None]:
+    """Within the block, this is the recorder of the run."""
+    _under_way.append(recorder)
+    try:
+        yield
+    finally:
+        _under_way.remove(recorder)
 
 
 @cache

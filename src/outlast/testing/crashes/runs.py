@@ -1,11 +1,13 @@
-"""Run a call in the sandbox: without a crash, then once for each case, and compare the ends."""
+"""Run a call in this process: without a crash, then once for each case, and compare the ends."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import random  # noqa: TID251  # the task's own numbers are the same in each run
-import tempfile
+import subprocess
+import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir
@@ -13,39 +15,48 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
-from outlast.base.config import check_whole
-from outlast.base.sync import loop_is_running, run_in_background
+import msgspec
+
+from outlast.base.sync import run_in_background
 from outlast.client.app import App
 from outlast.client.task import Call
-from outlast.errors import ConnectionMismatch, SyncInLoop, UsageError
+from outlast.errors import ConnectionMismatch, OutlastError, UsageError, describe, text_of
 from outlast.insight.calls import describe_call
 from outlast.model.job import ENDED, State
+from outlast.runner.application import load_app, load_function
+from outlast.store.backend import describe_place, file_of
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.testing.app_under_test import JOBS_MAX, TravelClock, empty, isolate, url_of_file
 from outlast.testing.crashes.cases import Case, CrashFinding, CrashReport, Fate, Point
+from outlast.testing.crashes.confine import ANSWER
 from outlast.testing.crashes.copies import MAY_FORK, Copy, Tell
 from outlast.testing.crashes.end_state import (
+    COMPARED,
     Difference,
     EndState,
     Mask,
+    Table,
     compare,
     find_mask,
     read_files,
 )
+from outlast.testing.crashes.process import PROCESSES_MAX, CrashAnswer, Request
 from outlast.testing.crashes.recorder import Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.sandbox import Sandbox
 from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
-POINTS_MAX = 100  # of more points, this many are tried
 RUNS_MIN = 8  # for each process; fewer are not worth its start
-PROCESSES_MAX = 64
 RUN_SECONDS = 60.0  # the longest time for the attempts of one run
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 TIMES_MAX = 3  # of the counts of an effect, those that one row of the table shows
-SEED_MAX = 2**32 - 1
+_HINTS = (
+    "--copy names a file that it reads",
+    "the sandbox refuses to write elsewhere and to connect: --allow-connect PORT allows a port",
+)
 _NO_STORE_ON_SERVER = (
     "here the store is a SQLite file: connect to app.url, which SQLAlchemy can; or let a test with"
     " the fixture outlast_postgres kill the worker (crash_after_save, deliver_twice)"
@@ -61,66 +72,68 @@ class _Run(NamedTuple):
     ignores_checkpoint: bool
 
 
-def crash_test(
-    app: App,
-    call: Call[Any] | Callable[[], Call[Any]],
-    *,
-    copy: Sequence[str] = (),
-    allow_command: Sequence[str] = (),
-    point: int | None = None,
-    points_max: int = POINTS_MAX,
-    seed: int = 0,
-    real: bool = False,
-    processes: int | None = None,
-) -> CrashReport:
-    """Run a call without a crash, and then again with a crash at each of its points; return how the
-    end depends on it.
+def main(told: dict[str, Any]) -> None:
+    """Run what is asked for in this process, which is for nothing else, and leave the answer in
+    the folder."""
+    request = msgspec.convert(told, Request)
+    try:
+        verdict = CrashAnswer(report=_answer(request))
+    except OutlastError as error:
+        verdict = CrashAnswer(error=text_of(error))
+    except Exception as error:
+        traceback.print_exc()
+        verdict = CrashAnswer(error=describe(error))
+    Path(request.folder, ANSWER).write_bytes(msgspec.json.encode(verdict))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # wait for no thread that the application has started
 
-    Each run is in a new temporary folder, which is the working directory then. The task gets copies
-    of the SQLite files that it opens, and of the store's file. Other writes, programs and the
-    network are refused. Code that is not Python's may escape: see the page on crash tests.
 
-    Args:
-        app: the application.
-        call: a call of one of its tasks, such as ``import_orders.call("orders.csv")``; or a
-            function that makes the files which the task finds, in the working directory, and
-            returns the call.
-        copy: files and folders that the task finds there, copied from the current one.
-        allow_command: programs that the task may start; the sandbox does not hold them.
-        point: only cases at this point.
-        points_max: at how many points at most, at equal distances.
-        seed: the seed of ``random`` in each run, and of the choice of points.
-        real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
-            it goes on, and the next attempt is in another one. On Linux.
-        processes: how many copies of this process, made by forks, share the runs; 1: all are in
-            this one. Default, on Linux and without ``allow_command``: as many as there are
-            processors, if there are many runs.
-
-    Raises:
-        UsageError: the task cannot be tested: it fails without a crash, or leaves the sandbox.
-    """
-    check_whole("points_max", points_max, 1, 100_000)
-    check_whole("seed", seed, 0, SEED_MAX)
-    if processes is None:
-        may_spread = MAY_FORK and not allow_command  # programs could disturb each other
-        processes = min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if may_spread else 1
-    check_whole("processes", processes, 1, PROCESSES_MAX)
-    if (real or processes > 1) and not MAY_FORK:
+def _answer(request: Request) -> CrashReport:
+    if (request.real or (request.processes or 1) > 1) and not MAY_FORK:
         raise UsageError("real kills and several processes need Linux: leave out both here")
-    if loop_is_running():
-        raise SyncInLoop(
-            "crash_test() would block the event loop that runs here: call it in a thread"
-        )
-    with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
-        sandbox = Sandbox(Path(base), app, allow_command)
-        sandbox.fill(copy)
-        with isolate(app, url_of_file(sandbox.store_in(sandbox.template))):
-            run_in_background(lambda: app.stores.ask(empty))
-            with chdir(sandbox.template):
-                made = call if isinstance(call, Call) else call()
-        runs = _Runs(app, made, sandbox, seed, real, processes)
-        with sandbox.keeping_temporaries():
-            return runs.explore(point, points_max)
+    origin = Path.cwd()
+    sandbox = Sandbox(Path(request.folder), request.allow_command)
+    sandbox.observe()
+    app = load_app(request.app)
+    make = load_function(request.call)
+    file = file_of(app.url)
+    _check_store(app.url, request)
+    sandbox.store = "outlast.db" if file is None else os.path.relpath(file, origin)
+    if sandbox.store.startswith(os.pardir):
+        sandbox.store = Path(sandbox.store).name
+    sandbox.observe_jobs(app)
+    store = sandbox.template / sandbox.store
+    store.parent.mkdir(parents=True, exist_ok=True)
+    with isolate(app, url_of_file(store)), chdir(sandbox.template):
+        run_in_background(lambda: app.stores.ask(empty))
+        call = make(**request.arguments)
+        if not isinstance(call, Call):
+            raise UsageError(f"{request.call} has to return task.call(…), not {call!r:.80}")
+    return _Runs(app, call, sandbox, request).explore()
+
+
+def _check_store(url: str, request: Request) -> None:
+    """Refuse an allowed port that may be that of the application's own store."""
+    if file_of(url) is not None or request.test_store:
+        return
+    if request.sandbox and not may_reach(url, request.allow_connect):
+        return
+    raise UsageError(
+        f"the application's own store, {describe_place(url)}, could be reached: name another one,"
+        " or say by --test-store that it is one for tests"
+    )
+
+
+def may_reach(url: str, ports: Sequence[int]) -> bool:
+    """Whether one of the ports may be that of this server: its URL names that, or not the ports of
+    all its hosts."""
+    parts = urlsplit(url)
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    named = [each.rpartition(":")[2] for each in hosts if not each.endswith("]")]
+    named += [each for value in parse_qs(parts.query).get("port", ()) for each in value.split(",")]
+    known = {int(each) for each in named if each.isdecimal()}
+    return bool(ports) and (len(known) < len(hosts) or not known.isdisjoint(ports))
 
 
 @dataclass(frozen=True)
@@ -128,13 +141,12 @@ class _Runs:
     app: App
     call: Call[Any]
     sandbox: Sandbox
-    seed: int
-    real: bool
-    processes: int
+    request: Request
 
-    def explore(self, point: int | None, points_max: int) -> CrashReport:
+    def explore(self) -> CrashReport:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
+        point, points_max = self.request.point, self.request.points_max
         base = self._isolate(self._run_plainly)
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
@@ -144,7 +156,7 @@ class _Runs:
         again = self._run_sharing(None, base)  # the last one: times differ, if in any run
         mask = find_mask(base.end, again.end)
         report = CrashReport(
-            task=self.call.task.name, seed=self.seed, points=points, runs=len(cases) + 2
+            task=self.call.task.name, seed=self.request.seed, points=points, runs=len(cases) + 2
         )
         if base.trace.failures:
             report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
@@ -152,14 +164,14 @@ class _Runs:
         report.notes += [*mask.describe(), *_describe_missed(met, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
-        store = self.sandbox.name_of(str(self.sandbox.store))
+        store = self.sandbox.store
         report.findings = _find(base, met, mask, store)
         return report
 
     def _run_all(self, cases: Sequence[Case], base: _Run) -> list[_Run]:
         """Return a run of each case, in their order. Many are spread over copies of this
         process."""
-        count = min(self.processes, len(cases) // RUNS_MIN)
+        count = min(self._count_processes(), len(cases) // RUNS_MIN)
         if count <= 1:
             return [self._run_sharing(case, base) for case in cases]
         runs: list[_Run] = [base] * len(cases)
@@ -171,6 +183,14 @@ class _Runs:
             for copy in copies:
                 copy.end()
         return runs
+
+    def _count_processes(self) -> int:
+        asked = self.request
+        if asked.processes is not None:
+            return asked.processes
+        shared = asked.allow_connect or asked.allow_command or asked.reset or asked.compare
+        may_spread = MAY_FORK and not shared  # runs could disturb each other
+        return min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if may_spread else 1
 
     def _run_part(self, cases: Sequence[Case], base: _Run, _: Tell) -> list[_Run]:
         self.sandbox.folder = self.sandbox.base / f"run{os.getpid()}"
@@ -186,7 +206,7 @@ class _Runs:
     def _isolate(self, function: Callable[[], T]) -> T:
         """Return what the function returns. Where kills are real, it has a process of its own, so
         that no run finds what another one has kept in memory."""
-        if not self.real:
+        if not self.request.real:
             return function()
         return Copy(lambda _: function()).result()
 
@@ -196,7 +216,7 @@ class _Runs:
         same as at the first, and is not tried."""
         count = len(base.trace.points)
         step = -(-count // points_max) or 1
-        numbers = range(1 + self.seed % step, count + 1, step) if point is None else [point]
+        numbers = range(1 + self.request.seed % step, count + 1, step) if point is None else [point]
         fates = [Fate.KILLED, Fate.LEASE_LOST]
         if self.call.task.is_async or base.trace.may_stop:
             fates += [Fate.DRAINED, Fate.CANCELLED]
@@ -214,7 +234,7 @@ class _Runs:
             told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
             if ConnectionMismatch.__name__ in run.end.error:
                 told.append(_NO_STORE_ON_SERVER)
-            told.append("--copy names a file that it reads")
+            told += _HINTS if self.request.sandbox else _HINTS[:1]
             raise UsageError("\n".join(told))
         return run
 
@@ -222,17 +242,21 @@ class _Runs:
         app, recorder, clock = self.app, Recorder(), TravelClock()
         watch = CrashWatch(app, case, recorder, clock)
         before = random.getstate()
-        random.seed(self.seed)
+        random.seed(self.request.seed)
         try:
             with self.sandbox.enter(recorder):
-                with app.stores.replace(url_of_file(self.sandbox.store), clock), watch.ends(app):
-                    if self.real and case is not None and case.fate in _DEADLY:
+                self._command("reset")
+                store = url_of_file(self.sandbox.folder / self.sandbox.store)
+                with app.stores.replace(store, clock), watch.ends(app):
+                    if self.request.real and case is not None and case.fate in _DEADLY:
                         recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
                         clock.ahead = recorder.trace.ahead
                     else:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
-                end = read_files(self.sandbox.folder, self.sandbox.store)
+                end = read_files(self.sandbox.folder, self.sandbox.folder / self.sandbox.store)
+                if lines := self._command("compare"):
+                    end.tables[COMPARED] = Table(["line"], [(each,) for each in lines])
         finally:
             random.setstate(before)
         trace = recorder.trace
@@ -243,6 +267,19 @@ class _Runs:
         end.requests = trace.requests
         end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
         return _Run(end, trace, watch.ignores_checkpoint)
+
+    def _command(self, name: str) -> list[str]:
+        """Run a command of the user's, if there is one; return the lines that it prints."""
+        command = getattr(self.request, name)
+        if command is None:
+            return []
+        shell = ["/bin/sh", "-c", command]
+        done = subprocess.run(
+            shell, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise UsageError(f"--{name} ends with {done.returncode}: {done.stderr.strip()[-500:]}")
+        return done.stdout.splitlines()
 
     def _enqueue(self, trace: Trace) -> None:
         (job,) = run_in_background(lambda: self.app.enqueue_many([self.call]))
