@@ -18,7 +18,8 @@ def need(name: str, key: str = "", cost: float = 1.0) -> Need:
 
 def limited(*needs: Need, fair: str | None = None, **fields: Any) -> NewJob:
     """A job of the known task under these limits."""
-    values: dict[str, Any] = {"task": TASK, "queue": "default", "priority": 0} | fields
+    values: dict[str, Any] = {"task": TASK, "queue": "default", "priority": 0, "tenant": fair}
+    values |= fields
     stream = stream_id(values["task"], values["queue"], values["priority"], needs, fair)
     return NewJob(**values, stream=stream, needs=needs_text(needs), fair=fair)
 

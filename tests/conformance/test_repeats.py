@@ -70,6 +70,20 @@ async def test_until_start_one_waits_beside_one_that_runs(store: Store, hands: H
     assert [each.args for each in await hands.claim(9)] == ['{"n":3}']
 
 
+@pytest.mark.parametrize("on_key", [REPLACE, START, DEBOUNCE])
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_job_that_was_enqueued_without_it_keeps_its_arguments_and_its_key(
+    store: Store, hands: Hands, on_key: OnKey, has_begun: bool
+) -> None:
+    """Else who may only enqueue could give another's job other arguments."""
+    first = await put(store, keyed('{"n":1}', None, delay=0.0 if has_begun else 60.0))
+    assert len(await hands.claim(9)) == has_begun
+    later = await put(store, keyed('{"n":2}', on_key))
+    assert later == Enqueued(first.job_id, created=False, same_args=False)
+    now = await row(store, first.job_id)
+    assert (now.args, now.key) == ('{"n":1}', "k")
+
+
 async def test_a_debounced_job_is_put_off_up_to_its_bound(store: Store, hands: Hands) -> None:
     first = await put(store, keyed('{"n":1}', DEBOUNCE, delay=300.0))
     before = await row(store, first.job_id)

@@ -13,7 +13,8 @@ from typing import Any
 import asyncpg
 import pytest
 
-from outlast.store.postgres.store import PostgresStore
+from outlast.model.job import Policy
+from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import NewJob, OnKey, Purpose, Upstream
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 from tests.conformance.limits_kit import declare, limited, need
@@ -73,7 +74,7 @@ VALUES ($stream, true, '{task}', 'default')"""
 
 ATTACKS = {
     "INSERT outlast_jobs": [
-        stream(task="nobody.knows"),
+        stream(task="unknown"),
         stream(task="mine"),
         stream(needs="[]"),
         stream(needs="no JSON"),
@@ -133,16 +134,7 @@ ATTACKS = {
 }
 
 
-RED = pytest.mark.xfail(strict=True, reason="links and notices act on the rows that they name")
-
-
-@pytest.fixture(
-    params=[
-        pytest.param(Purpose.ENQUEUE, marks=RED),
-        pytest.param(Purpose.PRODUCE, marks=RED),
-        Purpose.VIEW,
-    ]
-)
+@pytest.fixture(params=[Purpose.ENQUEUE, Purpose.PRODUCE, Purpose.VIEW])
 async def role(
     request: pytest.FixtureRequest, pg_url: str, store: PostgresStore, session: Any
 ) -> AsyncIterator[Any]:
@@ -172,7 +164,7 @@ async def test_no_privilege_of_a_role_that_may_not_work_changes_a_row_of_others(
                     await role.execute(Template(attack).substitute(others.names))
             await _work(hands)
             if await others.seen() != before or await others.cannot_go_on(hands):
-                harmed.append((privilege, attack))
+                harmed.append(f"{privilege} {number}")
     assert harmed == []
 
 
@@ -185,21 +177,46 @@ async def _work(hands: Hands) -> list[int]:
     return done
 
 
+@pytest.mark.parametrize("role", [Purpose.ENQUEUE], indirect=True)
+async def test_what_was_stored_before_or_within_a_savepoint_is_new_to_the_whole_transaction(
+    store: PostgresStore, hands: Hands, role: Any
+) -> None:
+    """Django opens a savepoint for each atomic block within another."""
+    (there,) = await enqueued(store, job(delay=3_600.0))
+    labelled = Policy(labels=("a",))
+    async with role.transaction():
+        first = await enqueue_on(role, [job(after=(Upstream(there),)), job(policy=labelled)])
+        async with role.transaction():
+            second = await enqueue_on(role, [job(), job(after=(Upstream(-1),), policy=labelled)])
+            with suppress(RuntimeError):
+                async with role.transaction():
+                    await enqueue_on(role, [job(after=(Upstream(there),))])
+                    raise RuntimeError
+        ids = [each.job_id for each in (*first, *second)]
+        for job_id in ids:
+            await role.execute("SELECT outlast_check_new_v1($1)", [job_id])
+        third = await enqueue_on(role, [job(after=(Upstream(ids[1]), Upstream(ids[3])))])
+    with pytest.raises(asyncpg.InsufficientPrivilegeError):
+        await role.execute("SELECT outlast_check_new_v1($1)", [ids[0]])
+    assert await _work(hands) == [ids[1], ids[2], ids[3], third[0].job_id]
+
+
 class Others:
     """Jobs of others, and some of the role's, which those of ``names`` are."""
 
-    def __init__(self, store: PostgresStore, session: Any) -> None:
+    def __init__(self, store: PostgresStore, session: Any, name: str) -> None:
         self._store = store
         self._session = session
+        self._limited = limited(need(f"a {name}"))
+        self._once = job(key=f"once {name}", on_key=OnKey(window=60.0))
+        self._ids: list[int] = []
         self.names: dict[str, Any] = {}
 
     @classmethod
     async def on(cls, store: PostgresStore, session: Any, name: str) -> Others:
-        self = cls(store, session)
-        self._limited = limited(need(f"a {name}"))
+        self = cls(store, session, name)
         await declare(store, f"a {name}", running=5)
-        self._once = job(key=f"once {name}", on_key=OnKey(window=60.0))
-        later = {"delay": 3_600.0}
+        later: dict[str, Any] = {"delay": 3_600.0}
         own, opened, plain, cancelled, upstream, _ = await enqueued(
             store, job(**later), job(**later), job(key=f"key {name}", **later), job(**later),
             job(**later), limited(need(f"a {name}"), **later),

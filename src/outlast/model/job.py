@@ -69,6 +69,7 @@ class Policy(
         labels: names by which people find this job.
         inputs: the parameters that get results of the jobs upstream, each with a flag: whether it
             gets a list of all results.
+        yields_key: whether a later enqueue with its key may change its arguments, or take the key.
     """
 
     retries: int = 3
@@ -88,9 +89,10 @@ class Policy(
     meta: str | None = None
     labels: tuple[str, ...] = ()
     inputs: tuple[tuple[str, bool], ...] = ()
+    yields_key: bool = False
 
 
-OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels", "inputs"})
+OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels", "inputs", "yields_key"})
 """The fields of a policy that are no limit, and no option of a task."""
 
 

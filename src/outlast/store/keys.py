@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from outlast.errors import KeyInUse
 from outlast.store.values import Enqueued, NewJob
 
@@ -27,6 +29,13 @@ def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enq
             job_id=job_id,
         )
     return Enqueued(job_id, created=False, same_args=same_args)
+
+
+def yielding(job: NewJob) -> NewJob:
+    """Return a job as it is stored by an enqueue that may replace the one that has its key: later
+    ones may replace it. One that was stored without that keeps its arguments and its key."""
+    policy = msgspec.structs.replace(job.policy, yields_key=True)
+    return msgspec.structs.replace(job, policy=policy, on_key=None)
 
 
 def check_batch(jobs: Sequence[NewJob]) -> None:

@@ -25,7 +25,7 @@ from outlast.store.dependencies import (
     find_named,
     not_spawned,
 )
-from outlast.store.keys import check_batch, match_holder
+from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
 from outlast.store.postgres.statements import job_columns, policy_text, to_json
@@ -277,7 +277,7 @@ async def _enqueue_in_window(
         (found,) = await _find_unfinished(connection, [job])
         if found is not None:
             return found
-        if await connection.fetch(_SQL["take_window"], *mine, seconds):
+        if (await connection.fetch(_SQL["take_window"], *mine, seconds))[0]["is_taken"]:
             (stored,) = await _store_those_left(connection, [job], [None], notify=notify)
             if stored is not None:
                 await connection.fetch(_SQL["fill_window"], *mine, stored.job_id)
@@ -309,7 +309,7 @@ async def _enqueue_or_replace(
             found = await _find_unfinished(connection, [job])  # ends it if it has expired
             break
         else:
-            found = await _store_those_left(connection, [job], [None], notify=notify)
+            found = await _store_those_left(connection, [yielding(job)], [None], notify=notify)
         if found[0] is not None:
             return found[0]
     raise StoreUnavailable(TOO_FAST)

@@ -77,15 +77,15 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.ENQUEUE: {
         "outlast_jobs": f"SELECT INSERT({_ENQUEUED})",
         "outlast_attempts": "SELECT",
-        "outlast_labels": "SELECT INSERT",
+        "outlast_labels": "SELECT",
         "outlast_limits": "SELECT",
         "outlast_permits": "SELECT",
         "outlast_streams": "SELECT",
         "outlast_weights": "SELECT",
-        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,rank)",
-        "outlast_dependencies": "SELECT INSERT",
-        "outlast_upstream_notices": "SELECT INSERT(job_id,is_new)",
-        "outlast_windows": "SELECT INSERT UPDATE(job_id,until)",
+        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue)",  # to look at a stream
+        "outlast_dependencies": "SELECT",
+        "outlast_upstream_notices": "SELECT",
+        "outlast_windows": "SELECT",
         "outlast_waits": "SELECT",
         "outlast_workers": "SELECT",
         "outlast_schedules": f"SELECT INSERT UPDATE({_SCHEDULED})",
@@ -97,9 +97,17 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.VIEW: {name: "SELECT" for name in _OF_A_WORKER if not name.startswith(_UNREAD)},
 }
 
+_OF_NEW_JOBS = [
+    "outlast_depend_v1",
+    "outlast_label_v1",
+    "outlast_take_window_v1",
+    "outlast_fill_window_v1",
+    "outlast_free_keys_v1",
+    "outlast_replace_v1",
+]
 _AS_OWNER = {
-    Purpose.WORKER: ["outlast_free_keys_v1", "outlast_replace_v1", "outlast_send_event_v1"],
-    Purpose.ENQUEUE: ["outlast_free_keys_v1", "outlast_replace_v1", "outlast_send_event_v1"],
+    Purpose.WORKER: [*_OF_NEW_JOBS, "outlast_send_event_v1"],
+    Purpose.ENQUEUE: [*_OF_NEW_JOBS, "outlast_send_event_v1"],
     Purpose.PRODUCE: ["outlast_enqueue_v1", "outlast_send_event_v1"],
 }
 """The functions that each may call of those that run as their owner, which no one else may."""

@@ -20,7 +20,7 @@ import msgspec
 from outlast.errors import BadData, SchemaMismatch
 from outlast.model.job import Policy
 from outlast.store.batches import share_the_rest
-from outlast.store.keys import check_batch, match_holder
+from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.sqlite.dependencies import check, depend, note_ended, resolve
@@ -310,11 +310,11 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
         return _enqueue_in_window(cursor, now, job, job.on_key.window)
     found = cursor.execute(_ENQUEUE["unfinished"], (job.key,)).fetchone()
     if job.on_key is not None and found is not None:
-        job_id, task, begun, enqueued_at, position, is_blocked = found
+        job_id, task, begun, enqueued_at, position, is_blocked, yields = found
         match_holder(job, job_id, bytes(task).decode(), same_args=False)
-        if begun and job.on_key.until_start:
+        if begun and yields and job.on_key.until_start:
             cursor.execute(_ENQUEUE["drop_key"], (job_id,))
-        elif not begun and job.on_key.replaces:
+        elif not begun and yields and job.on_key.replaces:
             _refuse_nul([job.args])
             due_max = inf if job.on_key.due_max is None else enqueued_at + job.on_key.due_max
             due = min(_due(job, now), due_max)
@@ -326,7 +326,7 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
             values = {"args": job.args, "run_at": due, "position": position, "id": job_id}
             cursor.execute(_ENQUEUE["replace"], values | {"aged": aged})
             return Enqueued(job_id, created=False)
-    return _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])[0]
+    return _store(cursor, now, [job if job.on_key is None else yielding(job)])[0]
 
 
 def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) -> Enqueued:

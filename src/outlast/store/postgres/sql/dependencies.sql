@@ -7,15 +7,7 @@
 SELECT id, keep FROM outlast_jobs WHERE id = ANY ($1::bigint[])
 
 -- name: depend
--- Store what blocked jobs wait for. An upstream job that the same transaction has stored is awaited already (states 1, 4);
--- of another, a notice has its end looked for once this transaction has been committed (outlast_resolve_v1).
-WITH stored AS (
-    INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
-    SELECT h.job_id, h.upstream_id, h.wants, h.state, h.place
-    FROM unnest($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[])
-         AS h (job_id, upstream_id, wants, state, place))
-INSERT INTO outlast_upstream_notices (job_id, is_new)
-SELECT DISTINCT h.upstream_id, true FROM unnest($2::bigint[], $4::smallint[]) AS h (upstream_id, state) WHERE h.state = 0
+SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[])
 
 -- name: adopt
 -- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child

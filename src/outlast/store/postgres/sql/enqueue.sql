@@ -26,10 +26,10 @@ WITH inserted AS (
                    task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
                    keep, stream, needs, aged_by, waits, awaited, ord)
           ORDER BY h.ord) n
-    RETURNING id, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
+    RETURNING id, queue, position, stream, task
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank
+    INSERT INTO outlast_notices (stream, arrived, task, queue)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue
     FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
@@ -61,8 +61,8 @@ RETURNING id
 -- these has one value for all jobs, or one for each. $12: the seconds that their priority is worth, if they age. One
 -- notice is appended for each stream, as by `many`.
 WITH arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
-    SELECT DISTINCT u, true, $1::text, $2::text, CASE WHEN $12::float8 IS NULL THEN -$4::smallint ELSE 0 END
+    INSERT INTO outlast_notices (stream, arrived, task, queue)
+    SELECT DISTINCT u, true, $1::text, $2::text
     FROM unnest($10::bigint[]) AS u WHERE u IS NOT NULL
 )
 INSERT INTO outlast_jobs (
@@ -144,10 +144,10 @@ WITH numbered AS MATERIALIZED (
            ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
-    RETURNING id, key, queue, position, stream, task, CASE WHEN aged IS NULL THEN -priority ELSE 0 END AS rank
+    RETURNING id, key, queue, position, stream, task
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue, i.rank
+    INSERT INTO outlast_notices (stream, arrived, task, queue)
+    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue
     FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
 ), stored AS MATERIALIZED (
     SELECT i.id, n.ord, n.labels
@@ -155,17 +155,15 @@ WITH numbered AS MATERIALIZED (
           FROM numbered n) n
     JOIN (SELECT i.id, coalesce(i.key, '') AS same, row_number() OVER (PARTITION BY i.key ORDER BY i.id) AS nth
           FROM inserted i) i ON i.same = n.same AND i.nth = n.nth
-), labelled AS (
-    INSERT INTO outlast_labels (job_id, label)
-    SELECT s.id, l.label FROM stored s CROSS JOIN LATERAL json_array_elements_text(s.labels::json) AS l (label)
-    ON CONFLICT (job_id, label) DO NOTHING
+), labelled AS MATERIALIZED (
+    SELECT outlast_label_v1(array_agg(s.id), array_agg(s.labels)) FROM stored s WHERE s.labels IS NOT NULL HAVING count(*) > 0
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
           FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
 )
 SELECT s.id, s.id IS NOT NULL AS created
-FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS done
+FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS told, (SELECT count(*) FROM labelled) AS done
 ORDER BY n.ord
 
 -- name: free_keys
@@ -176,15 +174,7 @@ SELECT id, replaced FROM outlast_replace_v1(
     $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean)
 
 -- name: take_window
--- Take the window of a key ($1) and a task ($2), of $3 seconds from a multiple of these on, unless a job has been stored in
--- the one that is under way. The primary key decides between two at once: the second waits for the first to commit, and
--- sees what that has written. The row stays locked to the end of this transaction, which stores the job and writes its
--- id (`fill_window`); if it is rolled back, or the job is not stored, the window is free. A pruner skips a locked row.
-INSERT INTO outlast_windows AS w (key, task, job_id, until)
-SELECT $1::text, $2::text, 0, to_timestamp((floor(extract(epoch FROM clock_timestamp())::float8 / $3::float8) + 1) * $3::float8)
-ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
-WHERE w.until <= clock_timestamp() OR w.job_id = 0
-RETURNING w.key
+SELECT outlast_take_window_v1($1::text, $2::text, $3::float8) AS is_taken
 
 -- name: window
 -- The job of a window that another transaction has taken.
@@ -192,8 +182,7 @@ SELECT w.job_id, coalesce(j.args = $3::text, true) AS same_args
 FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key = $1::text AND w.task = $2::text AND w.job_id <> 0
 
 -- name: fill_window
--- Write the job of a window into its row, which this transaction has locked by `take_window`.
-UPDATE outlast_windows SET job_id = $3::bigint WHERE key = $1::text AND task = $2::text RETURNING key
+SELECT outlast_fill_window_v1($1::text, $2::text, $3::bigint)
 
 -- name: key_holders
 -- Find the unfinished jobs that have these keys. The answer may be out of date at once, which does no harm: it is

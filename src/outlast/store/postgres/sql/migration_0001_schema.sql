@@ -383,6 +383,18 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_replace_v1.sql
 REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
+-- What roles that may only enqueue write beside their new jobs.
+\ir functions/outlast_stored_now_v1.sql
+\ir functions/outlast_check_new_v1.sql
+\ir functions/outlast_depend_v1.sql
+REVOKE ALL ON FUNCTION outlast_depend_v1 FROM PUBLIC;
+\ir functions/outlast_label_v1.sql
+REVOKE ALL ON FUNCTION outlast_label_v1 FROM PUBLIC;
+\ir functions/outlast_take_window_v1.sql
+REVOKE ALL ON FUNCTION outlast_take_window_v1 FROM PUBLIC;
+\ir functions/outlast_fill_window_v1.sql
+REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
+
 -- Limits: the folding of notices, and the claim of streams.
 \ir functions/outlast_needs_v1.sql
 \ir functions/outlast_limit_lock_v1.sql

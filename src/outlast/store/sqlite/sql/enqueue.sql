@@ -49,8 +49,9 @@ WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_
   AND state IN ('queued', 'blocked') AND expires_at <= :now
 RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
 -- name: unfinished
--- The job that has a key, with whether it has begun. The task as bytes, as below.
-SELECT id + 0, CAST(task AS BLOB), attempt_count > 0, enqueued_at, position, state = 'blocked' FROM outlast_jobs
+-- The job that has a key, with whether it has begun, and whether it yields to a later enqueue. The task as bytes, as below.
+SELECT id + 0, CAST(task AS BLOB), attempt_count > 0, enqueued_at, position, state = 'blocked',
+       instr(policy, '"yields_key":true') > 0 FROM outlast_jobs
 WHERE key = ? AND key IS NOT NULL AND ended_at IS NULL
 -- name: replace
 -- Give a job that has not begun new arguments and a new time. It keeps its id and, if it still is due, its place.

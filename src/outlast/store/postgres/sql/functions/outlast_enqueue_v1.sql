@@ -10,9 +10,7 @@
 -- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
 -- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
 -- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
--- without a lock. A job that waits for others stores what it waits for, and a notice about each, as `depend` in
--- dependencies.sql does and argues; a window is taken as `take_window` does and argues. Nothing else races with a row that no other session can see yet; the commit sends the
--- wake-up.
+-- without a lock. Nothing else races with a row that no other session can see yet; the commit sends the wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,
@@ -93,12 +91,7 @@ BEGIN
         v_stores := outlast_enqueue_v1.once_per IS NULL;
         IF NOT v_stores AND NOT EXISTS (
             SELECT FROM outlast_jobs j WHERE j.key = outlast_enqueue_v1.key AND j.ended_at IS NULL) THEN
-            INSERT INTO outlast_windows AS w (key, task, job_id, until)
-            SELECT outlast_enqueue_v1.key, outlast_enqueue_v1.task, 0, to_timestamp(
-                (floor(extract(epoch FROM clock_timestamp())::float8 / once_per) + 1) * once_per)
-            ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
-            WHERE w.until <= clock_timestamp() OR w.job_id = 0;
-            v_stores := FOUND;
+            v_stores := outlast_take_window_v1(outlast_enqueue_v1.key, outlast_enqueue_v1.task, once_per);
         END IF;
         INSERT INTO outlast_jobs AS j (
             task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, key,
@@ -113,18 +106,18 @@ BEGIN
         ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
         RETURNING j.id, j.position INTO v_id, v_position;
         IF FOUND THEN
-            UPDATE outlast_windows w SET job_id = v_id
-            WHERE w.key = outlast_enqueue_v1.key AND w.task = outlast_enqueue_v1.task AND once_per IS NOT NULL;
+            IF once_per IS NOT NULL THEN
+                PERFORM outlast_fill_window_v1(outlast_enqueue_v1.key, outlast_enqueue_v1.task, v_id);
+            END IF;
             IF v_waits THEN
-                INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
-                SELECT v_id, u.id, (min(u.place) > coalesce(cardinality(outlast_enqueue_v1.after), 0))::integer, 0, min(u.place) - 1
-                FROM unnest(v_upstream) WITH ORDINALITY AS u (id, place) GROUP BY u.id;
-                INSERT INTO outlast_upstream_notices (job_id, is_new) SELECT DISTINCT u, true FROM unnest(v_upstream) AS u;
+                PERFORM outlast_depend_v1(
+                    array_agg(v_id), array_agg(u.id), array_agg((u.place > coalesce(cardinality(outlast_enqueue_v1.after), 0))::integer::smallint),
+                    array_agg(0::smallint), array_agg(u.place::integer - 1))
+                FROM (SELECT u.id, min(u.place) AS place FROM unnest(v_upstream) WITH ORDINALITY AS u (id, place) GROUP BY u.id) u;
             END IF;
             IF v_position IS NOT NULL AND v_place.stream IS NOT NULL THEN
-                INSERT INTO outlast_notices (stream, arrived, task, queue, rank)
-                VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue,
-                        CASE WHEN v_place.aged IS NULL THEN -outlast_enqueue_v1.priority ELSE 0 END);
+                INSERT INTO outlast_notices (stream, arrived, task, queue)
+                VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue);
             END IF;
             IF v_position IS NOT NULL THEN
                 PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);

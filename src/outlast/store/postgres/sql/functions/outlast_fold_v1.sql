@@ -59,15 +59,15 @@ BEGIN
         END IF;
         IF cardinality(v_free) < cardinality(v_arrived) THEN
             SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,
-                   array_agg(n.queue ORDER BY n.id) AS queues, array_agg(n.rank ORDER BY n.id) AS ranks
+                   array_agg(n.queue ORDER BY n.id) AS queues
             INTO v_new
-            FROM (SELECT DISTINCT ON (n.stream) n.id, n.stream, n.task, n.queue, n.rank
+            FROM (SELECT DISTINCT ON (n.stream, n.task, n.queue) n.id, n.stream, n.task, n.queue
                   FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
                   WHERE n.arrived AND n.stream IS NOT NULL
                     AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
-                  ORDER BY n.stream, n.id) n;
+                  ORDER BY n.stream, n.task, n.queue, n.id) n;
             IF v_new.ids IS NOT NULL THEN
-                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, v_new.ranks, p_now);
+                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, p_now);
                 v_free := v_free || v_more;
             END IF;
             v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u EXCEPT SELECT u FROM unnest(v_free) AS u);
@@ -181,12 +181,12 @@ BEGIN
                 AND (cardinality(v_all.rows) >= p_most
                      OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
             RETURNING n.*)
-        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, rank, task, queue, spent, held_until)
-        SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), max(g.rank), max(g.task), max(g.queue),
+        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, task, queue, spent, held_until)
+        SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), g.task, g.queue,
                sum(g.spent), max(g.held_until)
         FROM gone g
         WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
-        GROUP BY g.stream, g.permit, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);
+        GROUP BY g.stream, g.permit, g.task, g.queue, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);
     END IF;
 END
 $$;

@@ -5,7 +5,7 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     RETURN p_stream IS NULL OR EXISTS (
-        SELECT FROM outlast_streams s WHERE s.id = p_stream AND s.blocked IS DISTINCT FROM -1)
+        SELECT FROM outlast_streams s WHERE s.id = p_stream)
         AND NOT EXISTS (
             SELECT FROM outlast_streams s
             CROSS JOIN LATERAL unnest(s.permits, s.costs) AS c (permit, cost)

@@ -1,5 +1,6 @@
 -- Return the permits that a job needs, from the text on its row: permits and costs, names of limits, and keys, each in
--- the same order. permits is NULL if the text cannot be read: such a job does not start, and stops no other. Depends
+-- the same order. permits is NULL if the text cannot be read, or a permit has not the id that its name and key give, so
+-- that no job makes another's permit under a name of its own: such a job does not start, and stops no other. Depends
 -- on its argument alone. It is called where a stream or a permit is made, once for each, and not for each job.
 CREATE FUNCTION outlast_needs_v1(
     p_needs text, OUT permits bigint[], OUT names text[], OUT keys text[], OUT costs double precision[])
@@ -14,6 +15,7 @@ BEGIN
     IF p_needs IS NULL OR array_position(permits, NULL) IS NOT NULL OR array_position(names, NULL) IS NOT NULL
         OR cardinality(permits) > 100 OR NOT 0 <= ALL (costs) OR NOT 1e9 >= ALL (costs)
         OR cardinality(permits) <> (SELECT count(DISTINCT u) FROM unnest(permits) AS u)
+        OR EXISTS (SELECT FROM unnest(permits, names, keys) AS u (id, name, key) WHERE u.id <> outlast_hash_v1('permit', u.name, u.key))
     THEN
         permits := NULL;
     END IF;

@@ -17,7 +17,7 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     WITH changed AS MATERIALIZED (
-        SELECT j.id, j.stream, j.task, j.queue, CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END AS rank,
+        SELECT j.id, j.stream, j.task, j.queue,
                j.awaited AND (j.ended_at IS NULL) = p_had_ended AS awaited,
                (j.position IS NOT NULL OR j.solo > 0 AND j.state = 'queued' OR (p_ran OR j.ended_at IS NOT NULL AND j.attempt_count > 0)
                                           AND strpos(j.needs, ',true]') > 0) IS TRUE AS arrived
@@ -25,9 +25,9 @@ BEGIN
     ), upstream AS (
         INSERT INTO outlast_upstream_notices (job_id) SELECT c.id FROM changed c WHERE c.awaited
     )
-    INSERT INTO outlast_notices (stream, ended, arrived, task, queue, rank)
-    SELECT c.stream, CASE WHEN p_ran THEN count(*) ELSE 0 END, bool_or(c.arrived), max(c.task), max(c.queue), max(c.rank)
+    INSERT INTO outlast_notices (stream, ended, arrived, task, queue)
+    SELECT c.stream, CASE WHEN p_ran THEN count(*) ELSE 0 END, bool_or(c.arrived), c.task, c.queue
     FROM changed c WHERE c.stream IS NOT NULL AND (p_ran OR c.arrived)
-    GROUP BY c.stream;
+    GROUP BY c.stream, c.task, c.queue;
 END
 $$;

@@ -1,6 +1,9 @@
 -- Look at the unfinished job that has a key, for an enqueue that may replace it (p_replaces) or take its key
 -- (p_until_start). No row: the key is free now. Else the job, and whether it has got the new arguments and time.
 --
+-- Only a job that was stored by such an enqueue (yields_key in its policy, where no text within can read like that) is
+-- changed, or loses its key: so roles that may only enqueue change no other.
+--
 -- A job that has not begun is changed in place: it keeps its id, so those who wait for it get the result of the newest
 -- arguments. It is due at the new time, at most p_due_max seconds after it was first enqueued. A job that has begun
 -- gives its key away; its attempt, its retries and its end do not depend on the key.
@@ -31,10 +34,11 @@ DECLARE
     v_position bigint;
     j record;
 BEGIN
-    SELECT h.id, h.state, h.task, h.queue, h.attempt_count, h.enqueued_at, h.expires_at, h.position INTO j
+    SELECT h.id, h.state, h.task, h.queue, h.attempt_count, h.enqueued_at, h.expires_at, h.position,
+           strpos(h.policy, '"yields_key":true') > 0 AS yields INTO j
     FROM outlast_jobs h WHERE h.key = p_key AND h.ended_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN RETURN; END IF;
-    IF j.task <> ALL (p_tasks) OR j.attempt_count = 0 AND (NOT p_replaces OR j.expires_at <= v_now) THEN
+    IF j.task <> ALL (p_tasks) OR NOT j.yields OR j.attempt_count = 0 AND (NOT p_replaces OR j.expires_at <= v_now) THEN
         RETURN QUERY SELECT j.id, false;
         RETURN;
     END IF;

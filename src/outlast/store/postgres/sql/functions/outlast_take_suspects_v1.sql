@@ -21,7 +21,7 @@ BEGIN
     LOOP
         IF v_job.stream IS NOT NULL THEN
             CONTINUE WHEN v_job.permits IS NULL;
-            PERFORM FROM outlast_streams s WHERE s.id = v_job.stream AND s.blocked IS DISTINCT FROM -1
+            PERFORM FROM outlast_streams s WHERE s.id = v_job.stream
             FOR NO KEY UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND;
             SELECT array_agg(l.id), array_agg(DISTINCT l.name) INTO v_permits, v_names

@@ -29,7 +29,7 @@
 -- A notice says what an exchange that can lock a stream or a permit has to do to it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
--- job: task, queue, rank). permit: this cost was spent (spent), nothing starts until then (held_until; with spent: at
+-- job: task, queue). permit: this cost was spent (spent), nothing starts until then (held_until; with spent: at
 -- least until then, as a task says), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
@@ -101,7 +101,6 @@ CREATE TABLE outlast_notices (
     ended      integer NOT NULL DEFAULT 0,
     unstarted  integer NOT NULL DEFAULT 0,
     arrived    boolean NOT NULL DEFAULT false,
-    rank       smallint,
     task       text COLLATE "C",
     queue      text COLLATE "C",
     spent      double precision,

@@ -1,0 +1,20 @@
+-- Take the window of a key and a task, p_seconds long from a multiple of these on, unless a job has been stored in
+-- the one that is under way. The primary key decides between two at once: the second waits for the first to commit, and
+-- sees what that has written. The row stays locked to the end of this transaction, which stores the job and writes its
+-- id (outlast_fill_window_v1); if it is rolled back, or the job is not stored, the window is free. A pruner skips a locked row.
+--
+-- A window that ends later than this one would, as of a longer period or by a clock that was ahead, does not count: so
+-- none that a role takes, which may only enqueue, swallows more than one window of others. It runs as its owner.
+CREATE FUNCTION outlast_take_window_v1(p_key text, p_task text, p_seconds double precision) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    INSERT INTO outlast_windows AS w (key, task, job_id, until)
+    SELECT p_key, p_task, 0, to_timestamp((floor(extract(epoch FROM clock_timestamp())::float8 / p_seconds) + 1) * p_seconds)
+    ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
+    WHERE w.until <= clock_timestamp() OR w.until > excluded.until OR w.job_id = 0;
+    RETURN FOUND;
+END
+$$;
