@@ -207,3 +207,27 @@ async def test_a_cancelled_job_that_no_requeue_brings_back_does_not_return(
     assert await store.discard([lost]) == 1
     returns = [each for each in waiting if await store.inspector.returns(each)]
     assert returns == [plain]
+
+
+@pytest.mark.parametrize(
+    "store_url",
+    ["sqlite", pytest.param("postgres", marks=pytest.mark.xfail(strict=True, reason="not kept"))],
+    indirect=True,
+)
+@pytest.mark.parametrize("looked", [False, True])
+async def test_a_child_that_was_there_is_kept_until_its_parent_has_ended(
+    store: Store, hands: Hands, parent: Claimed, looked: bool
+) -> None:
+    """As one by its key, whose own call lets it go as it ends."""
+    await enqueued(store, job(key="k", policy=_UNKEPT))
+    (child,) = await store.spawn([job(key="k")], spawned(parent))
+    mine = await hands.claim_one()
+    await hands.hand_in(ended(mine, result="7"))
+    if looked:
+        await hands.exchange()
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    (found,) = await store.inspector.children(parent.job_id, 1, 1)
+    assert (found.id, found.state, found.result) == (child.job_id, "completed", "7")
+    await hands.hand_in(ended(parent))
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await states(store, [child.job_id]) == ["gone"]

@@ -323,3 +323,60 @@ async def test_many_that_wait_in_vain_for_a_death_hold_up_no_look_at_others(
     )
     await store.cancel([other])
     assert {*(await drain(hands))} == {late, then}
+
+
+@pytest.mark.xfail(strict=True, reason="a job that comes back runs with None for a deleted result")
+async def test_a_job_that_comes_back_does_not_run_without_a_deleted_result(
+    store: Store, hands: Hands
+) -> None:
+    """Its end was a cancel, which the requeue of a dead job takes back: it needs them yet."""
+    all_of_them = Policy(inputs=(("parts", True),))
+    for order in (1, -1):
+        pair = [job(policy=DIES), job(policy=Policy(keep=0.0))][::order]
+        ids = await enqueued(store, *pair, after(-1, -2, policy=all_of_them))
+        dead, good = ids[:2][::order]
+        await drain(hands, dead=[dead])
+        await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+        assert await states(store, [dead, good, ids[2]]) == ["dead", "gone", "cancelled"]
+        await store.requeue([dead])
+        await hands.hand_in(ended(await claim_one(hands, dead), result="8"))
+        if got := await hands.claim():
+            assert "was deleted" in (got[0].malformed or "")
+        else:
+            assert await states(store, ids[2:]) == ["cancelled"]
+
+
+@pytest.mark.xfail(strict=True, reason="the second place of a job among several is left out")
+async def test_a_job_that_is_named_twice_gives_its_result_twice(store: Store, hands: Hands) -> None:
+    """As two calls of a group with one key, which are one job."""
+    inputs = Policy(inputs=(("parts", True),))
+    calls = [job(key="k"), job(), job(key="k"), job(), after(-1, -2, -3, -4, policy=inputs)]
+    stored = await store.enqueue(calls)
+    k, one, _, two, then = [each.job_id for each in stored]
+    await hands.hand_in(*[ended(each, result=f"[{each.job_id}]") for each in await hands.claim(3)])
+    (last,) = await hands.claim()
+    assert (last.job_id, last.results) == (then, tuple(f"[{each}]" for each in (k, one, k, two)))
+    await hands.hand_in(ended(last))
+    assert await states(store, [then]) == ["completed"]
+
+
+@pytest.mark.xfail(strict=True, reason="the second place of a job among several is left out")
+async def test_a_job_that_is_named_twice_fails_and_comes_back_once(
+    store: Store, hands: Hands
+) -> None:
+    calls = [job(key="k", policy=DIES), job(), job(key="k", policy=DIES), after(-1, -2, -3)]
+    k, one, _, then = [each.job_id for each in await store.enqueue(calls)]
+    links = [link for link in await store.inspector.flow_links([then], 9) if link.job_id == then]
+    assert sorted(link.upstream_id for link in links) == [k, k, one]
+    await drain(hands, dead=[k])
+    assert await states(store, [k, one, then]) == ["dead", "completed", "cancelled"]
+    await store.requeue([k])
+    assert await drain(hands) == [k, then]
+
+
+@pytest.mark.xfail(strict=True, reason="the later call is dropped without a word")
+async def test_two_calls_of_a_key_of_which_one_waits_for_more_are_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match="two calls of it have the key 'k'"):
+        await store.enqueue([job(key="k"), after(-1, key="k")])
+    stored = await store.enqueue([job(), after(-1, key="k"), after(-1, key="k")])
+    assert stored[1].job_id == stored[2].job_id
