@@ -209,11 +209,6 @@ async def test_a_cancelled_job_that_no_requeue_brings_back_does_not_return(
     assert returns == [plain]
 
 
-@pytest.mark.parametrize(
-    "store_url",
-    ["sqlite", pytest.param("postgres", marks=pytest.mark.xfail(strict=True, reason="not kept"))],
-    indirect=True,
-)
 @pytest.mark.parametrize("looked", [False, True])
 async def test_a_child_that_was_there_is_kept_until_its_parent_has_ended(
     store: Store, hands: Hands, parent: Claimed, looked: bool

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from outlast.errors import JobNotFound, LostLease, UsageError
-from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Wants
+from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Upstream, Wants
 
 RESOLVE_MAX = 500  # notices that one exchange does in a round
 UNWATCHED, WATCHED, MET, FAILED, QUIET = range(5)  # states of a dependency; QUIET on PostgreSQL
@@ -38,6 +38,14 @@ def check_dependent(jobs: Sequence[NewJob]) -> None:
         raise UsageError(
             "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
         )
+    waits: dict[str, Sequence[Upstream]] = {}
+    for job in jobs:
+        first = job.after if job.key is None else waits.setdefault(job.key, job.after)
+        if job.after and first != job.after:
+            raise UsageError(
+                f"a call waits for other jobs than an earlier one with its key {job.key!r}, whose"
+                " job it would be: it would not run. Give it a key of its own"
+            )
 
 
 def find_awaited(jobs: Sequence[NewJob]) -> set[int]:
@@ -65,9 +73,10 @@ def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> N
 
 
 def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Dependency]:
-    """Return what the jobs that were stored wait for, each upstream job once; a job whose key an
-    unfinished job has was not stored, and what that one waits for stays as it is."""
-    found: dict[tuple[int, int], Dependency] = {}
+    """Return what the jobs that were stored wait for, in each place, since two places may have one
+    job, by its key; a job whose key an unfinished job has was not stored, and what that one waits
+    for stays as it is."""
+    found: list[Dependency] = []
     for job, one in zip(jobs, stored, strict=True):
         if not one.created:
             continue
@@ -76,9 +85,8 @@ def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> lis
             upstream_id = upstream if other is None else other.job_id
             if upstream_id != one.job_id:
                 is_new = other is not None and other.created
-                pair = (one.job_id, upstream_id)
-                found.setdefault(pair, Dependency(*pair, wants, is_new, place))
-    return list(found.values())
+                found.append(Dependency(one.job_id, upstream_id, wants, is_new, place))
+    return found
 
 
 def not_spawned(spawn: Spawn) -> LostLease:
@@ -90,24 +98,33 @@ def not_spawned(spawn: Spawn) -> LostLease:
 
 
 def add_results(
-    claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int]]
+    claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int, int | None]]
 ) -> list[Claimed]:
     """Return claimed jobs with the results that they get. ``rows``: each job's, in their order,
-    with how many there are; fewer rows: they have more bytes than an attempt may get."""
+    with how many there are, and a job of which the result was deleted, if any; fewer rows: they
+    have more bytes than an attempt may get."""
     found: dict[int, list[str | None]] = {}
-    counts: dict[int, int] = {}
-    for job_id, result, count in rows:
+    counts: dict[int, tuple[int, int | None]] = {}
+    for job_id, result, count, gone in rows:
         found.setdefault(job_id, []).append(result)
-        counts[job_id] = count
+        counts[job_id] = count, gone
     return [_with_results(each, found, counts) for each in claimed]
 
 
 def _with_results(
-    claimed: Claimed, found: Mapping[int, list[str | None]], counts: Mapping[int, int]
+    claimed: Claimed,
+    found: Mapping[int, list[str | None]],
+    counts: Mapping[int, tuple[int, int | None]],
 ) -> Claimed:
     if not claimed.policy.inputs:
         return claimed
-    results, count = found.get(claimed.job_id, []), counts.get(claimed.job_id)
+    results, (count, gone) = found.get(claimed.job_id, []), counts.get(claimed.job_id, (None, None))
+    if gone is not None:
+        told = (
+            f"the result of job {gone}, for which it waited, was deleted before it came back:"
+            " enqueue the flow again, with a longer keep"
+        )
+        return msgspec.structs.replace(claimed, malformed=claimed.malformed or told)
     if count is None or len(results) < count:
         told = (
             f"the results of the jobs that it waited for have more than {RESULTS_BYTES:,} bytes:"

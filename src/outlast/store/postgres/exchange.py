@@ -439,9 +439,11 @@ class PostgresExchange(Verbs):
             expired=claim.expired,
         )
 
-    async def _find_results(self, job_ids: list[int]) -> list[tuple[int, str | None, int]]:
+    async def _find_results(
+        self, job_ids: list[int]
+    ) -> list[tuple[int, str | None, int, int | None]]:
         found = await self._connections.run(lambda it: it.fetch(_RESULTS, job_ids, RESULTS_BYTES))
-        return [(row["job_id"], row["result"], row["count"]) for row in found]
+        return [(row["job_id"], row["result"], row["count"], row["gone"]) for row in found]
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]

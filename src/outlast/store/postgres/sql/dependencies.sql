@@ -12,8 +12,17 @@ SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallin
 -- name: adopt
 -- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
 -- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key). The
--- parent's end leaves a notice from now on; the caller holds its row.
-WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited)
+-- parent's end leaves a notice from now on; the caller holds its row. One that was there, by its key, is kept from now on,
+-- too; if another session holds it, the next look keeps it (outlast_resolve_v1), since nothing waits for a child's row.
+WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited
+), old AS MATERIALIZED (
+    SELECT j.id FROM outlast_jobs j WHERE j.id = ANY ($3::bigint[]) AND NOT j.awaited
+), free AS MATERIALIZED (
+    SELECT j.id FROM outlast_jobs j WHERE j.id IN (SELECT o.id FROM old o) FOR NO KEY UPDATE SKIP LOCKED
+), kept AS (UPDATE outlast_jobs j SET awaited = true FROM free f WHERE j.id = f.id
+), noted AS (
+    INSERT INTO outlast_upstream_notices (job_id, is_new)
+    SELECT o.id, true FROM old o WHERE o.id NOT IN (SELECT f.id FROM free f))
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
 SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
 
@@ -47,11 +56,13 @@ SELECT id FROM held
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to $2 bytes, and how
 -- many there are. A separate trip, which few claims need: if it fails, the claim counts as one whose reply was lost. The
--- jobs upstream have ended, and stay while the claimed one has not (outlast_is_over_v1).
-SELECT f.job_id, f.result, f.count
+-- jobs upstream have ended, and stay while the claimed one has not (outlast_is_over_v1). gone: one that has completed and
+-- was deleted, since the claimed one had ended meanwhile, by a cancel, and has come back.
+SELECT f.job_id, f.result, f.count, f.gone
 FROM unnest($1::bigint[]) AS u (id)
 CROSS JOIN LATERAL (
     SELECT d.job_id, d.place, j.result, count(*) OVER () AS count,
+           min(d.upstream_id) FILTER (WHERE j.id IS NULL AND d.wants = 0) OVER () AS gone,
            sum(coalesce(octet_length(j.result), 4)) OVER (ORDER BY d.place) AS total
     FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
     WHERE d.job_id = u.id AND d.place >= 0) f

@@ -90,9 +90,11 @@ UPDATE outlast_dependencies SET state = iif(upstream_id IN (
 WHERE job_id = :job_id AND place < 0
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to :bytes, and how many
--- there are.
-SELECT f.job_id, CAST(f.result AS TEXT), f.count
+-- there are. gone: one that has completed and was deleted, since the claimed job had ended meanwhile, by a cancel, and has
+-- come back.
+SELECT f.job_id, CAST(f.result AS TEXT), f.count, f.gone
 FROM (SELECT d.job_id, d.place, j.result, count(*) OVER (PARTITION BY d.job_id) AS count,
+             min(iif(j.id IS NULL AND d.wants = 0, d.upstream_id, NULL)) OVER (PARTITION BY d.job_id) AS gone,
              sum(coalesce(length(CAST(j.result AS BLOB)), 4)) OVER (PARTITION BY d.job_id ORDER BY d.place) AS total
       FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value AND d.place >= 0
       LEFT JOIN outlast_jobs AS j ON j.id = d.upstream_id) AS f
