@@ -299,9 +299,11 @@ def nothing() -> None:
 
 @app.task
 def descriptors() -> None:
-    """Tell what this process has open."""
+    """Tell what this process has open, and its capabilities."""
     named = []
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # that of the listing itself
             named.append(os.readlink(f"/proc/self/fd/{name}"))
     print("descriptors:", json.dumps(named), file=sys.stderr)
+    status = Path("/proc/self/status").read_text().splitlines()
+    print(*(line for line in status if line.startswith("Cap")), sep="\n", file=sys.stderr)

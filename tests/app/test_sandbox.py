@@ -131,7 +131,7 @@ def act(given: dict[str, Any] | None = None, **options: Any) -> dict[str, str]:
         folder.chmod(0o777)
         told = {"folder": name, "allow_connect": [], "sandbox": True, "path": sys.path}
         done = subprocess.run(
-            [*options.pop("prefix", ()), sys.executable, "-P", confine.__file__],
+            [*options.pop("prefix", ()), sys.executable, "-P", "-S", confine.__file__],
             input=json.dumps({**told, "module": sandbox_acts.__name__, **(given or {})}),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -235,7 +235,7 @@ def test_a_kernel_that_cannot_hold_the_process_is_named_and_no_sandbox_is_loud(
     assert "note: there was NO SANDBOX" in loud.stdout
 
 
-def test_the_process_has_no_descriptor_of_anything_real(real: Real) -> None:
+def test_the_process_has_no_descriptor_of_anything_real_and_no_capability(real: Real) -> None:
     with (real.folder / "keep").open("a") as kept:
         os.set_inheritable(kept.fileno(), True)
         said = crash_test("descriptors", close_fds=False)
@@ -245,3 +245,25 @@ def test_the_process_has_no_descriptor_of_anything_real(real: Real) -> None:
     mine = ("pipe:", "anon_inode:", "socket:", "/dev/null", "/dev/urandom")
     outside = [one for one in named if not one.startswith(mine) and "outlast-crash-" not in one]
     assert outside == []
+    capabilities = [each.split() for each in said.stderr.splitlines() if each.startswith("Cap")]
+    capabilities = [each for each in capabilities if each[0] != "CapBnd:" or os.getuid() == 0]
+    assert {int(value, 16) for _, value in capabilities} == {0}
+
+
+SITE = """
+import sys
+with open("/proc/self/status") as status:
+    print("is held:", "Seccomp:\\t2" in status.read(), file=sys.stderr)
+"""
+
+
+def test_what_the_environment_runs_at_python_s_start_is_held_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(SITE)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    said = crash_test("nothing")
+    told = [each for each in said.stderr.splitlines() if each.startswith("is held: ")]
+    assert told == ["is held: False", "is held: True"], (
+        said.stderr
+    )  # of the command, and of its child

@@ -16,7 +16,7 @@ copies.py     copies of the process, which run a part, and can be killed
 cases.py      points, the fates of an attempt at them, and the report
 watch.py      attempts that reach points, and the fate that one of them meets
 recorder.py   what the attempts of one run do, and the lines of the user's code that do it
-sandbox.py    the folder of a run, and the observers
+folder.py     the folder of a run, and the observers of what is done in it
 files.py      files whose end is a point
 databases.py  connections to SQLite whose commits are points
 servers.py    connections to PostgreSQL, likewise, by asyncpg and psycopg

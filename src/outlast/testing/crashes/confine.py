@@ -20,6 +20,7 @@ import ctypes
 import importlib
 import json
 import os
+import site
 import struct
 import sys
 
@@ -57,7 +58,8 @@ futex_waitv=449
 """
 """System calls of x86-64 that change nothing real, or only what Landlock judges by its path."""
 _SIGNALS = (62, 200, 234)  # kill, tkill, tgkill
-_TRUNCATE, _SOCKET, _CLONE3 = 76, 41, 435
+_TRUNCATE, _SOCKET = 76, 41
+_NEWER = (435, 437)  # clone3, openat2: libraries then use clone and openat
 _OPENS = (0, 1, 2, 0x201, 0x202)  # of O_ACCMODE and O_TRUNC: none truncates what it only reads
 _SOCKET_FLAGS = 0x80800  # SOCK_CLOEXEC, SOCK_NONBLOCK
 _FASTOPEN = 0x20000000  # MSG_FASTOPEN: it connects
@@ -164,7 +166,8 @@ def make_filter(version: int) -> bytes:
             judging.append(_step(_RETURN, _REFUSE))
         judging.append(_step(_RETURN, _ALLOW))
         steps += [_step(_EQUAL, number, 0, len(judging)), *judging]
-    steps += [_step(_EQUAL, _CLONE3, 0, 1), _step(_RETURN, _UNKNOWN)]  # libraries then use clone
+    for number in _NEWER:
+        steps += [_step(_EQUAL, number, 0, 1), _step(_RETURN, _UNKNOWN)]
     return b"".join([*steps, _step(_RETURN, _REFUSE)])
 
 
@@ -207,6 +210,7 @@ def main() -> None:
             json.dump({"error": f"{error.args[0]}: --no-sandbox runs it without one"}, file)
         return
     sys.path[:] = given["path"]
+    site.main()  # what an environment does at Python's start, which was started by -S
     importlib.import_module(given["module"]).main(given)
 
 

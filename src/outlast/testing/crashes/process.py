@@ -125,8 +125,8 @@ def crash_test(
         raise SyncInLoop(
             "crash_test() would block the event loop that runs here: call it in a thread"
         )
-    with tempfile.TemporaryDirectory(prefix="outlast-crash-", ignore_cleanup_errors=True) as base:
-        folder = Path(base).resolve()
+    folder = Path(tempfile.mkdtemp(prefix="outlast-crash-")).resolve()
+    try:
         for name in (TEMPLATE, "tmp"):
             (folder / name).mkdir()
         _copy_in(folder / TEMPLATE, copy)
@@ -148,6 +148,8 @@ def crash_test(
             processes=processes,
         )
         report = _run(folder, request)
+    finally:  # TemporaryDirectory changes the rights of what a link in it names (CVE-2023-6597)
+        shutil.rmtree(folder, ignore_errors=True)
     if not sandbox:
         report.notes.append(_LOUD)
     return report
@@ -189,7 +191,7 @@ def _run(folder: Path, request: Request) -> CrashReport:
     output = folder / "output"
     with output.open("wb") as out:
         child = subprocess.Popen(
-            [sys.executable, "-P", confine.__file__],
+            [sys.executable, "-P", "-S", confine.__file__],
             env={**os.environ, "TMPDIR": temporary},
             stdin=subprocess.PIPE,
             stdout=out,

@@ -42,10 +42,10 @@ from outlast.testing.crashes.end_state import (
     find_mask,
     read_files,
 )
+from outlast.testing.crashes.folder import RunFolder
 from outlast.testing.crashes.process import PROCESSES_MAX, CrashAnswer, Request
 from outlast.testing.crashes.recorder import Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
-from outlast.testing.crashes.sandbox import Sandbox
 from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
@@ -93,24 +93,24 @@ def _answer(request: Request) -> CrashReport:
     if (request.real or (request.processes or 1) > 1) and not MAY_FORK:
         raise UsageError("real kills and several processes need Linux: leave out both here")
     origin = Path.cwd()
-    sandbox = Sandbox(Path(request.folder), request.allow_command)
-    sandbox.observe()
+    folder = RunFolder(Path(request.folder), request.allow_command)
+    folder.observe()
     app = load_app(request.app)
     make = load_function(request.call)
     file = file_of(app.url)
     _check_store(app.url, request)
-    sandbox.store = "outlast.db" if file is None else os.path.relpath(file, origin)
-    if sandbox.store.startswith(os.pardir):
-        sandbox.store = Path(sandbox.store).name
-    sandbox.observe_jobs(app)
-    store = sandbox.template / sandbox.store
+    folder.store = "outlast.db" if file is None else os.path.relpath(file, origin)
+    if folder.store.startswith(os.pardir):
+        folder.store = Path(folder.store).name
+    folder.observe_jobs(app)
+    store = folder.template / folder.store
     store.parent.mkdir(parents=True, exist_ok=True)
-    with isolate(app, url_of_file(store)), chdir(sandbox.template):
+    with isolate(app, url_of_file(store)), chdir(folder.template):
         run_in_background(lambda: app.stores.ask(empty))
         call = make(**request.arguments)
         if not isinstance(call, Call):
             raise UsageError(f"{request.call} has to return task.call(…), not {call!r:.80}")
-    return _Runs(app, call, sandbox, request).explore()
+    return _Runs(app, call, folder, request).explore()
 
 
 def _check_store(url: str, request: Request) -> None:
@@ -140,7 +140,7 @@ def may_reach(url: str, ports: Sequence[int]) -> bool:
 class _Runs:
     app: App
     call: Call[Any]
-    sandbox: Sandbox
+    folder: RunFolder
     request: Request
 
     def explore(self) -> CrashReport:
@@ -164,7 +164,7 @@ class _Runs:
         report.notes += [*mask.describe(), *_describe_missed(met, points)]
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
-        store = self.sandbox.store
+        store = self.folder.store
         report.findings = _find(base, met, mask, store)
         return report
 
@@ -193,7 +193,7 @@ class _Runs:
         return min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if may_spread else 1
 
     def _run_part(self, cases: Sequence[Case], base: _Run, _: Tell) -> list[_Run]:
-        self.sandbox.folder = self.sandbox.base / f"run{os.getpid()}"
+        self.folder.path = self.folder.base / f"run{os.getpid()}"
         return [self._run_sharing(case, base) for case in cases]
 
     def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
@@ -244,9 +244,9 @@ class _Runs:
         before = random.getstate()
         random.seed(self.request.seed)
         try:
-            with self.sandbox.enter(recorder):
+            with self.folder.enter(recorder):
                 self._command("reset")
-                store = url_of_file(self.sandbox.folder / self.sandbox.store)
+                store = url_of_file(self.folder.path / self.folder.store)
                 with app.stores.replace(store, clock), watch.ends(app):
                     if self.request.real and case is not None and case.fate in _DEADLY:
                         recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
@@ -254,7 +254,7 @@ class _Runs:
                     else:
                         self._enqueue(recorder.trace)
                     stored, others = self._drain(watch, clock)
-                end = read_files(self.sandbox.folder, self.sandbox.folder / self.sandbox.store)
+                end = read_files(self.folder.path, self.folder.path / self.folder.store)
                 if lines := self._command("compare"):
                     end.tables[COMPARED] = Table(["line"], [(each,) for each in lines])
         finally:

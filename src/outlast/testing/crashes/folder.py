@@ -38,8 +38,8 @@ _CHANGES = {  # event -> the places of its paths, and of the descriptors that th
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
-class Sandbox:
-    """The folder of all runs: ``folder``, made again for each from ``template``.
+class RunFolder:
+    """The folder of a run: ``path``, made again for each run from ``template``.
 
     Attributes:
         store: the name of the store's file in it.
@@ -47,14 +47,14 @@ class Sandbox:
 
     def __init__(self, base: Path, commands: Sequence[str]) -> None:
         self.base = base
-        self.template, self.folder = base / TEMPLATE, base / "run"
+        self.template, self.path = base / TEMPLATE, base / "run"
         self.store = ""
         self._temporary = str(base / "tmp")
         self._commands = set(commands)
 
     def observe(self) -> None:
         """Observe this process from now on: before the application is imported."""
-        self._databases = Databases(self.name_of, lambda: self.folder / self.store)
+        self._databases = Databases(self.name_of, lambda: self.path / self.store)
         self._databases.observe()
         files.observe(self.lasting_name)
         requests.observe()
@@ -72,7 +72,7 @@ class Sandbox:
     def name_of(self, path: str) -> str:
         """Return the name of a path in the report."""
         real = Path(os.path.realpath(path))
-        return str(real.relative_to(self.folder)) if real.is_relative_to(self.folder) else str(real)
+        return str(real.relative_to(self.path)) if real.is_relative_to(self.path) else str(real)
 
     def lasting_name(self, path: str) -> str:
         """Return the name of a file of the folder in the report; "" for one elsewhere."""
@@ -83,10 +83,10 @@ class Sandbox:
     def enter(self, recorder: Recorder) -> Iterator[None]:
         """Within the block, this is the working directory, empty but for copies, and the code of
         attempts is recorded."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-        _copy_tree(self.template, self.folder)
+        shutil.rmtree(self.path, ignore_errors=True)
+        _copy_tree(self.template, self.path)
         recorder.busy, recorder.release = self._databases.locks_store, self._release
-        with chdir(self.folder), record(recorder):
+        with chdir(self.path), record(recorder):
             try:
                 yield
             finally:
