@@ -178,6 +178,20 @@ async def _work(hands: Hands) -> list[int]:
 
 
 @pytest.mark.parametrize("role", [Purpose.ENQUEUE], indirect=True)
+@pytest.mark.xfail(strict=True, reason="no rule of verify looks for such jobs")
+async def test_verify_finds_jobs_that_name_the_stream_of_others(
+    store: PostgresStore, hands: Hands, session: Any, role: Any
+) -> None:
+    others = await Others.on(store, session, "it")
+    assert await store.inspector.forgotten() == []
+    await role.execute(Template(stream(task="mine")).substitute(others.names))
+    await _work(hands)
+    (found,) = await store.inspector.forgotten()
+    assert (found.task, found.name) == ("mine", None)
+    assert not await others.cannot_go_on(hands)
+
+
+@pytest.mark.parametrize("role", [Purpose.ENQUEUE], indirect=True)
 async def test_what_was_stored_before_or_within_a_savepoint_is_new_to_the_whole_transaction(
     store: PostgresStore, hands: Hands, role: Any
 ) -> None:
