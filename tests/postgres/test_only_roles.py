@@ -178,7 +178,6 @@ async def _work(hands: Hands) -> list[int]:
 
 
 @pytest.mark.parametrize("role", [Purpose.ENQUEUE], indirect=True)
-@pytest.mark.xfail(strict=True, reason="no rule of verify looks for such jobs")
 async def test_verify_finds_jobs_that_name_the_stream_of_others(
     store: PostgresStore, hands: Hands, session: Any, role: Any
 ) -> None:

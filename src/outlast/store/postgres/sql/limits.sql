@@ -254,8 +254,14 @@ ORDER BY p.name, p.key LIMIT :most
 
 -- name: forgotten
 -- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a
--- permit that has room, without a notice, an instant at which it opens, or an open stream that needs it. In one
--- snapshot, for `outlast verify`.
+-- permit that has room, without a notice, an instant at which it opens, or an open stream that needs it; and due jobs
+-- that name the stream of another task, or one that is not there. In one snapshot, for `outlast verify`.
+SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
+FROM outlast_jobs j
+WHERE j.position IS NOT NULL AND j.stream IS NOT NULL
+  AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = j.stream AND s.task = j.task AND s.queue = j.queue)
+  AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = j.stream)
+UNION ALL
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE EXISTS (SELECT FROM outlast_jobs j
@@ -273,4 +279,4 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
                        WHERE p.id = ANY (o.permits))
        AND NOT EXISTS (SELECT FROM outlast_streams o
                        WHERE o.blocked IS NULL AND NOT o.idle AND p.id = ANY (o.permits)))
-ORDER BY s.task, s.queue LIMIT :most
+ORDER BY task, queue LIMIT :most
