@@ -4,15 +4,14 @@
 CREATE FUNCTION outlast_check_new_v1(p_ids bigint[], p_states text[] DEFAULT '{queued,blocked}') RETURNS void
 LANGUAGE plpgsql
 AS $$
-DECLARE
-    v_id bigint;
 BEGIN
-    SELECT u.id INTO v_id
-    FROM (SELECT DISTINCT u FROM unnest(p_ids) AS u) u (id)
-    WHERE (SELECT j.state = ANY (p_states) AND outlast_stored_now_v1(j.xmin)
-           FROM outlast_jobs j WHERE j.id = ANY (ARRAY[u.id])) IS NOT TRUE LIMIT 1;
-    IF FOUND THEN
-        RAISE EXCEPTION 'job % was not stored by this transaction', v_id USING ERRCODE = '42501';
+    IF EXISTS (
+        SELECT FROM (SELECT DISTINCT (SELECT CASE WHEN j.state = ANY (p_states) THEN j.xmin::text END
+                                      FROM outlast_jobs j WHERE j.id = ANY (ARRAY[u.id])) AS written_by
+                     FROM unnest(p_ids) AS u (id)) w
+        WHERE (w.written_by IS NOT NULL AND outlast_stored_now_v1(w.written_by::xid)) IS NOT TRUE)
+    THEN
+        RAISE EXCEPTION 'a job was not stored by this transaction' USING ERRCODE = '42501';
     END IF;
 END
 $$;
