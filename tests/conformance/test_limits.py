@@ -6,6 +6,8 @@ that was lowered (L2), and each job that may start is started (L3).
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from outlast.base.clock import SYSTEM
@@ -731,3 +733,42 @@ async def test_spending_without_end_stops_no_exchange(store: Store, hands: Hands
     assert len(await hands.claim()) == 1
     for spacing in (1e-6, 1e8):
         assert await store.set_limit(SetLimit(name="a", spacing=spacing))
+
+
+NUMBERS = (
+    5e-324,
+    1e-310,
+    1e-300,
+    1e-9,
+    1e-6,
+    0.0,
+    1.0,
+    1e6,
+    1e9,
+    1e12,
+    1e300,
+    1.7e308,
+    -1.0,
+    -1e300,
+)
+
+
+@pytest.mark.xfail(strict=True, reason="one number stops each exchange")
+async def test_no_number_of_a_job_or_a_task_stops_a_claim(store: Store, hands: Hands) -> None:
+    """As SQL may write it on a row, and as a task may spend it."""
+    await declare(store, "a", spacing=1e-6, burst=1e6)
+    await declare(store, "b", spacing=1e8, burst=1e6)
+    odd = [limited(need(name, cost=cost)) for cost in NUMBERS for name in ("a", "b")]
+    stored = [one.job_id for each in odd for one in await store.enqueue([each])]
+    (free,) = await enqueued(store, job(priority=-1))
+    got = [each for _ in odd for each in await hands.claim(5)]
+    assert free in {each.job_id for each in got}
+    for each in got:
+        for name in ("a", "b"):
+            for cost in NUMBERS:
+                with contextlib.suppress(BadData):
+                    await store.spend(each.job_id, each.token, name, cost)
+        await hands.exchange(ended(each))
+    (last,) = await enqueued(store, job())
+    assert [each.job_id for each in await hands.claim(1)] == [last]
+    await store.cancel([*stored])
