@@ -753,7 +753,6 @@ NUMBERS = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="one number stops each exchange")
 async def test_no_number_of_a_job_or_a_task_stops_a_claim(store: Store, hands: Hands) -> None:
     """As SQL may write it on a row, and as a task may spend it."""
     await declare(store, "a", spacing=1e-6, burst=1e6)

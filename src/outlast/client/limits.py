@@ -21,6 +21,7 @@ from outlast.errors import BadData, ConfigError, NotInAttempt, UsageError, text_
 from outlast.insight.acting import hold_limit, set_limit, set_weight
 from outlast.model.limits import (
     COST_MAX,
+    COST_MIN,
     KEY_MAX,
     LIMITS_MAX,
     RUNNING_MAX,
@@ -103,7 +104,7 @@ class Limit:
         Raises:
             NotInAttempt: no attempt runs here.
             UsageError: its task is not under this limit.
-            ConfigError: ``cost`` is not a number above 0.
+            ConfigError: ``cost`` is not a number from 0.000001 to 1,000,000.
             LostLease: the attempt has lost its job.
             StoreUnavailable: whether it was taken is not known.
         """
@@ -165,8 +166,11 @@ def _check_burst(burst: object) -> float:
 
 
 def _check_cost(what: str, cost: object) -> float:
-    if isinstance(cost, bool) or not isinstance(cost, (int, float)) or not 0 < cost <= COST_MAX:
-        raise ConfigError(f"{what} must be a number above 0, at most {COST_MAX:,.0f}, not {cost!r}")
+    is_number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+    if not is_number or not COST_MIN <= cost <= COST_MAX:
+        raise ConfigError(
+            f"{what} must be a number from {COST_MIN:f} to {COST_MAX:,.0f}, not {cost!r}"
+        )
     return float(cost)
 
 

@@ -33,7 +33,7 @@ from outlast.errors import ConfigError
 LIMITS_MAX = 8  # of one job
 KEY_MAX = 1_000  # characters of a limit key
 RUNNING_MAX = 1_000_000
-COST_MAX = 1_000_000.0
+COST_MIN, COST_MAX = 1e-6, 1_000_000.0
 WEIGHT_MAX = 100
 _ROUNDING = 1e-9  # seconds: sums of steps do not come out exactly
 _SPACING_MIN, _SPACING_MAX = 1e-6, 1e8  # seconds
@@ -278,11 +278,18 @@ def needs_text(needs: Sequence[Need]) -> str:
 
 
 def needs_of(text: str | None) -> list[Need]:
-    """Return the needs on a job's row; none if they cannot be read."""
+    """Return the needs on a job's row; none if they cannot be read. A lower cost than a program may
+    give counts as the least one: the arithmetic of a claim must not leave the range of numbers."""
     try:
-        return _needs(text or "[]")
+        needs = _needs(text or "[]")
     except (msgspec.DecodeError, UnicodeError):
         return []
+    return [
+        need
+        if need.cost >= COST_MIN or need.cost == 0
+        else msgspec.structs.replace(need, cost=COST_MIN)
+        for need in needs
+    ]
 
 
 def limits_of(text: str | None) -> tuple[str, ...]:

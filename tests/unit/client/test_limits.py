@@ -127,7 +127,8 @@ def test_jobs_with_the_same_needs_share_a_stream_and_fair_ones_do_so_by_tenant(a
         ({"tenant": "acme", "limit_keys": {"hots": "x"}}, "no limit per='limit_key' called 'hots'"),
         ({"tenant": "acme", "limit_keys": {"host": "x"}, "cost": {"host": 2}}, "with a rate"),
         ({"tenant": "acme", "limit_keys": {"host": "x"}, "cost": {"api": 9}}, "above the burst"),
-        ({"cost": {"api": 0}}, "above 0"),
+        ({"cost": {"api": 0}}, "from 0.000001"),
+        ({"cost": {"api": 1e-310}}, "from 0.000001"),
         ({"cost": 3}, "such as {'openai': 3}"),
         ({"limit_keys": "example.org"}, "'host': 'example.org'"),
         ({"limit_keys": {"host": "x" * 1_001}}, "characters"),
@@ -163,7 +164,7 @@ async def test_spending_needs_an_attempt(app: App) -> None:
     limit = app.limit("openai", rate="5/s")
     with pytest.raises(outlast.NotInAttempt):
         await limit.spend(3)
-    with pytest.raises(ConfigError, match="above 0"):
+    with pytest.raises(ConfigError, match="from 0.000001"):
         await limit.spend(0)
 
 

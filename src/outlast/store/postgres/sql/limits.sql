@@ -75,7 +75,7 @@ WITH asked AS (
     LEFT JOIN LATERAL unnest(w.permits, w.names) AS n (permit, name) ON n.name = $3::text
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'
 ), spent AS (
-    INSERT INTO outlast_notices (permit, spent) SELECT a.permit, $4::float8 FROM asked a WHERE a.permit IS NOT NULL
+    INSERT INTO outlast_notices (permit, spent) SELECT a.permit, least(1e9, greatest(1e-6, $4::float8)) FROM asked a WHERE a.permit IS NOT NULL
 )
 SELECT permit FROM asked
 

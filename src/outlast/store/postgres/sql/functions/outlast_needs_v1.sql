@@ -1,6 +1,7 @@
 -- Return the permits that a job needs, from the text on its row: permits and costs, names of limits, and keys, each in
 -- the same order. permits is NULL if the text cannot be read, or a permit has not the id that its name and key give, so
--- that no job makes another's permit under a name of its own: such a job does not start, and stops no other. Depends
+-- that no job makes another's permit under a name of its own: such a job does not start, and stops no other. A cost below
+-- the least one that a program may give counts as that: the arithmetic of a claim raises where a number underflows. Depends
 -- on its argument alone. It is called where a stream or a permit is made, once for each, and not for each job.
 CREATE FUNCTION outlast_needs_v1(
     p_needs text, OUT permits bigint[], OUT names text[], OUT keys text[], OUT costs double precision[])
@@ -9,7 +10,8 @@ AS $$
 BEGIN
     SELECT coalesce(array_agg((e.need ->> 0)::bigint ORDER BY e.n), '{}'), coalesce(array_agg(e.need ->> 1 ORDER BY e.n), '{}'),
            coalesce(array_agg(coalesce(e.need ->> 2, '') ORDER BY e.n), '{}'),
-           coalesce(array_agg(coalesce((e.need ->> 3)::double precision, 1) ORDER BY e.n), '{}')
+           coalesce(array_agg(CASE WHEN (e.need ->> 3)::double precision > 0 THEN greatest((e.need ->> 3)::double precision, 1e-6)
+                                   ELSE coalesce((e.need ->> 3)::double precision, 1) END ORDER BY e.n), '{}')
     INTO permits, names, keys, costs
     FROM json_array_elements(p_needs::json) WITH ORDINALITY AS e (need, n);
     IF p_needs IS NULL OR array_position(permits, NULL) IS NOT NULL OR array_position(names, NULL) IS NOT NULL

@@ -10,5 +10,5 @@ AS $$
                 WHEN p_spacing IS NULL OR p_cost <= 0 THEN p_free
                 WHEN p_ahead + p_cost * p_spacing - p_burst * p_spacing > 1e-9 THEN 0
                 ELSE least(p_free, 1 + floor((p_burst * p_spacing - p_ahead - p_cost * p_spacing)
-                                             / (p_cost * p_spacing) + 1e-9))::integer END
+                                             / (p_cost * p_spacing) + 1e-9)) END::integer
 $$;

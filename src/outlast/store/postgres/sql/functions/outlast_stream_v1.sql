@@ -62,8 +62,8 @@ BEGIN
                     THEN format('the task is under %L, a limit per tenant: say whose job it is, tenant => ''acme''', n.name)
                     WHEN n.per = 'limit_key' AND (length(n.key) BETWEEN 1 AND 500) IS NOT TRUE
                     THEN format('the task is under %L, a limit per limit_key: limit_keys must have a text for it', n.name)
-                    WHEN (n.cost > 0 AND n.cost <= 1000000) IS NOT TRUE
-                    THEN format('the cost of %L must be a number above 0, at most 1000000', n.name)
+                    WHEN (n.cost >= 0.000001 AND n.cost <= 1000000) IS NOT TRUE
+                    THEN format('the cost of %L must be a number from 0.000001 to 1000000', n.name)
                     WHEN n.rated AND v_costs ? n.name AND n.cost > n.burst
                     THEN format('a cost of %s is above the burst of %L, %s: it never starts', n.cost, n.name, n.burst)
                     WHEN n.ordered AND v_costs <> '{}'
