@@ -227,17 +227,6 @@ def wait_without_slot(
     return snooze
 
 
-class Unreadable(Verdict):
-    """This release lacks the key or type of what an earlier attempt, a child or a sender has kept
-    for this one: hand the job back for another release, as if its arguments could not be read."""
-
-    error: BadArguments
-
-    def __init__(self, error: BadArguments) -> None:
-        self.error = error
-        super().__init__(text_of(error))
-
-
 class Throttled(Snooze):
     """The other side refuses more for now, as with a 429: nothing under this limit starts for
     ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.

@@ -35,9 +35,9 @@ from outlast.errors import (
     Snooze,
     Stopped,
     StoreUnavailable,
-    Unreadable,
     UsageError,
     Verdict,
+    text_of,
     wait_without_slot,
 )
 from outlast.insight.row import moment, plain
@@ -76,6 +76,17 @@ _batch: ContextVar[tuple[Attempt, ...]] = ContextVar("outlast_batch", default=()
 # One lock for all attempts: it is held only for moments. It is reentrant because a signal handler
 # or a finalizer may report or save while its own thread does.
 _lock = threading.RLock()
+
+
+class Unreadable(Verdict):
+    """This release lacks the key or type of what an earlier attempt, a child or a sender has kept
+    for this one: hand the job back for another release, as if its arguments could not be read."""
+
+    error: BadArguments
+
+    def __init__(self, error: BadArguments) -> None:
+        self.error = error
+        super().__init__(text_of(error))
 
 
 class Link(Protocol):

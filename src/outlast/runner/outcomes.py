@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from outlast.base.credentials import hide_logins
-from outlast.client.attempt import Attempt, StopReason
+from outlast.client.attempt import Attempt, StopReason, Unreadable
 from outlast.client.error_rules import EVERY_ERROR, ErrorRules, describe_refused, leaves_of
 from outlast.errors import (
     Cancel,
@@ -24,7 +24,6 @@ from outlast.errors import (
     Snooze,
     Stopped,
     Throttled,
-    Unreadable,
     UsageError,
     Verdict,
     describe,

@@ -164,7 +164,7 @@ async def test_spending_needs_an_attempt(app: App) -> None:
     limit = app.limit("openai", rate="5/s")
     with pytest.raises(outlast.NotInAttempt):
         await limit.spend(3)
-    with pytest.raises(ConfigError, match="from 0.000001"):
+    with pytest.raises(ConfigError, match="from 0"):
         await limit.spend(0)
 
 
