@@ -166,12 +166,13 @@ def _check_burst(burst: object) -> float:
 
 
 def _check_cost(what: str, cost: object) -> float:
-    is_number = isinstance(cost, (int, float)) and not isinstance(cost, bool)
-    if not is_number or not COST_MIN <= cost <= COST_MAX:
+    of_kind = isinstance(cost, (int, float)) and not isinstance(cost, bool)
+    number: float = cost if of_kind else 0.0  # type: ignore[assignment]
+    if not COST_MIN <= number <= COST_MAX:
         raise ConfigError(
             f"{what} must be a number from {COST_MIN:f} to {COST_MAX:,.0f}, not {cost!r}"
         )
-    return float(cost)
+    return float(number)
 
 
 def _check_per(per: object) -> Per | None:
