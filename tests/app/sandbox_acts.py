@@ -47,10 +47,12 @@ if REAL.is_dir():  # a process that the import leaves behind
     subprocess.Popen(["sh", "-c", f"sleep 0.2; rm -f '{REAL}/keep'; echo x > '{REAL}/at-import'"])
 
 
-def call(*numbers: Any) -> None:
+def call(*numbers: Any) -> int:
     """Make a system call by its number."""
-    if LIBC.syscall(*(ctypes.c_long(each) if isinstance(each, int) else each for each in numbers)):
+    given = (ctypes.c_long(each) if isinstance(each, int) else each for each in numbers)
+    if (answer := LIBC.syscall(*given)) < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(answer)
 
 
 def c_call(name: str, *args: Any) -> None:
@@ -101,6 +103,16 @@ def truncate_by_reading() -> None:
     os.close(os.open(REAL / "keep", os.O_RDONLY | os.O_TRUNC))
 
 
+def truncate_by_number(flags: int) -> None:
+    os.close(call(2, os.fsencode(REAL / "keep"), flags | os.O_TRUNC))  # open, not openat
+
+
+def enter_a_namespace() -> None:
+    if (pid := call(56, 0x10000000 | signal.SIGCHLD, 0, 0, 0, 0)) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
 def change_flags() -> None:
     """Do as `chattr +d`: it needs no descriptor for writing."""
     with open(REAL / "keep") as file:
@@ -118,7 +130,10 @@ def write_through_a_symlink() -> None:
 
 
 def make_and_remove() -> None:
-    os.mkdir("own")
+    os.makedirs("own/a")
+    Path("own/a/file").write_text("x")
+    os.rename("own/a/file", "own/file")
+    os.link("own/file", "own/a/file")
     shutil.rmtree("own")
 
 
@@ -142,6 +157,24 @@ def send_fast() -> None:
 def send_message_fast() -> None:
     with socket.socket() as own:
         own.sendmsg([b"x"], [], socket.MSG_FASTOPEN, ("127.0.0.1", TCP))
+
+
+def send_messages_fast() -> None:
+    """Send one message of a sockaddr_in by sendmmsg."""
+    with socket.socket() as own:
+        address = ctypes.create_string_buffer(
+            struct.pack("=H", 2) + struct.pack("!HI8x", TCP, 2130706433)
+        )
+        text = ctypes.create_string_buffer(b"x")
+        part = ctypes.create_string_buffer(struct.pack("QQ", ctypes.addressof(text), 1))
+        pointers = (ctypes.addressof(address), 16, ctypes.addressof(part), 1, 0, 0, 0, 0)
+        message = ctypes.create_string_buffer(struct.pack("QIxxxxQQQQIxxxxQ", *pointers))
+        call(307, own.fileno(), message, 1, socket.MSG_FASTOPEN)
+
+
+def listen_unbound() -> None:
+    with socket.socket() as own:
+        own.listen()
 
 
 def connect_fast() -> None:
@@ -175,6 +208,8 @@ ACTS: dict[str, Callable[[], object]] = {
     "by a folder's descriptor": by_folder,
     "symlink": lambda: os.symlink("/etc/passwd", REAL / "link"),
     "mkfifo": lambda: os.mkfifo(REAL / "fifo"),
+    "mknod": lambda: os.mknod(REAL / "socket", 0o140600),
+    "rmdir": lambda: os.rmdir(REAL / "empty"),
     "mkdir": lambda: os.mkdir(REAL / "new"),
     "rename": lambda: os.rename(REAL / "keep", REAL / "other"),
     "rename into the sandbox": lambda: os.rename(REAL / "keep", "taken"),
@@ -183,6 +218,8 @@ ACTS: dict[str, Callable[[], object]] = {
     "append": lambda: append("keep"),
     "truncate": lambda: os.truncate(REAL / "keep", 0),
     "truncate by reading": truncate_by_reading,
+    "truncate by open": lambda: truncate_by_number(os.O_RDONLY),
+    "truncate without access": lambda: truncate_by_number(os.O_ACCMODE),
     "utime": lambda: os.utime(REAL / "keep", (1, 1)),
     "chmod": lambda: os.chmod(REAL / "keep", 0o600),
     "fchmodat2": lambda: call(452, -100, os.fsencode(REAL / "keep"), 0o600, 0),
@@ -194,6 +231,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "a number of x32": lambda: call(0x40000000 + 90, os.fsencode(REAL / "keep"), 0o600),
     "a call of i386": call_as_i386,
     "a namespace": lambda: c_call("unshare", 0x10000000),
+    "a child in a namespace": enter_a_namespace,
     "unlink in C": lambda: c_call("unlink", os.fsencode(REAL / "keep")),
     "posix_spawn": spawn,
     "a command": lambda: run("rm", str(REAL / "keep")),
@@ -217,6 +255,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "TCP": lambda: send(socket.SOCK_STREAM, ("127.0.0.1", TCP)),
     "TCP by MSG_FASTOPEN": send_fast,
     "TCP by a message with MSG_FASTOPEN": send_message_fast,
+    "TCP by messages with MSG_FASTOPEN": send_messages_fast,
     "TCP by TCP_FASTOPEN_CONNECT": connect_fast,
     "MPTCP": lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262),
     "UDP": lambda: send(socket.SOCK_DGRAM, ("127.0.0.1", UDP)),
@@ -225,7 +264,11 @@ ACTS: dict[str, Callable[[], object]] = {
     "a datagram by a pair": send_by_pair,
     "a raw socket": lambda: socket.socket(socket.AF_INET, socket.SOCK_RAW, 1),
     "a netlink socket": lambda: socket.socket(16, socket.SOCK_RAW),
+    "a listening socket without a name": listen_unbound,
     "a listening socket": lambda: socket.create_server(("127.0.0.1", 0)),
+    "the processors of another process": lambda: os.sched_setaffinity(
+        int(os.environ["OTHER_PROCESS"]), os.sched_getaffinity(0)
+    ),
     "the memory of another process": lambda: open(
         f"/proc/{os.environ['OTHER_PROCESS']}/mem", "r+b"
     ).close(),
@@ -237,12 +280,18 @@ ACTS: dict[str, Callable[[], object]] = {
 }
 UNKNOWN = {"setxattrat", "io_uring", "a number of x32", "a namespace"}
 """Calls that a kernel may not know, or whose arguments here are wrong."""
-OF_ROOT = {"a raw socket", "limits of another process", "the memory of another process", "a signal"}
+OF_ROOT = {
+    "a raw socket",
+    "the processors of another process",
+    "limits of another process",
+    "the memory of another process",
+    "a signal",
+}
 ALLOWED: dict[str, Callable[[], object]] = {
     "write in the sandbox": lambda: Path("own.txt").write_text("x"),
     "rename in the sandbox": lambda: os.rename("own.txt", "renamed.txt"),
     "a temporary file": lambda: tempfile.NamedTemporaryFile().close(),
-    "a folder in the sandbox": make_and_remove,
+    "folders in the sandbox": make_and_remove,
     "SQLite in the sandbox": lambda: run_sql(
         sqlite3.connect, "mine.db", "PRAGMA journal_mode = WAL", "CREATE TABLE IF NOT EXISTS a (b)"
     ),
@@ -307,3 +356,8 @@ def descriptors() -> None:
     print("descriptors:", json.dumps(named), file=sys.stderr)
     status = Path("/proc/self/status").read_text().splitlines()
     print(*(line for line in status if line.startswith("Cap")), sep="\n", file=sys.stderr)
+
+
+@app.task
+def swallows() -> None:
+    shutil.rmtree(REAL / "cache", ignore_errors=True)

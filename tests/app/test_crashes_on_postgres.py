@@ -16,6 +16,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import create_async_engine
 
 import outlast
+from examples.lease_mail import app as lease_mail
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.runs import may_reach
@@ -242,3 +243,25 @@ def test_the_application_s_own_store_is_reached_only_as_one_for_tests(
 def test_a_port_that_may_be_that_of_the_store_counts_as_it(url: str, reaches: bool) -> None:
     assert may_reach(url, [5433]) is reaches
     assert not may_reach(url, [])
+
+
+def mail() -> outlast.Call[str]:
+    return lease_mail.send.call("ada")
+
+
+@pytest.mark.slow
+def test_the_example_whose_mail_server_refuses_older_tokens_is_clean(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MAIL_URL", url)
+    monkeypatch.setenv("OUTLAST_URL", "postgresql://127.0.0.1:1/jobs")
+    empty = "DROP TABLE IF EXISTS server, mailbox;"
+    report = crash_test(
+        "examples.lease_mail.app:app",
+        f"{__name__}:mail",
+        allow_connect=[urlsplit(url).port or 0],
+        reset=do(url, f"{empty} {lease_mail.SERVER} UPDATE server SET accepts = true"),
+        compare=do(url, "SELECT recipient, organisation FROM mailbox"),
+    )
+    report.check()
+    assert "commit" in {each.kind for each in report.points}

@@ -35,6 +35,7 @@ class Real:
     def __init__(self, folder: Path, pg: str, pg_folder: Path, stack: contextlib.ExitStack) -> None:
         self.folder, self.pg = folder, pg
         (folder / "cache" / "sub").mkdir(parents=True)
+        (folder / "empty").mkdir()
         for name in ("keep", "cache/a", "cache/sub/b"):
             (folder / name).write_text("precious")
         with contextlib.closing(sqlite3.connect(folder / "real.db")) as db:
@@ -86,6 +87,7 @@ class Real:
                 reached = one.accept() if kind[1] is socket.SOCK_STREAM else one.recv(9)
                 seen[f"reached: {kind}"] = str(reached)
         limits = Path(f"/proc/{self.other.pid}/limits").read_text()
+        limits += str(os.sched_getaffinity(self.other.pid))
         return {**seen, "process": self.other.poll(), "limits": limits}
 
 
@@ -129,9 +131,10 @@ def act(given: dict[str, Any] | None = None, **options: Any) -> dict[str, str]:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o777)
+        program = options.pop("program", [confine.__file__])
         told = {"folder": name, "allow_connect": [], "sandbox": True, "path": sys.path}
         done = subprocess.run(
-            [*options.pop("prefix", ()), sys.executable, "-P", "-S", confine.__file__],
+            [*options.pop("prefix", ()), sys.executable, "-P", "-S", *program],
             input=json.dumps({**told, "module": sandbox_acts.__name__, **(given or {})}),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -155,6 +158,16 @@ size_of_landlock_create_ruleset = [step(0x20, 0), step(0x15, 444, 0, 3), step(0x
 answers = [step(0x25, most, 0, 1), step(0x06, 0x50000 | error), step(0x06, 0x7FFF0000)]
 confine._filter(b"".join([*size_of_landlock_create_ruleset, *answers]))
 os.execv(sys.argv[3], sys.argv[3:])
+"""
+
+
+LINUX_6_1 = f"""
+import importlib.util
+spec = importlib.util.spec_from_file_location("confine", {confine.__file__!r})
+confine = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(confine)
+confine._RIGHTS = {{2: confine._RIGHTS[2]}}
+confine.main()
 """
 
 
@@ -192,6 +205,7 @@ def test_each_act_is_refused_on_the_spot_and_would_be_done_otherwise(real: Real,
     acts = act(**options)
     assert real.look() == before
     assert {name for name, how in acts.items() if how == "done"} == {*sandbox_acts.ALLOWED}
+    assert {name for name in sandbox_acts.UNKNOWN if "not permitted" not in acts[name]} == {*()}
     free = act({"sandbox": False}, **options)
     undone = {name for name, how in free.items() if how != "done"} - sandbox_acts.UNKNOWN
     assert undone <= (sandbox_acts.OF_ROOT if options or os.getuid() else {*()})
@@ -207,8 +221,9 @@ def test_an_older_kernel_refuses_whole_classes_of_acts(real: Real) -> None:
     before = real.look()
     without_signals = act(prefix=as_on_a_kernel(16, errno.E2BIG))
     without_tcp = act(prefix=as_on_a_kernel(8, errno.E2BIG))
+    without_truncate = act(program=["-c", LINUX_6_1])
     assert real.look() == before
-    for acts in (without_signals, without_tcp):
+    for acts in (without_signals, without_tcp, without_truncate):
         done = {name for name, how in acts.items() if how == "done"}
         assert done == {*sandbox_acts.ALLOWED} - {"a signal to a child"}
     assert "Permission denied" in without_signals["TCP"]  # by its port
@@ -267,3 +282,11 @@ def test_what_the_environment_runs_at_python_s_start_is_held_too(
     assert told == ["is held: False", "is held: True"], (
         said.stderr
     )  # of the command, and of its child
+
+
+def test_what_is_refused_and_swallowed_is_in_the_report(real: Real) -> None:
+    said = crash_test("swallows")
+    assert said.returncode == 0, said.stderr
+    notes = [each for each in said.stdout.splitlines() if each.startswith("note: refused")]
+    told = f"note: refused, since outside: remove {real.folder}/cache/a (sandbox_acts.py:"
+    assert [each for each in notes if each.startswith(told)] != []

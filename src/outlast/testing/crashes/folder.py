@@ -35,6 +35,7 @@ _CHANGES = {  # event -> the places of its paths, and of the descriptors that th
     "os.link": ((1, 3),),
     "os.symlink": ((1, 2),),
 }
+_DEVICES = {"/dev/null", "/dev/tty"}
 _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", "os.posix_spawn"}
 
 
@@ -122,9 +123,15 @@ class RunFolder:
         here().reach("command", f"start {Path(program).name}")
 
     def _change(self, verb: str, paths: Sequence[str]) -> None:
+        for path in paths:
+            self._note_outside(verb, os.path.realpath(path))
         names = [self.lasting_name(path) for path in paths]
         if any(names):
             here().reach("file", " ".join([verb, *names]), names)
+
+    def _note_outside(self, verb: str, path: str) -> None:
+        if not path.startswith(f"{self.base}{os.sep}") and path not in _DEVICES:
+            here().note_outside(f"{verb} {path}")
 
 
 def _path_of(args: tuple[Any, ...], place: int, folder: int | None) -> str:

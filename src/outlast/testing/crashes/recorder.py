@@ -43,6 +43,7 @@ class Trace(msgspec.Struct):
         failures: the crash reports of attempts that failed by themselves.
         ahead: by how many seconds the clock is ahead.
         requests: how many were sent; all with one key count as one.
+        outside: changes of files outside the folder, which the kernel refuses.
         refused: acts that were refused, since they would have been unseen.
     """
 
@@ -59,6 +60,7 @@ class Trace(msgspec.Struct):
     ahead: float = 0.0
     requests: Counter[str] = msgspec.field(default_factory=Counter)
     keys: set[tuple[str, str]] = set()
+    outside: set[str] = set()
     refused: list[str] = []
 
 
@@ -102,6 +104,10 @@ class Recorder:
                 trace.requests[label] += 1
             trace.keys |= {(label, key)} if key is not None else set()
             trace.lines.setdefault(label, find_line())
+
+    def note_outside(self, what: str) -> None:
+        """Note that the code of an attempt tries to change a file outside the folder."""
+        self.trace.outside.add(f"{what} ({find_line()})")
 
     def refuse(self, text: str) -> NoReturn:
         """Refuse an act that would be unseen; remember it in case the task goes on."""

@@ -52,6 +52,7 @@ from outlast.testing.drain import drain
 RUNS_MIN = 8  # for each process; fewer are not worth its start
 RUN_SECONDS = 60.0  # the longest time for the attempts of one run
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
+OUTSIDE_MAX = 10
 TIMES_MAX = 3  # of the counts of an effect, those that one row of the table shows
 _HINTS = (
     "--copy names a file that it reads",
@@ -160,6 +161,9 @@ class _Runs:
         )
         if base.trace.failures:
             report.notes.append(f"without a crash an attempt failed, too: {base.end.error}")
+        outside = sorted(set().union(*(run.trace.outside for run in (base, *runs))))
+        refused = "refused" if self.request.sandbox else "not compared"
+        report.notes += [f"{refused}, since outside: {each}" for each in outside[:OUTSIDE_MAX]]
         met = list(zip(cases, runs, strict=True))
         report.notes += [*mask.describe(), *_describe_missed(met, points)]
         if len(points) > points_max and point is None:
