@@ -24,8 +24,8 @@ from outlast.store.values import Answer, Claimed
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker
 
 DEEP = "[" * 5_000
-NUMBERS = ["-1", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808"]
-FLOATS = ["NaN", "Infinity", "-Infinity", "1e308", "-1e308"]
+NUMBERS = ["0", "-1", "2147483647", "-2147483648", "9223372036854775807", "-9223372036854775808"]
+FLOATS = ["5e-324", "NaN", "Infinity", "-Infinity", "1e308", "-1e308"]
 TIMES = ["infinity", "-infinity", "294276-12-31", "4713-01-01 BC"]
 TEXTS = [
     DEEP,
@@ -51,6 +51,7 @@ TYPES = [
     "9e999",
     "-9e999",
     "1e300",
+    "5e-324",
     "NULL",
 ]
 VALUES = {"postgres": [f"'{one}'" for one in (*NUMBERS, *FLOATS, *TIMES, *TEXTS, "true")]}

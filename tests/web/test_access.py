@@ -24,6 +24,7 @@ from outlast.web.problem import API
 from outlast.web.session import Anyone
 from outlast.web.site import Site
 from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.conformance.limits_kit import declare, limited, need
 from tests.conformance.schedules_kit import put_one
 from tests.manual_clock import ManualClock
 from tests.web.kit import Page, let_in, page_on
@@ -433,6 +434,29 @@ async def look_at_own(store: Store) -> dict[str, str]:
                     url = case.url.format(job=number)
                     seen[url] = TIMES.sub("", (await page.get(url)).text)
     return seen
+
+
+@pytest.mark.xfail(strict=True, reason="a tenant is told how many others run and wait")
+async def test_a_user_of_one_tenant_is_told_no_count_of_others_under_its_limits(
+    store: Store,
+) -> None:
+    """That a limit is full is its own; how many jobs of others fill it is not."""
+    hands = await Hands.on(store)
+    await declare(store, "shared", running=2)
+    others = await enqueued(store, *[limited(need("shared"), tenant="other")] * 6)
+    (mine,) = await enqueued(store, limited(need("shared"), tenant="acme"))
+    assert len(await hands.claim(2)) == 2
+    urls = [f"/jobs/{mine}", f"/api/v1/jobs/{mine}/why", f"/api/v1/jobs/{mine}"]
+
+    async def look() -> list[str]:
+        async with page_on(store.url, let_in(tenant="acme")) as page:
+            page.site.clock = ManualClock(wall=4e9)
+            return [TIMES.sub("", (await page.get(url)).text) for url in urls]
+
+    beside_six = await look()
+    assert "It waits for" in beside_six[1]
+    await store.cancel(others[-2:])
+    assert beside_six == await look()
 
 
 async def test_what_a_user_of_one_tenant_is_shown_depends_on_no_other(store: Store) -> None:

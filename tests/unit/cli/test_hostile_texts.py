@@ -6,11 +6,13 @@ import io
 from typing import Any
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from outlast.cli.dead import _table as groups_table
 from outlast.cli.doctor import _show as show_findings
 from outlast.cli.job_page import Page
+from outlast.cli.limits import _state
 from outlast.cli.logs import text_renderer
 from outlast.cli.pauses import _unheard
 from outlast.cli.run import _end
@@ -20,11 +22,13 @@ from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import examine
 from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.explanation import JobDetails
+from outlast.insight.limits import explain, next_start, spec_text
 from outlast.insight.queries import JobList
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.model.pause import NO_PAUSES
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
 from tests.cases import each_case
@@ -117,6 +121,16 @@ def test_the_doctor_and_groups_of_dead_jobs_show_escapes_and_send_none(duty: str
         )
     )  # fmt: skip
     assert not RAW & set(shown(lambda out: out.print(groups_table(out, [group], NOW))))
+
+
+@pytest.mark.xfail(strict=True, reason="outlast_limits.per is printed as it is")
+def test_what_a_limit_allows_shows_escapes_and_sends_none() -> None:
+    row = hostile(LimitRow(name="", running=1, held_until=NOW + 9))
+    permit = hostile(PermitRow(id=1, name="", key="", running=1, used=1))
+    place = StreamPlace(ahead=1, turn=1, idle=False, blocked_by=permit, limit=row)
+    said = [spec_text(row), _state(row), next_start(permit, row, NOW)]
+    said += [text for part in explain(place, NOW, tells=True) for text in part]
+    assert not RAW & set("".join(said))
 
 
 def test_the_name_of_a_worker_is_one_line() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+import pytest
+
 from outlast.insight.limits import explain, limit_document, next_start, rate_text, spec_text
 from outlast.model.limits import LimitSpec, Per
 from outlast.store.limits import LimitRow, PermitRow, SetLimit, StreamPlace, with_own
@@ -54,6 +57,28 @@ def test_a_hold_and_an_unknown_limit_are_told() -> None:
     by = told(blocked_by=held, throttled_by=17)[1]
     assert "starts for 30 s, as job 17 has found it exhausted (Throttled)." in by
     assert "no worker's code declares" in told(limit=None)[1]
+
+
+@pytest.mark.xfail(strict=True, reason="a tenant is told how many others run and wait")
+@each_case("full", [True, False])
+@each_case("holder", [None, 3])
+def test_who_may_not_be_told_of_others_is_told_no_count_of_them(
+    full: bool, holder: int | None
+) -> None:
+    """The same words, however many there are."""
+
+    def words(others: int) -> object:
+        used = 20 + others if full else 0
+        permit = msgspec.structs.replace(PERMIT, running=20 + others, used=used, noted=0)
+        place = StreamPlace(
+            ahead=others, turn=others, idle=False, holder=holder, blocked_by=permit, limit=LIMIT,
+            holders=[(others, "w", 1.0)],
+        )  # fmt: skip
+        return explain(place, NOW, tells=False)
+
+    assert words(0) == words(1) == words(7)
+    bare = [StreamPlace(ahead=n, turn=n, idle=False) for n in (0, 1, 7)]
+    assert len({str(explain(place, NOW, tells=False)) for place in bare}) == 1
 
 
 def test_without_a_limit_only_the_turn_is_told() -> None:
