@@ -285,11 +285,7 @@ async def test_no_value_in_a_labels_row_stops_workers_or_lists(
     await shows(store, ids)
 
 
-LIMIT_TABLES = ["outlast_limits", "outlast_permits", "outlast_streams"]
-SPACED = pytest.mark.xfail(reason="a spacing of 0, and a burst next to it", strict=False)
-
-
-@pytest.mark.parametrize("table", [pytest.param("outlast_limits", marks=SPACED), *LIMIT_TABLES[1:]])
+@pytest.mark.parametrize("table", ["outlast_limits", "outlast_permits", "outlast_streams"])
 async def test_no_value_in_a_limits_rows_stops_others_or_documents(
     store_url: str, store: Store, table: str
 ) -> None:

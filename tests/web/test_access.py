@@ -436,7 +436,6 @@ async def look_at_own(store: Store) -> dict[str, str]:
     return seen
 
 
-@pytest.mark.xfail(strict=True, reason="a tenant is told how many others run and wait")
 async def test_a_user_of_one_tenant_is_told_no_count_of_others_under_its_limits(
     store: Store,
 ) -> None:

@@ -14,10 +14,10 @@ import re
 import stat
 import tempfile
 from pathlib import Path
-from shlex import quote
 from typing import NamedTuple
 
 from outlast.base.clock import secret_bytes
+from outlast.base.text import shell_word
 from outlast.errors import ConfigError
 
 PASSWORD_LEAST = 8  # characters
@@ -76,7 +76,7 @@ def read_secret(path: Path) -> str:
 
 
 def _adding(path: Path, user: str = "NAME") -> str:
-    return f"`outlast web --password-file {quote(str(path))} --add-user {quote(user)}`"
+    return f"`outlast web --password-file {shell_word(str(path))} --add-user {shell_word(user)}`"
 
 
 def _parse(path: Path, number: int, user: str, text: str) -> PasswordHash:
@@ -100,7 +100,7 @@ def _decode(text: str) -> bytes:
 def _read_private(path: Path) -> str:
     try:
         if stat.S_IMODE(path.stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ConfigError(f"{path} can be read by others: chmod 600 {quote(str(path))}")
+            raise ConfigError(f"{path} can be read by others: chmod 600 {shell_word(str(path))}")
         return path.read_text()
     except (OSError, UnicodeError) as error:
         raise ConfigError(f"{path} cannot be read: {type(error).__name__}") from error

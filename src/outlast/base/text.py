@@ -6,9 +6,11 @@ import json
 import signal
 import unicodedata
 from datetime import UTC, datetime
+from shlex import quote
 from typing import Any
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
+WORD_MAX = 1_000  # characters of a word of a command
 ENDLESS = 1e12  # seconds: longer is infinite, as in a database
 _KIBI = 1024
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -113,6 +115,11 @@ def _shown(character: str) -> str:
 def line(text: str | None, most: int = 100) -> str:
     """Return an untrusted text as one safe line of at most ``most`` characters."""
     return cut(" ".join(safe(text or "").split()), most)
+
+
+def shell_word(text: str) -> str:
+    """Return an untrusted text as one word of a command that people copy into a shell."""
+    return quote(line(text, WORD_MAX))
 
 
 def cut(text: str, most: int) -> str:

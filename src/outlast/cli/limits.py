@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import at_least, line, span
+from outlast.base.text import at_least, line, shell_word, span
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, make_group, option
 from outlast.cli.show import console, print_json, print_table, table
@@ -108,7 +108,8 @@ def set_(
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
     print(
-        f"{line(name)} is set: `outlast limits reset {line(name)}` goes back to what the code says"
+        f"{line(name)} is set: `outlast limits reset {shell_word(name)}` goes back to what the code"
+        " says"
     )
 
 

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from outlast.base.clock import SYSTEM
 from outlast.base.config import check_name
-from outlast.base.text import safe
+from outlast.base.text import safe, shell_word
 from outlast.cli.connect import closing, exists
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.jobs import tell_enqueued
@@ -145,8 +145,9 @@ async def _find_limit(app: App, name: str, spec: LimitSpec | None) -> Limit:
         raise no_limit(name)
     if spec not in (None, known):
         raise UsageError(
-            f"the limit {name!r} is declared already: {spec_text(known)}. Use that by --limit"
-            f" {name}, or change it for all: `outlast limits set {name} --running N`"
+            f"the limit {name!r} is declared already: {spec_text(known)}. Use that by"
+            f" `--limit {shell_word(name)}`, or change it for all:"
+            f" `outlast limits set {shell_word(name)} --running N`"
         )
     if spec is not None and not await store.declare_limits([NewLimit(name, spec)]):
         raise NotSoError(f"the limit {name!r} is being changed by another program: try again")

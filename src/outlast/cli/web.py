@@ -11,6 +11,7 @@ import typer
 
 from outlast.base.http_server import is_loopback
 from outlast.base.passwords import read_secret
+from outlast.base.text import shell_word
 from outlast.cli.connect import check_exists, store_at
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
@@ -122,7 +123,10 @@ def _add_user(path: Path | None, name: str) -> None:
     from outlast.base.passwords import put_user
 
     put_user(path, name, _ask_for_password(name))
-    print(f"{name} may sign in, once `outlast web --password-file {path}` is started (again)")
+    print(
+        f"{name} may sign in, once `outlast web --password-file {shell_word(str(path))}` is started"
+        " (again)"
+    )
 
 
 def _ask_for_password(name: str) -> str:

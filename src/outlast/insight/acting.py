@@ -13,7 +13,7 @@ from enum import StrEnum
 
 import msgspec
 
-from outlast.base.text import count_of
+from outlast.base.text import count_of, shell_word
 from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.events import emit
 from outlast.insight.availability import ASLEEP, holds
@@ -315,7 +315,7 @@ def declared_by_code(name: str, what: str) -> UsageError:
     """Return the error for a schedule that can be changed and deleted only in code."""
     return UsageError(
         f"schedule {name!r} is declared by the code of an application: {what} it there"
-        f" (`outlast schedules pause {name}` stops it meanwhile)"
+        f" (`outlast schedules pause {shell_word(name)}` stops it meanwhile)"
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.base.text import at_least, count_of, line, span
+from outlast.base.text import at_least, count_of, line, shell_word, span
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import LimitSpec, room_of
@@ -32,7 +32,7 @@ def spec_text(spec: LimitSpec | LimitRow) -> str:
         told.append(f"{spec.running} at once")
     if spec.spacing is not None:
         told.append(rate_text(spec.spacing) + (f" (burst {spec.burst:g})" if spec.burst else ""))
-    per = f", for each {str(spec.per).replace('_', ' ')}" if spec.per else ""
+    per = f", for each {line(str(spec.per), NAME_MAX).replace('_', ' ')}" if spec.per else ""
     return (" and ".join(told) or f"burst {spec.burst:g}") + per
 
 
@@ -63,15 +63,15 @@ def counted(row: LimitRow, name: str) -> str:
 
 def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[str], list[str]]:
     """Return why a due job in a stream waits: position, sentences, moves. ``tells``: whether other
-    jobs may be named. The position is "" if nothing but its turn holds it back."""
+    jobs may be named and counted. The position is "" if nothing but its turn holds it back."""
     permit = place.blocked_by
     if place.holder is not None:
         job = f"job {place.holder}" if tells else "another job"
         said = f"It waits for {job}, which comes before it in its order and has not ended."
         moves = [f"`outlast why {place.holder}` says what that waits for."] if tells else []
-        return LIMITED, [said, *_ahead(place)], moves
+        return LIMITED, [said, *_ahead(place, tells=tells)], moves
     if permit is None:
-        return "", [_describe_turn(place)], []
+        return "", [_describe_turn(place, tells=tells)], []
     name = _name(permit)
     if place.limit is None:
         said = f"It waits for the limit {name}, which no worker's code declares."
@@ -81,42 +81,43 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
         if place.throttled_by is not None:
             job = f"job {place.throttled_by}" if tells else "another job"
             said += f", as {job} has found it exhausted (Throttled)"
-        moves = [f"`outlast limits hold {line(permit.name, NAME_MAX)} 0` ends that."]
+        moves = [f"`outlast limits hold {shell_word(permit.name)} 0` ends that."]
         return THROTTLED, [f"{said}."], moves
     full = permit.running is not None and permit.used - permit.noted >= permit.running
     if not full and permit.opens_at is not None:
         rate = "" if place.limit.spacing is None else f", {rate_text(place.limit.spacing)}"
         said = f"It waits for the rate of {name}{rate}."
         soon = f"The next starts in {span(max(0.0, permit.opens_at - now))}."
-        return THROTTLED, [said, *_ahead(place)], [soon]
+        return THROTTLED, [said, *_ahead(place, tells=tells)], [soon]
     if not full and place.limit.spacing is not None and place.cost > place.limit.burst:
         said = f"It waits for {name}: its cost, {place.cost:g}, is above the burst"
         said += f", {place.limit.burst:g}, so it never starts."
-        name = line(permit.name, NAME_MAX)
-        return (
-            LIMITED,
-            [said],
-            [f"`outlast limits set {name} --burst {place.cost:g}` lets it start."],
-        )
+        moves = [
+            f"`outlast limits set {shell_word(permit.name)} --burst {place.cost:g}` lets it start."
+        ]
+        return LIMITED, [said], moves
     if not full:
-        return "", [_describe_turn(place)], []
-    said = f"It waits for {name}: {permit.used} of {permit.running} run"
+        return "", [_describe_turn(place, tells=tells)], []
+    runs = f"{permit.used} of {permit.running} run" if tells else "it is full"
+    said = f"It waits for {name}: {runs}"
     if tells and place.holders:
         job_id, worker, seconds = place.holders[0]
         said += f"; the oldest is job {job_id} on {line(worker, NAME_MAX)}, for {span(seconds)}"
     moves = ["It starts once one of them has ended and its turn has come."]
-    moves.append(f"`outlast limits set {line(permit.name, NAME_MAX)} --running N` lets more run.")
-    return LIMITED, [f"{said}.", *_ahead(place)], moves
+    moves.append(f"`outlast limits set {shell_word(permit.name)} --running N` lets more run.")
+    return LIMITED, [f"{said}.", *_ahead(place, tells=tells)], moves
 
 
-def _ahead(place: StreamPlace) -> list[str]:
-    if not place.ahead:
+def _ahead(place: StreamPlace, *, tells: bool) -> list[str]:
+    if not place.ahead or not tells:
         return []
     verb = "is" if place.ahead == 1 else "are"
     return [f"{count_of(place.ahead, 'job')} of its kind {verb} before it."]
 
 
-def _describe_turn(place: StreamPlace) -> str:
+def _describe_turn(place: StreamPlace, *, tells: bool) -> str:
+    if not tells:
+        return "It takes turns with other jobs."
     verb = "is" if place.ahead <= 1 else "are"
     before = f"{count_of(place.ahead, 'job')} of its kind" if place.ahead else "no job of its kind"
     turns = f", and {count_of(place.turn, 'other stream')} of its task" if place.turn else ""

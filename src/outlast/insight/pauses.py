@@ -8,13 +8,12 @@ free is dead.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable
 
 import msgspec
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import line, since, stamp
+from outlast.base.text import line, shell_word, since, stamp
 from outlast.insight.acting import By, note_of
 from outlast.insight.availability import holds, with_proof
 from outlast.insight.documents import SCHEMA, Document, iso
@@ -107,7 +106,7 @@ def name_of(kind: PauseKind, name: str) -> str:
 def command_to_resume(pause: Pause) -> str:
     """Return the command that ends the pause."""
     return " ".join(
-        ["outlast resume", pause.kind, *([shlex.quote(line(pause.name))] if pause.name else [])]
+        ["outlast resume", pause.kind, *([shell_word(pause.name)] if pause.name else [])]
     )
 
 

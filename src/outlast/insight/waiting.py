@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.base.text import count_of, line, since, span, stamp
+from outlast.base.text import count_of, line, shell_word, since, span, stamp
 from outlast.insight.availability import (
     dead,
     drains,
@@ -55,7 +55,7 @@ def explain_waiting(about: JobDetails) -> Explanation:
         past.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
         moves = ["A worker takes it when it is due."]
         if row.event is not None:
-            moves = [f"`outlast event {quote(row.event)} JSON` sends it."]
+            moves = [f"`outlast event {shell_word(row.event)} JSON` sends it."]
         if blocked is not None:
             past, moves = past + blocked.sentences, blocked.moves
         if row.solo:
@@ -224,8 +224,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
                 f"No worker that knows the task {task} serves the queue {queue};"
                 f" {join_names(knowing)} {verb} it."
             )
-            name = line(row.queue, NAME_MAX)
-            move = f"Start a worker with --queues {name}, or without --queues."
+            move = f"Start a worker with `--queues {shell_word(row.queue)}`, or without `--queues`."
         case "draining":
             said = f"All workers that could take it are draining: {join_names(able)}."
             move = "The next worker that starts takes it."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.base.config import parse_seconds
+from outlast.base.text import shell_word
 from outlast.insight.queries import make_texts, state_of
 from outlast.model.job import State
 from outlast.store.rows import SEARCH_MAX, Texts, is_searchable
@@ -81,7 +82,7 @@ def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
                 403,
                 "Not allowed",
                 "This page hides parts of what jobs hold, and a search would tell them:"
-                f" `outlast jobs --{name} TEXT` searches.",
+                f" `outlast jobs --{shell_word(name)} TEXT` searches.",
             )
         if not is_searchable(text):
             said = f"{name}= has to be a text of 1 to {SEARCH_MAX:,} characters."

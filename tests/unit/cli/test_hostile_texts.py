@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import re
+import shlex
 from typing import Any
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from outlast.cli.dead import _table as groups_table
@@ -18,6 +19,7 @@ from outlast.cli.pauses import _unheard
 from outlast.cli.run import _end
 from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.workers import _called
+from outlast.insight.acting import declared_by_code
 from outlast.insight.deaths import DeathGroup
 from outlast.insight.doctor import examine
 from outlast.insight.doctor.facts import Facts, Locks
@@ -27,7 +29,7 @@ from outlast.insight.queries import JobList
 from outlast.insight.why import why
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import SHELL_TASK, State
-from outlast.model.pause import NO_PAUSES
+from outlast.model.pause import NO_PAUSES, Pause, PauseKind
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 from outlast.store.rows import AttemptRow, RefusalRow, Served, StoredJob, WorkerRow, WorkerStatus
 from outlast.store.statistics import Place
@@ -123,7 +125,6 @@ def test_the_doctor_and_groups_of_dead_jobs_show_escapes_and_send_none(duty: str
     assert not RAW & set(shown(lambda out: out.print(groups_table(out, [group], NOW))))
 
 
-@pytest.mark.xfail(strict=True, reason="outlast_limits.per is printed as it is")
 def test_what_a_limit_allows_shows_escapes_and_sends_none() -> None:
     row = hostile(LimitRow(name="", running=1, held_until=NOW + 9))
     permit = hostile(PermitRow(id=1, name="", key="", running=1, used=1))
@@ -131,6 +132,36 @@ def test_what_a_limit_allows_shows_escapes_and_sends_none() -> None:
     said = [spec_text(row), _state(row), next_start(permit, row, NOW)]
     said += [text for part in explain(place, NOW, tells=True) for text in part]
     assert not RAW & set("".join(said))
+
+
+def test_a_command_to_copy_holds_a_name_as_one_word() -> None:
+    name = "$(touch pwned)'; touch pwned; '"
+    limit = LimitRow(name=name, running=1, spacing=1.0, held_until=NOW + 9)
+    permit = PermitRow(id=1, name=name, key="", running=1, used=1)
+    place = StreamPlace(ahead=1, turn=1, idle=False, blocked_by=permit, limit=limit)
+    free = msgspec.structs.replace(limit, held_until=None)
+    full = msgspec.structs.replace(place, limit=free)
+    dear = msgspec.structs.replace(
+        full, cost=9.0, blocked_by=msgspec.structs.replace(permit, used=0)
+    )
+    rows: list[JobDetails] = [
+        JobDetails(row=job(event=name, waiting=True), attempts=[], workers=[worker()], now=NOW),
+        JobDetails(row=job(queue=name), attempts=[], workers=[worker(queues=["a"])], now=NOW),
+        *(
+            JobDetails(row=job(), attempts=[], workers=[worker()], stream=each, now=NOW)
+            for each in (place, full, dear)
+        ),
+        JobDetails(
+            row=job(), attempts=[], workers=[worker()], now=NOW,
+            pauses=[Pause(id=1, kind=PauseKind.QUEUE, name=name, paused_at=NOW)],
+        ),
+    ]  # fmt: skip
+    rows[-1] = msgspec.structs.replace(rows[-1], row=job(queue=name))
+    said = [" ".join(why(each).moves) for each in rows]
+    for text in [*said, str(declared_by_code(name, "change"))]:
+        commands = [one for one in re.findall(r"`([^`]*)`", text) if "touch" in one]
+        assert commands, text
+        assert all(name in shlex.split(one) for one in commands), text
 
 
 def test_the_name_of_a_worker_is_one_line() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-import pytest
 
 from outlast.insight.limits import explain, limit_document, next_start, rate_text, spec_text
 from outlast.model.limits import LimitSpec, Per
@@ -59,7 +58,6 @@ def test_a_hold_and_an_unknown_limit_are_told() -> None:
     assert "no worker's code declares" in told(limit=None)[1]
 
 
-@pytest.mark.xfail(strict=True, reason="a tenant is told how many others run and wait")
 @each_case("full", [True, False])
 @each_case("holder", [None, 3])
 def test_who_may_not_be_told_of_others_is_told_no_count_of_them(

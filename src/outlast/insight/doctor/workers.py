@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from outlast.base.text import count_of, line, since, span
+from outlast.base.text import count_of, line, shell_word, since, span
 from outlast.insight.availability import (
     dead,
     duty_of,
@@ -293,7 +293,6 @@ def limits(facts: Facts) -> Iterator[Finding]:
 
 
 def _judge(row: LimitRow, now: float) -> Iterator[Finding]:
-    name = line(row.name, NAME_MAX)
     due = f"{counted(row, 'waiting')} due jobs wait for the limit {quote(row.name)}"
     if row.declared is None:
         yield warning(
@@ -305,14 +304,15 @@ def _judge(row: LimitRow, now: float) -> Iterator[Finding]:
         yield warning(
             "limit_closed",
             f"{due}, which lets none run: its count is 0.",
-            f"`outlast limits set {name} --running N` opens it, `outlast limits reset {name}` goes"
+            f"`outlast limits set {shell_word(row.name)} --running N` opens it,"
+            f" `outlast limits reset {shell_word(row.name)}` goes"
             " back to what the code says.",
         )
     elif row.held_until is not None and row.held_until > now:
         yield warning(
             "limit_held",
             f"{due}, under which nothing starts for {span(row.held_until - now)}.",
-            f"`outlast limits hold {name} 0` ends that.",
+            f"`outlast limits hold {shell_word(row.name)} 0` ends that.",
         )
 
 

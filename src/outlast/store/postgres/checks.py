@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outlast.base.text import line, span
+from outlast.base.text import line, shell_word, span
 from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
 from outlast.store.limits import LockHolder
 
@@ -109,7 +109,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
                 f"As the role {self.role} no worker can start, since it lacks"
                 f" {', '.join(self.lacking[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}.",
                 "If workers are to use this role, run as the owner of the tables:"
-                f" `outlast migrate --grant {self.role}`.",
+                f" `outlast migrate --grant {shell_word(self.role)}`.",
             )
         else:
             yield ok("privileges", f"The role {self.role} may do all that a worker does.")

@@ -174,7 +174,7 @@ CREATE TABLE outlast_limits (
     held_until   REAL,
     recounted_at REAL,
     CONSTRAINT outlast_limits_ranges CHECK (
-        running BETWEEN 0 AND 1000000 AND spacing BETWEEN 0 AND 1e9 AND burst BETWEEN 0 AND 1e9
+        running BETWEEN 0 AND 1000000 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 1e-9 AND 1e9
         AND held_until BETWEEN -1e15 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 

@@ -43,7 +43,7 @@ CREATE TABLE outlast_limits (
     held_until   double precision,
     recounted_at double precision,
     CONSTRAINT outlast_limits_sound CHECK (
-        running >= 0 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 0 AND 1e9 AND least(held_until, recounted_at) >= 0
+        running >= 0 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 1e-9 AND 1e9 AND least(held_until, recounted_at) >= 0
         AND greatest(held_until, recounted_at) <= 1e15)
 );
 CREATE TABLE outlast_permits (
