@@ -154,11 +154,28 @@ def test_the_package_brings_the_plugin() -> None:
     assert name == pytest_outlast.__name__  # so that -p NAME does not load it twice
 
 
+MARKED = """
+import pytest
+
+def wants_a_fixture(tmp_path):
+    pass
+
+test_wants_a_fixture = pytest.mark.outlast_crashes(wants_a_fixture)
+
+@pytest.mark.outlast_crashes(sandbox=False)
+def test_returns_nothing():
+    pass
+"""
+
+
 def test_a_marked_test_crashes_the_call_that_it_returns(tmp_path: Path) -> None:
     for name in ("shop.py", "test_shop.py"):
         (tmp_path / name).write_text(blocks_of("crashes.md", name))
     (tmp_path / "pytest.ini").write_text(SETTINGS.replace("jobs:app", "shop:app"))
+    (tmp_path / "test_marked.py").write_text(MARKED)
     done = run_pytest(tmp_path)
-    assert "1 failed" in done.stdout, done.stdout + done.stderr
+    assert "3 failed" in done.stdout, done.stdout + done.stderr
     told = blocks_of("crashes.md", "what crash-test says", "").splitlines()
     assert [line for line in told if line not in done.stdout.splitlines()] == []
+    assert "runs in a process of its own: write a function without fixtures" in done.stdout
+    assert "test_returns_nothing has to return task.call(" in done.stdout

@@ -49,7 +49,7 @@ class Request(msgspec.Struct, kw_only=True):
     seed: int
     real: bool
     processes: int | None
-    path: list[str] = msgspec.field(default_factory=lambda: [*sys.path])
+    path: list[str] = msgspec.field(default_factory=lambda: [*map(os.path.abspath, sys.path)])
     module: str = "outlast.testing.crashes.runs"
 
 
