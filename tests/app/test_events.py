@@ -216,3 +216,20 @@ async def test_values_are_encrypted(app_url: str, store: Store) -> None:
     stored = await store.find_event("card")
     assert stored is not None
     assert stored.startswith(' ["outlast:payload",["aes-256-gcm:k"]')
+
+
+@pytest.mark.xfail(strict=True, reason="a wait takes any span of time")
+async def test_a_wait_takes_only_a_time_that_can_be_waited(app: outlast.App) -> None:
+    @app.task(retries=0)
+    async def waits_for(kind: str, span: str) -> None:
+        attempt, seconds = outlast.current(), float(span)
+        if kind == "time":
+            await attempt.sleep(seconds, "a while")
+        await attempt.wait_event("go", timeout=seconds)
+
+    kinds = [(kind, span) for kind in ("time", "event") for span in ("-5", "nan", "inf", "1e300")]
+    jobs = [await waits_for.enqueue(*each) for each in kinds]
+    async with app.worker():
+        for job in jobs:
+            with pytest.raises(JobFailed, match="seconds from 0 to"):
+                await job.result(DEADLINE)

@@ -8,14 +8,18 @@ import inspect
 import re
 import sqlite3
 import ssl
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from math import inf, nan
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import aiormq.exceptions
 import asyncpg
 import nats.errors
 import nats.js.errors
+import pytest
 
 import outlast
 from outlast import errors
@@ -133,3 +137,26 @@ def test_what_an_error_of_the_server_or_its_driver_means_is_told(
     raised = translate(error)
     assert isinstance(raised, StoreUnavailable)
     assert words in str(raised)
+
+
+NO_SPANS = (-5, -0.001, nan, inf, -inf, 1e300, timedelta(seconds=-1))
+SPANS: tuple[Callable[[Any], object], ...] = (
+    outlast.Snooze,
+    lambda span: outlast.Retry(after=span),
+    lambda span: outlast.Throttled("api", after=span),
+)
+
+
+@pytest.mark.xfail(strict=True, reason="a verdict takes any span of time")
+@each_case(("make", "span"), [(make, span) for make in SPANS for span in NO_SPANS])
+def test_a_verdict_takes_only_spans_that_a_job_can_wait(
+    make: Callable[[Any], object], span: Any
+) -> None:
+    with pytest.raises(outlast.UsageError, match="seconds from 0 to"):
+        make(span)
+
+
+def test_the_spans_that_a_verdict_takes() -> None:
+    assert outlast.Snooze(timedelta(minutes=1)).seconds == 60
+    assert (outlast.Snooze(0).seconds, outlast.Retry(after=0).after) == (0, 0)
+    assert outlast.Snooze(3_153_600_000).seconds == 3_153_600_000

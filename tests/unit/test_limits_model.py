@@ -151,6 +151,32 @@ def test_a_rate_is_read(text: str, spacing: float) -> None:
     assert parse_rate(text) == pytest.approx(spacing)
 
 
+@pytest.mark.xfail(strict=True, reason="common units are refused, and ms are minutes")
+@each_case(
+    ("text", "spacing"),
+    [
+        (f"10/{unit}", seconds / 10)
+        for seconds, units in {
+            1.0: "s sec secs second seconds",
+            60.0: "m min mins minute minutes",
+            3600.0: "h hr hrs hour hours",
+            86_400.0: "d day days",
+            604_800.0: "w week weeks",
+        }.items()
+        for unit in units.split()
+    ],
+)
+def test_a_rate_is_read_in_each_common_unit(text: str, spacing: float) -> None:
+    assert parse_rate(text) == pytest.approx(spacing)
+
+
+@pytest.mark.xfail(strict=True, reason="common units are refused, and ms are minutes")
+@each_case("text", ["10/ms", "10/hs", "10/ds", "10/us", "10/month"])
+def test_a_unit_that_is_none_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(ConfigError, match="second, minute, hour, day or week"):
+        parse_rate(text)
+
+
 @each_case("text", ["", "600", "0/s", "5/fortnight", "-1/s", "5/0s", 600])
 def test_a_rate_that_makes_no_sense_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="600/min"):
