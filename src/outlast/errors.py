@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     from outlast.model.crash import Crash
 
 
+_SPAN_MAX, _THROTTLE_MAX = 3_153_600_000.0, 31 * 86_400.0  # seconds
+
+
 class OutlastError(Exception):
     """The root of all errors raised by Outlast."""
 
@@ -206,7 +209,8 @@ class Verdict(BaseException):
 
 
 class Snooze(Verdict):
-    """Run the job again in ``seconds`` (or a timedelta), uncharged."""
+    """Run the job again in ``seconds`` (or a timedelta), uncharged. UsageError, which fails the
+    attempt, for less than 0 seconds, NaN, and more than 100 years."""
 
     seconds: float
     _blocks = False  # until the children that the attempt watches have ended
@@ -239,18 +243,9 @@ class Throttled(Snooze):
     limit: str
 
     def __init__(self, limit: object, *, after: float | timedelta) -> None:
-        super().__init__(after)
-        if not 0 <= self.seconds <= _THROTTLE_MAX:
-            raise UsageError(
-                f"Throttled(after=…) takes seconds from 0 to {_THROTTLE_MAX:.0f}, not"
-                f" {self.seconds:g}; of a time, such as that of X-RateLimit-Reset, take the current"
-                " time away"
-            )
+        super().__init__(_seconds(after, _THROTTLE_MAX))
         self.limit = str(getattr(limit, "name", limit))
         self.args = (f"throttled by {self.limit} for {self.seconds:g} s",)
-
-
-_THROTTLE_MAX = 31 * 86_400.0
 
 
 class Retry(Verdict):
@@ -264,8 +259,15 @@ class Retry(Verdict):
         self.after = None if after is None else _seconds(after)
 
 
-def _seconds(span: float | timedelta) -> float:
-    return span.total_seconds() if isinstance(span, timedelta) else float(span)
+def _seconds(span: float | timedelta, most: float = _SPAN_MAX) -> float:
+    """Return a span that a job can wait, in seconds; UsageError for any other."""
+    seconds = span.total_seconds() if isinstance(span, timedelta) else float(span)
+    if not 0 <= seconds <= most:
+        raise UsageError(
+            f"a job waits for seconds from 0 to {most:.0f}, not {seconds:g}; of a time, such as"
+            " that of X-RateLimit-Reset, take the current time away, and at least 0: max(0, …)"
+        )
+    return seconds
 
 
 class ItemErrors(Verdict):

@@ -218,7 +218,6 @@ async def test_values_are_encrypted(app_url: str, store: Store) -> None:
     assert stored.startswith(' ["outlast:payload",["aes-256-gcm:k"]')
 
 
-@pytest.mark.xfail(strict=True, reason="a wait takes any span of time")
 async def test_a_wait_takes_only_a_time_that_can_be_waited(app: outlast.App) -> None:
     @app.task(retries=0)
     async def waits_for(kind: str, span: str) -> None:

@@ -147,7 +147,6 @@ SPANS: tuple[Callable[[Any], object], ...] = (
 )
 
 
-@pytest.mark.xfail(strict=True, reason="a verdict takes any span of time")
 @each_case(("make", "span"), [(make, span) for make in SPANS for span in NO_SPANS])
 def test_a_verdict_takes_only_spans_that_a_job_can_wait(
     make: Callable[[Any], object], span: Any

@@ -151,7 +151,6 @@ def test_a_rate_is_read(text: str, spacing: float) -> None:
     assert parse_rate(text) == pytest.approx(spacing)
 
 
-@pytest.mark.xfail(strict=True, reason="common units are refused, and ms are minutes")
 @each_case(
     ("text", "spacing"),
     [
@@ -170,7 +169,6 @@ def test_a_rate_is_read_in_each_common_unit(text: str, spacing: float) -> None:
     assert parse_rate(text) == pytest.approx(spacing)
 
 
-@pytest.mark.xfail(strict=True, reason="common units are refused, and ms are minutes")
 @each_case("text", ["10/ms", "10/hs", "10/ds", "10/us", "10/month"])
 def test_a_unit_that_is_none_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(ConfigError, match="second, minute, hour, day or week"):

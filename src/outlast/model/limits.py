@@ -37,7 +37,20 @@ COST_MIN, COST_MAX = 1e-6, 1_000_000.0
 WEIGHT_MAX = 100
 _ROUNDING = 1e-9  # seconds: sums of steps do not come out exactly
 _SPACING_MIN, _SPACING_MAX = 1e-6, 1e8  # seconds
-_SECONDS = {"s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "hour": 3600.0, "d": 86400.0}
+_UNITS = {
+    1: "s sec second",
+    60: "m min minute",
+    3600: "h hr hour",
+    86_400: "d day",
+    604_800: "w week",
+}
+_SECONDS = {
+    f"{unit}{plural}": float(seconds)
+    for seconds, units in _UNITS.items()
+    for unit in units.split()
+    for plural in ("", "s")
+    if len(unit) > 1 or not plural  # ms are no minutes
+}
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)?\s*([a-z]+)")
 
 
@@ -303,10 +316,13 @@ def parse_rate(rate: str) -> float:
     Raises ConfigError for anything else.
     """
     found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
-    unit = _SECONDS.get(found[3].removesuffix("s") or "s") if found else None
+    unit = _SECONDS.get(found[3]) if found else None
     count = float(found[1]) if found else 0.0
     span = float(found[2] or 1) * (unit or 0.0) if found else 0.0
     spacing = span / count if count > 0 else 0.0
     if not _SPACING_MIN <= spacing <= _SPACING_MAX:
-        raise ConfigError(f"rate must be such as '600/min', '5/s' or '100/15min', not {rate!r}")
+        raise ConfigError(
+            "rate must be such as '600/min', '5/s' or '100/15min', by the second, minute, hour, day"
+            f" or week, not {rate!r}"
+        )
     return spacing
