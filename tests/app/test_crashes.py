@@ -216,6 +216,7 @@ def test_a_database_is_copied_that_is_named_as_of_one_moment(folder: Path) -> No
     (folder / "counts.db").rename(folder / "far" / "counts.db")
     report = run("counts", {"path": "far/counts.db"}, copy=["far"])
     assert [each.effect for each in report.findings] == ["rows of counts in far/counts.db"]
+    assert [each.name for each in (folder / "far").iterdir()] == ["counts.db"]  # nothing beside it
     with pytest.raises(UsageError, match="start in a folder above it"):
         run("counts", {"path": "x"}, copy=["../x"])
 

@@ -174,12 +174,15 @@ def _copy_in(template: Path, names: Sequence[str]) -> None:
 
 def _copy(source: str | Path, target: str | Path) -> None:
     with open(source, "rb") as file:
-        is_database = file.read(len(_MAGIC)) == _MAGIC
-    if not is_database:
+        head = file.read(20)
+    if not head.startswith(_MAGIC):
         shutil.copy2(source, target)
         return
+    # In WAL mode a reader makes files beside one that no one has open, and leaves them.
+    is_closed = head.endswith(b"\2\2") and not Path(f"{source}-wal").exists()
+    address = f"{Path(source).as_uri()}?{'immutable=1' if is_closed else 'mode=ro'}"
     with (
-        closing(sqlite3.connect(f"{Path(source).as_uri()}?mode=ro", uri=True)) as whole,
+        closing(sqlite3.connect(address, uri=True)) as whole,
         closing(sqlite3.connect(target)) as copy,
     ):
         whole.backup(copy)
