@@ -129,6 +129,12 @@ def write_through_a_symlink() -> None:
     Path("way").write_text("x")
 
 
+def share_memory() -> None:
+    path = Path(f"/dev/shm/outlast-{os.getpid()}")
+    path.touch()
+    path.unlink()
+
+
 def make_and_remove() -> None:
     os.makedirs("own/a")
     Path("own/a/file").write_text("x")
@@ -247,7 +253,7 @@ ACTS: dict[str, Callable[[], object]] = {
         sqlite3.connect, "mine.db", f"ATTACH '{REAL}/real.db' AS r", "DELETE FROM r.t"
     ),
     "VACUUM INTO": lambda: run_sql(sqlite3.connect, "mine.db", f"VACUUM INTO '{REAL}/dump.db'"),
-    "shared memory": lambda: open("/dev/shm/outlast-acts", "w").close(),
+    "shared memory": share_memory,
     "PostgreSQL by TCP": lambda: run_sql(bound_pg_connect, PG, "DELETE FROM t"),
     "PostgreSQL by a path": lambda: run_sql(
         bound_pg_connect, f"{PG}?host={PG_FOLDER}", "DELETE FROM t"
