@@ -6,11 +6,12 @@ import contextlib
 import json
 
 import nats
+import pytest
 from nats.js.errors import NotFoundError
 
 from harness.nats_server import NatsServer
 from outlast.model.job import State
-from tests.messengers.kit import Shop, inbox_of, jetstream, row_says
+from tests.messengers.kit import Shop, inbox_of, jetstream, published, row_says
 
 POLL = 0.2
 PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
@@ -27,6 +28,21 @@ async def test_a_known_task_does_not_wait_behind_strangers(
                 await js.publish(subject, json.dumps(strange).encode())
         job = await shop.work.enqueue(7)
         assert await job.result(timeout=60) == 7
+
+
+@pytest.mark.xfail(strict=True, reason="the ids of notices can be foretold")
+async def test_no_stranger_has_the_notice_of_a_job_dropped_as_a_duplicate(
+    shop: Shop, nats_server: NatsServer
+) -> None:
+    """JetStream drops a message whose id it has seen, whoever has sent that."""
+    async with jetstream(nats_server.url) as js:
+        jobs = [await shop.work.enqueue(0)]
+        for job_id in range(jobs[0].id + 1, jobs[0].id + 20):
+            headers = {"Nats-Msg-Id": f"{job_id}-0-0-0"}
+            await js.publish(await shop.subject(), b"{}", headers=headers)
+        jobs += [await shop.work.enqueue(number) for number in range(3)]
+    told = [each.get("job_id") for each in await published(shop, nats_server.url)]
+    assert [one for one in told if one] == [job.id for job in jobs]
 
 
 async def test_a_forged_message_outside_the_stream_ends_no_connection(

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from outlast.errors import NotPermitted, StoreError, StoreUnavailable
 from outlast.store import open_store
-from outlast.web.reader import KEEP_SECONDS, SLOW_KEEP_SECONDS, StoreReader
+from outlast.web.reader import KEEP_SECONDS, KEPT_BYTES, KEPT_MAX, SLOW_KEEP_SECONDS, StoreReader
 from tests.conformance.kit import enqueued, job
 from tests.manual_clock import ManualClock
 from tests.web.kit import page_on
@@ -57,6 +59,32 @@ async def test_a_slow_look_is_made_less_often(store: Store) -> None:
         for took, pause in ((0.01, KEEP_SECONDS), (0.1, 5.0), (1.0, SLOW_KEEP_SECONDS)):
             made = [await is_made_again(took, pause + late) for late in (-0.01, 0.01)]
             assert made == [False, True], took
+    finally:
+        await reader.close()
+
+
+class Large(msgspec.Struct, weakref=True):
+    rows: list[dict[str, tuple[str, ...]]]
+
+
+@pytest.mark.xfail(strict=True, reason="200 results are kept, whatever their size")
+async def test_what_is_kept_is_bounded_by_its_size(store: Store) -> None:
+    reader, made = StoreReader(store.url, ManualClock()), []
+
+    async def look(store: Store) -> Large:
+        large = Large([{"args": ("\u20ac" + "x" * 2_000_000,)}])  # 4 MB: two bytes a character
+        made.append(weakref.ref(large))
+        return large
+
+    try:
+        for number in range(20):
+            await reader.ask(("job", number), look)
+        alive = [one for one in made if one() is not None]
+        assert 0 < len(alive) * 4_000_000 <= KEPT_BYTES
+        assert alive[-1] is made[-1], "the newest are kept"
+        for number in range(300):
+            await reader.ask(("n", number), count)
+        assert len(reader._kept) <= KEPT_MAX
     finally:
         await reader.close()
 

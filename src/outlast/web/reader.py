@@ -25,6 +25,7 @@ KEEP_SECONDS = 2.0
 SHARE = 0.02  # of the time, for one read: a slow one is made less often,
 SLOW_KEEP_SECONDS = 10.0  # but its result is kept no longer than this for that
 KEPT_MAX = 200  # reads whose results are kept
+KEPT_BYTES = 32 * 1024 * 1024  # of texts in them
 _WITHOUT = "without payloads"  # in the key of such a read
 
 

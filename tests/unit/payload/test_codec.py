@@ -173,9 +173,16 @@ def test_any_other_value_is_refused_by_name(annotation, value, says):
     assert says in str(caught.value)
 
 
-def test_the_place_of_what_is_not_finite_is_told():
-    with pytest.raises(BadArguments, match=r"\(nan at fits\[1\]\.loss\): write None or a text"):
-        encode_result({"fits": [{"loss": 1.5}, {"loss": math.nan}]})
+@pytest.mark.xfail(
+    strict=True, reason="keys are named on the way, in clear where they are encrypted"
+)
+def test_the_place_of_what_is_not_finite_is_told_and_no_key():
+    """Keys are data as values are: the message is stored and shown where those are hidden."""
+    with pytest.raises(
+        BadArguments, match=r"\(nan at \$\[\.\.\.\]\[1\]\[\.\.\.\]\): write None or"
+    ) as told:
+        encode_result({"ada@example.org": [{"loss": 1.5}, {"loss": math.nan}]})
+    assert "ada" not in str(told.value)
 
 
 def test_a_value_that_contains_itself_is_refused():
