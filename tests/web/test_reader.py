@@ -67,7 +67,6 @@ class Large(msgspec.Struct, weakref=True):
     rows: list[dict[str, tuple[str, ...]]]
 
 
-@pytest.mark.xfail(strict=True, reason="200 results are kept, whatever their size")
 async def test_what_is_kept_is_bounded_by_its_size(store: Store) -> None:
     reader, made = StoreReader(store.url, ManualClock()), []
 

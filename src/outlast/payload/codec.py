@@ -261,19 +261,20 @@ def _refuse_not_finite(value: Any) -> None:
     plain = msgspec.to_builtins(value, enc_hook=_to_builtins)
     for path, leaf in _leaves(plain):
         if isinstance(leaf, float) and not math.isfinite(leaf):
-            where = f" ({leaf} at {path.lstrip('.')})" if path else ""
+            where = f" ({leaf} at ${path})" if path else ""
             raise ValueError(
                 f"NaN and infinities have no place in JSON{where}: write None or a text instead"
             )
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a value with their paths: ``.best.loss``, ``.losses[3]``."""
+    """Yield the leaves of a value with their paths, as ``[...][3]``: keys are data, as in
+    msgspec's own messages."""
     pending = [("", value)]
     while pending:
         path, one = pending.pop()
         if isinstance(one, dict):
-            pending.extend((f"{path}.{key}", each) for key, each in one.items())
+            pending.extend((f"{path}[...]", each) for each in one.values())
         elif isinstance(one, list | tuple | set | frozenset):
             pending.extend((f"{path}[{n}]", each) for n, each in enumerate(one))
         else:

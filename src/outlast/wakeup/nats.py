@@ -234,7 +234,9 @@ class NatsBroker:
 
     async def _publish(self, notice: Notice) -> None:
         subject = f"{self._root}.{token_of(notice.queue)}"
-        headers = {"Nats-Msg-Id": notice.id}
+        # only what several workers announce has an id: a stranger who sends an id before has the
+        # notice dropped as a duplicate
+        headers = {"Nats-Msg-Id": notice.id} if notice.repeat else None
         await self._js.publish(subject, notice.body(), stream=self._stream, headers=headers)
 
     async def tell(self, topic: str, body: bytes) -> None:

@@ -1,16 +1,19 @@
 """Read the store over a few read-only connections, with one read for all visitors who ask.
 
 A result is kept for KEEP_SECONDS, and longer if the read was slow, so that it takes no more than
-SHARE of the time: any number of open pages costs the store one read in that time. The server ends
-statements that take longer than a second. A read that fails is forgotten at once, and tried again
-for the next visitor.
+SHARE of the time: any number of open pages costs the store one read in that time. What is kept is
+bounded by its number and its size. The server ends statements that take longer than a second. A
+read that fails is forgotten at once, and tried again for the next visitor.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, TypeVar
+
+import msgspec
 
 from outlast.base.clock import Clock
 from outlast.client.stores import StoreProvider
@@ -33,10 +36,10 @@ class _Look:
     """A read that is done or under way, when it began, and for how many seconds its result is kept
     from then on. It belongs to one event loop."""
 
-    __slots__ = ("began_at", "keep", "loop", "result")
+    __slots__ = ("began_at", "keep", "loop", "result", "size")
 
     def __init__(self, began_at: float, keep: float, result: asyncio.Task[Any]) -> None:
-        self.began_at, self.keep, self.result = began_at, keep, result
+        self.began_at, self.keep, self.result, self.size = began_at, keep, result, 0
         self.loop = asyncio.get_running_loop()
 
 
@@ -111,6 +114,8 @@ class StoreReader:
                 return
             took = self._clock.boot() - mine.began_at
             mine.keep = max(mine.keep, min(took / SHARE, SLOW_KEEP_SECONDS))
+            mine.size = _size_of(done.result())
+            self._tidy()
 
         task = asyncio.get_running_loop().create_task(look(), name="outlast-web-look")
         task.add_done_callback(end)
@@ -122,6 +127,20 @@ class StoreReader:
         return look.result.done() and self._clock.boot() >= look.began_at + look.keep
 
     def _tidy(self) -> None:
-        """Drop stale results and, if there are too many, the oldest."""
-        kept = {key: look for key, look in self._kept.items() if not self._is_stale(look)}
-        self._kept = dict(list(kept.items())[-KEPT_MAX:])
+        """Drop stale results and, if there are too many or they are too large, the oldest."""
+        kept = [each for each in self._kept.items() if not self._is_stale(each[1])][-KEPT_MAX:]
+        size = sum(look.size for _, look in kept)
+        while size > KEPT_BYTES:
+            size -= kept.pop(0)[1].size
+        self._kept = dict(kept)
+
+
+def _size_of(value: Any) -> int:
+    """Return about how many bytes the texts of a result take."""
+    if isinstance(value, str | bytes):
+        return sys.getsizeof(value)
+    if isinstance(value, msgspec.Struct):
+        return sum(_size_of(getattr(value, name)) for name in value.__struct_fields__)
+    if isinstance(value, dict):
+        return sum(map(_size_of, value.values()))
+    return sum(map(_size_of, value)) if isinstance(value, list | tuple) else 0

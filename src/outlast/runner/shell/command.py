@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -105,10 +106,13 @@ class Carrier:
 
 
 def _open_output(path: str) -> int:
+    """Open a file for its owner alone, and not through a link, which another user may have made."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        return os.open(path, flags, 0o600)
     except (OSError, ValueError) as error:
-        raise CommandFailed(f"its output cannot be kept in {path!r}: {_why(error)}") from error
+        refused = CommandFailed(f"its output cannot be kept in that file: {_why(error)}")
+    raise refused
 
 
 class Command:
@@ -175,10 +179,13 @@ async def start_command(
     try:
         process = _spawn(argv, cwd, env, carrier.write_end)
     except (OSError, ValueError) as error:  # a NUL in an argument is a ValueError
-        await carrier.finish()
         code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
-        raise CommandFailed(f"it cannot be started: {_why(error)}", exit_code=code) from error
-    return Command(process, carrier, before)
+        what = "its folder: " if getattr(error, "filename", None) == cwd is not None else ""
+        refused = CommandFailed(f"it cannot be started: {what}{_why(error)}", exit_code=code)
+    else:
+        return Command(process, carrier, before)
+    await carrier.finish()
+    raise refused
 
 
 def _spawn(
@@ -196,6 +203,7 @@ def _spawn(
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.strerror}: {error.filename!r}" if error.filename else error.strerror
-    return text_of(error)
+    """Return what is wrong, without the arguments: the program, the folder and the file."""
+    if getattr(error, "errno", None) == errno.ELOOP:
+        return "it is a link"
+    return (isinstance(error, OSError) and error.strerror) or text_of(error)
