@@ -10,6 +10,7 @@ import pytest
 
 import outlast
 from outlast import RESULT, RESULTS, JobCancelled, State, UsageError, chain, group
+from outlast.client.flow_parts import plan_of
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, transaction
 
@@ -200,3 +201,47 @@ async def test_a_mistake_is_refused_where_it_is_written(app: outlast.App, tasks:
         await other.enqueue(chain(say.call()))
     with pytest.raises(outlast.JobNotFound, match="no job 4711 to wait for"):
         await say.using(after=[4711]).enqueue()
+
+
+def nested(call: Any, wrap: Any, times: int) -> Any:
+    for _ in range(times):
+        call = wrap(call)
+    return call
+
+
+@pytest.mark.xfail(strict=True, reason="a flow that grows in a loop ends in RecursionError")
+def test_a_flow_that_grows_in_a_loop_is_one_chain() -> None:
+    say = Tasks(outlast.App(NOWHERE)).say
+    links = ("a", lambda flow: chain(flow, say.call())), ("b", lambda flow: flow.then(say.call()))
+    for first, wrap in links:
+        plan, last = plan_of([nested(chain(say.call(first)), wrap, 5_000)])
+        waits = [tuple(each.job for each in job.after) for job in plan.jobs]
+        assert waits == [(), *((-1 - place,) for place in range(5_000))]
+        assert last == [5_000]
+
+
+@pytest.mark.xfail(strict=True, reason="a flow that grows in a loop ends in RecursionError")
+def test_a_flow_that_is_nested_too_deep_is_refused() -> None:
+    say = Tasks(outlast.App(NOWHERE)).say
+    for wrap in (
+        lambda flow: say.using(then=flow).call(),
+        lambda flow: say.using(on_dead=flow).call(),
+        lambda flow: group([flow]),
+        lambda flow: chain(say.call(), group([flow, say.call()])),
+    ):
+        assert plan_of([nested(say.call(), wrap, 90)])
+        with pytest.raises(UsageError, match="nested more than 100 levels deep"):
+            plan_of([nested(say.call(), wrap, 3_000)])
+
+
+@pytest.mark.xfail(strict=True, reason="two wide groups have a link for each pair")
+def test_a_flow_of_too_many_links_is_refused_at_once() -> None:
+    say = Tasks(outlast.App(NOWHERE)).say
+    wide = [say.call()] * 400
+    for flow in (chain(group(wide), group(wide)), chain(*[group([say.call()] * 110)] * 10)):
+        with pytest.raises(UsageError, match=r"100,000 links.*one call come between"):
+            plan_of([flow])
+    plan, _ = plan_of([chain(group(wide), say.call(), group(wide))])
+    assert len(plan.jobs) == 801
+    plan, _ = plan_of([group([say.call()] * 20_000).then(say.call())])
+    assert len(plan.jobs[-1].after) == 20_000
