@@ -327,3 +327,16 @@ async def test_what_people_read_of_limits_is_bounded(cursor: sqlite3.Cursor) -> 
     assert [one.waiting for one in permits] == [1] * PERMITS_SHOWN
     assert of_list < 150_000, "1,000 permits that block, and a job of each"
     assert count[0] < 300_000
+
+
+@pytest.mark.parametrize("analyzed", [False, True], ids=["as-made", "analyzed"])
+def test_what_changes_for_an_end_is_found_by_its_state(
+    cursor: sqlite3.Cursor, analyzed: bool
+) -> None:
+    """The links that have been met already are not read again."""
+    if analyzed:
+        cursor.execute("ANALYZE")
+    text = statements("dependencies")["pairs"]
+    rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", {"ids": "[]", "most": 9}).fetchall()
+    found = "; ".join(row[3] for row in rows)
+    assert "outlast_dependencies_upstream (upstream_id=? AND state=?)" in found

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from outlast.payload.payloads import Payloads
     from outlast.store.values import Claimed
 
-FLOW_MAX = 100_000  # jobs
+FLOW_MAX = 100_000  # jobs; and links, each of one job that waits for one other
+DEPTH_MAX = 100  # levels: a part within a part
 
 
 class FlowPart(Protocol):
@@ -69,10 +70,20 @@ class Plan:
     def __init__(self) -> None:
         self.jobs: list[NewJob] = []
         self.calls: list[Any] = []
+        self._links = 0
+        self._depth = 0
 
     def add(self, part: FlowPart, upstream: tuple[Upstream, ...] = ()) -> list[int]:
         """Add a part that waits for ``upstream``; return the places of its last jobs."""
-        return part._lay(self, upstream)  # noqa: SLF001
+        if self._depth > DEPTH_MAX:
+            raise UsageError(
+                f"a flow is nested more than {DEPTH_MAX} levels deep: write chain(first, second, …)"
+                " instead of parts within parts"
+            )
+        self._depth += 1
+        last = part._lay(self, upstream)  # noqa: SLF001
+        self._depth -= 1
+        return last
 
     def add_call(
         self,
@@ -85,6 +96,12 @@ class Plan:
         place = len(self.jobs)
         if place >= FLOW_MAX:
             raise UsageError(f"a flow has at most {FLOW_MAX:,} jobs")
+        self._links += len(upstream)
+        if self._links > FLOW_MAX:
+            raise UsageError(
+                f"a flow has at most {FLOW_MAX:,} links, and each job of a group that runs after"
+                " another group waits for each job of that: let one call come between the two"
+            )
         if upstream:
             job = msgspec.structs.replace(job, after=(*upstream, *job.after))
         _check_inputs(job)

@@ -70,7 +70,10 @@ def chain(*parts: FlowPart) -> Flow:
     A part is a call, such as ``parse.call(outlast.RESULT)``, or a flow. If one dies or is
     cancelled, all after it are cancelled; a requeue of the dead one takes that back.
     """
-    return Flow(parts, in_turn=True)
+    links: list[FlowPart] = []
+    for part in parts:  # a chain within is taken over, so that one may grow in a loop
+        links += part._parts if isinstance(part, Flow) and part._in_turn else [part]  # noqa: SLF001
+    return Flow(links, in_turn=True)
 
 
 def group(calls: Iterable[FlowPart]) -> Flow:

@@ -29,8 +29,9 @@ SELECT d.place, d.job_id, d.wants, j.state, j.id IS NULL OR j.ended_at IS NOT NU
 FROM json_each(:ids) AS e
 LEFT JOIN outlast_jobs AS j ON j.id = e.value
 CROSS JOIN outlast_dependencies AS d INDEXED BY outlast_dependencies_upstream
-    ON d.upstream_id = e.value AND (d.state = iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3)
-        OR d.state = 3 AND d.wants = 0 AND j.state = 'completed')
+    ON d.upstream_id = e.value
+    AND d.state IN (iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3), iif(j.state = 'completed', 3, -1))
+    AND (d.state = iif(j.id IS NULL OR j.ended_at IS NOT NULL, 1, 3) OR d.wants = 0)
 CROSS JOIN outlast_jobs AS g ON g.id = d.job_id
 LIMIT :most
 -- name: change
