@@ -21,7 +21,6 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -43,8 +42,9 @@ try:
     POOL: Any = multiprocessing.pool.ThreadPool(1)
 except OSError:  # its locks are in /dev/shm
     POOL = None
-if REAL.is_dir():  # a process that the import leaves behind
-    subprocess.Popen(["sh", "-c", f"sleep 0.2; rm -f '{REAL}/keep'; echo x > '{REAL}/at-import'"])
+AT_IMPORT = REAL.is_dir() and subprocess.Popen(
+    ["sh", "-c", f"rm -f '{REAL}/keep'; echo x > '{REAL}/at-import'"], stderr=subprocess.DEVNULL
+)
 
 
 def call(*numbers: Any) -> int:
@@ -344,7 +344,8 @@ def acts() -> None:
     """Do each act, and tell it."""
     found = try_all(ACTS, lambda: None)
     print(*(f"{name}: {how}" for name, how in found.items()), sep="\n", file=sys.stderr)
-    time.sleep(0.5)  # the process of the import, too
+    assert AT_IMPORT
+    AT_IMPORT.wait(60)
 
 
 @app.task
