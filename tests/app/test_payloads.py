@@ -18,10 +18,11 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.payload.payloads import MARK
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, StoredJob
-from outlast.store.values import Save
+from outlast.store.values import NewEvent, Save
 from outlast.testing import inline, isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import has_state, transaction, until
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, ended, lost_worker
 
 store = in_process_kit.store
@@ -365,6 +366,48 @@ def test_a_codec_that_cannot_encode_alike_is_refused_for_schedules() -> None:
     app = an_app("sqlite:////nowhere.db", Fickle())
     with pytest.raises(outlast.ConfigError, match="encode_same"):
         app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)
+
+
+@pytest.mark.xfail(strict=True, reason="names are no part of what is sealed")
+@pytest.mark.parametrize("what", ["event", "step"])
+async def test_what_is_sealed_under_one_name_is_refused_under_another(
+    store: Store, store_url: str, what: str
+) -> None:
+    """An approval of one job says nothing of another, whoever may write to the store."""
+    app = outlast.App(store_url, payloads=[Encryption({"k": KEY}, required=True)])
+
+    @app.task(retries=0)
+    async def pay(number: int) -> str:
+        attempt = outlast.current()
+        if what == "event":
+            return str(await attempt.wait_event(f"approve:{number}", timeout=60))
+        raise outlast.Dead(await attempt.step("charge", lambda: f"paid {number}"))
+
+    async with app.worker():
+        if what == "event":
+            await app.send_event("approve:16", "ada")
+            sealed = await store.find_event("approve:16")
+            assert sealed is not None
+            await store.send_event(NewEvent("approve:17", sealed))
+            assert await (await pay.enqueue(16)).result(timeout=60) == "ada"
+            other = await pay.enqueue(17)
+        else:
+            first, other = await pay.enqueue(16), await pay.enqueue(17)
+            for job in (first, other):
+                await until(partial(has_state, job, "dead"))
+            async with raw(store_url) as session:
+                assert await session.run(MOVE_STEP.format(first.id, other.id))
+            await app.requeue(other.id)
+
+        async def is_undecodable() -> bool:
+            return "undecodable" in {each.outcome for each in await attempts(store, other)}
+
+        await until(is_undecodable)
+    await app.close()
+
+
+MOVE_STEP = """UPDATE outlast_steps SET value = (SELECT value FROM outlast_steps WHERE job_id = {})
+WHERE job_id = {}"""
 
 
 async def step(attempt: outlast.Attempt, _: Any) -> Any:
