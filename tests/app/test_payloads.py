@@ -368,12 +368,11 @@ def test_a_codec_that_cannot_encode_alike_is_refused_for_schedules() -> None:
         app.schedule("nightly", app.tasks["pay"].call(SECRET), every=3_600)
 
 
-@pytest.mark.xfail(strict=True, reason="names are no part of what is sealed")
 @pytest.mark.parametrize("what", ["event", "step"])
 async def test_what_is_sealed_under_one_name_is_refused_under_another(
     store: Store, store_url: str, what: str
 ) -> None:
-    """An approval of one job says nothing of another, whoever may write to the store."""
+    """An approval of one job says nothing of another, though it is written to the store."""
     app = outlast.App(store_url, payloads=[Encryption({"k": KEY}, required=True)])
 
     @app.task(retries=0)

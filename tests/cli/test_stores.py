@@ -216,7 +216,7 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     ("purpose", "may"),
     [
         ("view", "read everything"),
-        ("produce", "call outlast_enqueue_v1 and outlast_send_event_v1"),
+        ("produce", "call outlast_enqueue_v1"),
     ],
 )
 def test_doctor_says_what_a_role_is_for(

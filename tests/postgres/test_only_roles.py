@@ -127,7 +127,8 @@ ATTACKS = {
         f"SELECT outlast_enqueue_v1('{TASK}', after => '{{$plain, $waits, $cancelled}}')",
         f"SELECT outlast_enqueue_v1('{TASK}', key => '$once', once_per => 1e9)",
     ],
-    "EXECUTE outlast_send_event_v1": [],  # an answer is an act on who waits for it
+    "EXECUTE outlast_send_event_v1": ["SELECT outlast_send_event_v1('$once')"],
+    "EXECUTE outlast_keep_event_v1": ["SELECT outlast_keep_event_v1('$once', '[1]')"],
     "USAGE outlast_position_seq": ["SELECT nextval('outlast_position_seq')"],
     "INSERT outlast_schedules": [],  # SECURITY.md, "By design"
     "UPDATE outlast_schedules": [],

@@ -29,6 +29,9 @@ def migrate(
     only: Annotated[
         Purpose, option("--only", "worker|enqueue|produce|view", "What the role of --grant is for.")
     ] = Purpose.WORKER,
+    events: Annotated[
+        bool, flag("--events", "Also let a role that is no worker's send events.")
+    ] = False,
     verbose: Annotated[bool, flag("--verbose", "List each privilege that --grant grants.")] = False,
     url: Url = None,
 ) -> None:
@@ -43,8 +46,9 @@ def migrate(
     Run it as the owner of the tables, and workers as a role with only the privileges that they
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough
     to enqueue jobs and to read them and their results; with --only produce, to call the SQL
-    functions outlast_enqueue_v1 and outlast_send_event_v1, and nothing else; with --only view, to
-    read all and change nothing.
+    function outlast_enqueue_v1, and nothing else; with --only view, to read all and change nothing.
+    An event answers what waits, perhaps for a person: a role of --only enqueue or produce may send
+    them with --events alone.
 
     Examples:
         outlast migrate --url postgresql://app@db/shop
@@ -56,8 +60,12 @@ def migrate(
     if check and (after_restore or grant is not None):
         other = "--after-restore" if after_restore else "--grant"
         raise UsageError(f"--check changes nothing, {other} does: choose one")
-    if (only is not Purpose.WORKER or verbose) and grant is None:
-        raise UsageError("--only and --verbose are about the role of --grant: name that, too")
+    if (only is not Purpose.WORKER or events or verbose) and grant is None:
+        raise UsageError(
+            "--only, --events and --verbose are about the role of --grant: name that, too"
+        )
+    if events and only is Purpose.VIEW:
+        raise UsageError("--events lets a role send events: not with --only view")
     address = resolve_url(url)
     if check:
         run_loop(lambda: _check(address))
@@ -77,11 +85,12 @@ def migrate(
                 last = f"the last one that was issued is {raised.issued}"
                 print(f"tokens go on above {raised.above}; {last}")
             if grant is not None:
-                granted = await store.grant(grant, only)
+                granted = await store.grant(grant, only, events=events)
                 for each in granted if verbose else []:
                     print(f"granted to {safe(grant)}: {each}")
                 new = f"{len(granted)} new" if granted else "no new"
-                print(f"{safe(grant)} may {MAY[only]} ({new} privileges)")
+                may = f"{MAY[only]} and send events" if events else MAY[only]
+                print(f"{safe(grant)} may {may} ({new} privileges)")
 
     run_loop(work)
 

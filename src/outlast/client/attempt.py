@@ -438,7 +438,7 @@ class Attempt:
             looking = self._link.step(self.job_id, self.token, name, None)
             found = self._found(await asyncio.wrap_future(looking))
             if found is not None:
-                return self._read(steps.decode_step, name, found, returns, self._payloads)
+                return self._read_step(name, found, returns)
         try:
             value = await steps.call(function, args, kwargs)
             value, stored = self._encode_step(name, value, returns)
@@ -459,7 +459,7 @@ class Attempt:
             looking = self._link.step(self.job_id, self.token, name, None)
             found = self._found(looking.result())
             if found is not None:
-                kept: R = self._read(steps.decode_step, name, found, returns, self._payloads)
+                kept: R = self._read_step(name, found, returns)
                 return kept
         try:
             value: R
@@ -516,7 +516,7 @@ class Attempt:
             if self.number > 1:
                 found = self._found(await foreign.find_step(step))
                 if found is not None:
-                    return self._read(steps.decode_step, name, found, returns, self._payloads)
+                    return self._read_step(name, found, returns)
             value = function(*args, **kwargs)
             value = await value if inspect.isawaitable(value) else value
             value, stored = self._encode_step(name, value, returns)
@@ -693,7 +693,11 @@ class Attempt:
         return returns
 
     def _encode_step(self, name: str, value: Any, returns: Any) -> tuple[Any, str]:
-        return steps.encode_step(name, value, returns, self.max_payload, self._payloads)
+        most, payloads = self.max_payload, self._payloads
+        return steps.encode_step(self.job_id, name, value, returns, most, payloads)
+
+    def _read_step(self, name: str, stored: str, returns: Any) -> Any:
+        return self._read(steps.decode_step, self.job_id, name, stored, returns, self._payloads)
 
     def _found(self, found: StepFound) -> str | None:
         """Return what a look for a step has found; LostLease if the attempt is not current."""

@@ -52,11 +52,14 @@ class AttemptStore:
         wanted = [NamedStep(self.job_id, self._attempt.token, name) for name in names]
         found = await self.ask(lambda store: store.find_steps(wanted))
         texts = [self._attempt._found(each) for each in found]  # noqa: SLF001
-        return [None if text is None else self.decode("step", text) for text in texts]
+        return [
+            None if text is None else self.decode("step", text, self.job_id, name)
+            for name, text in zip(names, texts, strict=True)
+        ]
 
-    def decode(self, kind: str, text: str) -> str:
+    def decode(self, kind: str, text: str, *names: str | int) -> str:
         """Return the JSON of a stored payload; the attempt ends by one that cannot be read here."""
-        return self._attempt._read(self.payloads.decode, kind, text)  # noqa: SLF001
+        return self._attempt._read(self.payloads.decode, kind, text, *names)  # noqa: SLF001
 
     def encode(self, name: str, text: str) -> NamedStep:
         """Return a step with this JSON as its value, to be stored."""

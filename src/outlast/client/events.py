@@ -38,7 +38,7 @@ def encode_event(name: str, value: Any, max_payload: int, stores: StoreProvider)
     what = f"the value of event {name!r}"
     text = to_json(what, [value])
     payloads = stores.payloads
-    stored = encode_payload(f"{what} has", "event", "send", text, max_payload, payloads)
+    stored = encode_payload(f"{what} has", "event", "send", text, max_payload, payloads, [name])
     return NewEvent(name, stored)
 
 
@@ -55,7 +55,7 @@ async def wait_event(
         sent = await store.ask(lambda opened: opened.find_event(name))
         if sent is None:
             await _wait_until(store, name, end, limit, seconds)
-        outcome = _TIMED_OUT if sent is None else store.decode("event", sent)
+        outcome = _TIMED_OUT if sent is None else store.decode("event", sent, name)
         await store.keep(kept, outcome)
     if outcome == _TIMED_OUT:
         raise TimeoutError(f"no event {name!r} was sent in time")

@@ -55,18 +55,20 @@ async def call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
 
 
 def encode_step(
-    name: str, value: Any, returns: Any, max_payload: int, payloads: Payloads
+    job_id: int, name: str, value: Any, returns: Any, max_payload: int, payloads: Payloads
 ) -> tuple[Any, str]:
     """Return a step's value as later attempts will get it, and its stored form. BadArguments if it
     cannot be encoded, does not fit the return annotation, or is too large."""
     what = f"the value of step {name!r}"
     text = to_json(what, value)
-    stored = encode_payload(f"{what} has", "step", "return", text, max_payload, payloads)
+    of = (job_id, name)
+    stored = encode_payload(f"{what} has", "step", "return", text, max_payload, payloads, of)
     if returns is str and not isinstance(value, str):  # bytes would arrive as base64
         raise BadArguments(f"{what} does not fit str: it is of class {class_of(value)}")
     return from_json(what, text, returns), stored
 
 
-def decode_step(name: str, stored: str, returns: Any, payloads: Payloads) -> Any:
+def decode_step(job_id: int, name: str, stored: str, returns: Any, payloads: Payloads) -> Any:
     """Return the value of a step that an earlier attempt has kept."""
-    return from_json(f"the value of step {name!r}", payloads.decode("step", stored), returns)
+    text = payloads.decode("step", stored, job_id, name)
+    return from_json(f"the value of step {name!r}", text, returns)

@@ -12,7 +12,7 @@ import functools
 import math
 import re
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -334,14 +334,20 @@ def encode_result(
 
 
 def encode_payload(
-    what: str, kind: str, verb: str, text: bytes, max_payload: int, payloads: Payloads
+    what: str,
+    kind: str,
+    verb: str,
+    text: bytes,
+    max_payload: int,
+    payloads: Payloads,
+    names: Sequence[str | int] = (),
 ) -> str:
-    """Return JSON in its stored form; BadArguments, with ``what`` and ``verb``, if that is larger
-    than ``max_payload`` bytes."""
+    """Return JSON in its stored form, which is that of the value of ``names`` alone; BadArguments,
+    with ``what`` and ``verb``, if that is larger than ``max_payload`` bytes."""
     stored = text.decode()
     size = len(text)
     if payloads is not PLAIN:
-        encoded = payloads.encode(kind, stored)
+        encoded = payloads.encode(kind, stored, *names)
         stored, size = encoded, size if encoded is stored else len(encoded)
     if size > max_payload:
         raise too_large(what, size, max_payload, verb)

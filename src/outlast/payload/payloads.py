@@ -114,8 +114,9 @@ class Encryption:
 
     Needs ``pip install 'outlast[crypto]'``. Workers, command line and pages see which key was used,
     and how many bytes; runners and your own programs have the keys. An encrypted payload that was
-    changed in the store, or moved from arguments to a result, is refused. Plain JSON put in its
-    place is read, unless ``required``.
+    changed in the store, or moved from arguments to a result, is refused; so is the value of an
+    event under another name, and that of a step of another job or name. Plain JSON put in its place
+    is read, unless ``required``.
     """
 
     def __init__(
@@ -219,9 +220,10 @@ class Payloads:
         has_any = any(isinstance(each, Encryption) for each in self._codecs)
         return "optional" if has_any else "none"
 
-    def encode(self, kind: str, text: str) -> str:
-        """Return JSON text in its stored form. BadArguments if it is too large."""
-        return self._join(kind, text, [each.encode for each in self._codecs])
+    def encode(self, kind: str, text: str, *names: str | int) -> str:
+        """Return JSON text in its stored form. BadArguments if it is too large. ``names``: what it
+        is the value of, which is part of what is sealed."""
+        return self._join(kind, text, [each.encode for each in self._codecs], names)
 
     def encode_same(self, kind: str, text: str) -> str:
         """As ``encode``, with the same text each time. ConfigError if a codec cannot do that."""
@@ -234,35 +236,38 @@ class Payloads:
             )
         return encoded
 
-    def _join(self, kind: str, text: str, steps: Sequence[_Step]) -> str:
+    def _join(
+        self, kind: str, text: str, steps: Sequence[_Step], about: Sequence[str | int] = ()
+    ) -> str:
         data, names = text.encode(), []
         if len(data) > PLAIN_MAX:
             raise BadArguments(
                 f"{_KINDS[kind]} have {len(data)} bytes of JSON before they are encoded;"
                 f" {PLAIN_MAX} are allowed"
             )
-        for encode in steps:
-            if (step := encode(data, kind)) is not None:
+        for codec, encode in zip(self._codecs, steps, strict=True):
+            if (step := encode(data, _kind_for(codec, kind, about))) is not None:
                 name, data = step
                 names.append(name)
         if not names:
             return text
         return f'{MARK}{json.dumps(names)},"{base64.b64encode(data).decode()}"]'
 
-    def decode(self, kind: str, text: str) -> str:
+    def decode(self, kind: str, text: str, *names: str | int) -> str:
         """Return the JSON text of a stored payload, encoded or not. BadArguments if this
         application cannot read it, with the key that it would need or what is wrong. NotEncrypted
-        if encryption is required and none of its keys has decrypted the payload."""
+        if encryption is required and none of its keys has decrypted the payload. What was sealed
+        without ``names`` is read under any."""
         if not self._required and not text.startswith(MARK):
             return text
         parts = _parts_of(text)
         if parts is None:
             self._check_opened(kind, set())
             return text
-        names, data = parts
+        codecs, data = parts
         opened: set[int] = set()
-        for name in reversed(names):
-            codec, data = self._step(kind, name, data)
+        for name in reversed(codecs):
+            codec, data = self._step(kind, name, data, names)
             opened.add(id(codec))
         self._check_opened(kind, opened)
         try:
@@ -277,10 +282,12 @@ class Payloads:
                 " demands; `outlast doctor MODULE:APP` counts what else is not"
             )
 
-    def _step(self, kind: str, name: str, data: bytes) -> tuple[PayloadCodec, bytes]:
+    def _step(
+        self, kind: str, name: str, data: bytes, about: Sequence[str | int]
+    ) -> tuple[PayloadCodec, bytes]:
         for codec in self._readers:
             try:
-                plain = codec.decode(name, data, kind, PLAIN_MAX)
+                plain = _open(codec, name, data, kind, about)
             except ValueError as error:
                 raise BadArguments(
                     f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {text_of(error)}"
@@ -361,6 +368,24 @@ def _make_cipher(key: bytes) -> Any:
             "Encryption needs the package cryptography: pip install 'outlast[crypto]'"
         ) from error
     return AESGCM(key)
+
+
+def _kind_for(codec: PayloadCodec, kind: str, about: Sequence[str | int]) -> str:
+    """Return the kind as a codec gets it: what it is the value of is for what seals."""
+    return f"{kind} {json.dumps(about)}" if about and isinstance(codec, Encryption) else kind
+
+
+def _open(
+    codec: PayloadCodec, name: str, data: bytes, kind: str, about: Sequence[str | int]
+) -> bytes | None:
+    """Return what a codec reads. Up to 0.2, also what was sealed without what it is about."""
+    bound = _kind_for(codec, kind, about)
+    try:
+        return codec.decode(name, data, bound, PLAIN_MAX)
+    except ValueError:
+        if bound == kind:
+            raise
+        return codec.decode(name, data, kind, PLAIN_MAX)
 
 
 def _bound_to(name: str, kind: str) -> bytes:

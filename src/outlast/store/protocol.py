@@ -125,9 +125,10 @@ class Store(Protocol):
         """Return all steps, applied or not. Does not change or create anything."""
         ...
 
-    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+    async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         """Grant a role of the database the privileges for its purpose; return those that it lacked.
-        ConfigError: there is no such role, or this kind of store knows none."""
+        ``events``: also to send events, which a worker may do anyway. ConfigError: there is no such
+        role, or this kind of store knows none."""
         ...
 
     async def raise_tokens(self, above: int) -> None:

@@ -46,7 +46,7 @@ class Purpose(StrEnum):
 MAY = {
     Purpose.WORKER: "do what a worker does",
     Purpose.ENQUEUE: "enqueue jobs and read them",
-    Purpose.PRODUCE: "call outlast_enqueue_v1 and outlast_send_event_v1",
+    Purpose.PRODUCE: "call outlast_enqueue_v1",
     Purpose.VIEW: "read everything",
 }
 """What a role for each purpose may do, in words."""

@@ -43,7 +43,7 @@ _MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a bac
 _CUT_OFF = "the statement was cut off; another session may hold a lock (see pg_locks)"
 _NO_PRIVILEGE = (
     "this role lacks a privilege; `outlast migrate --grant ROLE` grants a worker's, or fewer with"
-    " --only"
+    " --only, and with --events that to send events"
 )
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),

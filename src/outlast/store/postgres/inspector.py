@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
+from outlast.errors import NotPermitted
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.limits import LONG_LOCK_SECONDS, LockHolder
@@ -81,13 +83,10 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
-            holders = await connection.fetch(_LOCK_HOLDERS, None, LONG_LOCK_SECONDS)
-        return PostgresFacts(
-            **rows[0],
-            lacking=lacking,
-            limited_to=limited,
-            lock_holders=[LockHolder(*row) for row in holders],
-        )
+        holders: list[LockHolder] = []
+        with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
+            holders = await self.lock_holders()
+        return PostgresFacts(**rows[0], lacking=lacking, limited_to=limited, lock_holders=holders)
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:

@@ -106,11 +106,17 @@ _OF_NEW_JOBS = [
     "outlast_replace_v1",
 ]
 _AS_OWNER = {
-    Purpose.WORKER: [*_OF_NEW_JOBS, "outlast_send_event_v1"],
-    Purpose.ENQUEUE: [*_OF_NEW_JOBS, "outlast_send_event_v1"],
-    Purpose.PRODUCE: ["outlast_enqueue_v1", "outlast_send_event_v1"],
+    Purpose.WORKER: _OF_NEW_JOBS,
+    Purpose.ENQUEUE: _OF_NEW_JOBS,
+    Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }
 """The functions that each may call of those that run as their owner, which no one else may."""
+_OF_EVENTS = {
+    Purpose.WORKER: ["outlast_keep_event_v1", "outlast_send_event_v1"],
+    Purpose.ENQUEUE: ["outlast_keep_event_v1", "outlast_send_event_v1"],
+    Purpose.PRODUCE: ["outlast_send_event_v1"],  # no program of ours, which may encode a value
+}
+"""Those that send events, which answer what waits. A worker may; others if that is granted."""
 
 
 class Privilege(msgspec.Struct, frozen=True):
@@ -121,10 +127,15 @@ class Privilege(msgspec.Struct, frozen=True):
     held: bool
 
 
-async def privileges(connection: Any, role: str | None, purpose: Purpose) -> list[Privilege]:
-    """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
+async def privileges(
+    connection: Any, role: str | None, purpose: Purpose, *, events: bool = False
+) -> list[Privilege]:
+    """Return what a role (None: that of the connection) needs; ``events``: also to send events.
+    Empty: there is no such role."""
     names, wanted, columns = _in_columns(_NEEDED[purpose])
     as_owner = _AS_OWNER.get(purpose, [])
+    if purpose is Purpose.WORKER or events:
+        as_owner = as_owner + _OF_EVENTS.get(purpose, [])
     rows = await connection.fetch(_SQL["privileges"], role, names, wanted, as_owner, columns)
     return [Privilege(*row) for row in rows]
 
@@ -140,20 +151,20 @@ def _split(privilege: str) -> tuple[str, str]:
     return word, columns
 
 
-async def grant(connection: Any, role: str, purpose: Purpose) -> list[str]:
+async def grant(connection: Any, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
     """Grant a role the privileges that it lacks, in the transaction of the connection, and return
-    them.
+    them; ``events``: also those to send events.
 
     Raises ConfigError for an unknown role, NotPermitted if this role may not grant it.
     """
-    needed = await privileges(connection, role, purpose)
+    needed = await privileges(connection, role, purpose, events=events)
     if not needed:
         raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
     lacking = [each for each in needed if not each.held]
     for each in lacking:
         await connection.execute(each.statement)
     # PostgreSQL only warns if this role has no right to grant
-    left = [each for each in await privileges(connection, role, purpose) if not each.held]
+    left = [p for p in await privileges(connection, role, purpose, events=events) if not p.held]
     if left:
         raise NotPermitted(f"this role may not grant {format_names(left)}: use the tables' owner")
     return [each.what for each in lacking]

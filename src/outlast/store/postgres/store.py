@@ -124,9 +124,9 @@ class PostgresStore(
     def find_writer(self) -> None:
         """Return None: each row has its own lock."""
 
-    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+    async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
-            return await grant(connection, role, purpose)
+            return await grant(connection, role, purpose, events=events)
 
     # -- jobs
 

@@ -138,7 +138,7 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         finally:
             await look.close()
 
-    async def grant(self, role: str, purpose: Purpose) -> list[str]:
+    async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         """Raise ConfigError: a file has an owner and permissions, but no roles."""
         raise ConfigError(
             f"a SQLite file knows no roles: let the user {role!r} write {self.path} and the"

@@ -1,7 +1,7 @@
 -- Events, and who waits for them (tables/outlast_events.sql, outlast_wake_v1).
 
 -- name: send
-SELECT outlast_send_event_v1($1, $2, true, $3) AS kept
+SELECT outlast_keep_event_v1($1, $2, $3) AS kept
 
 -- name: find
 -- Look for the event of a job that runs: without a lock. If none is found, a later one finds the job waiting, or is

@@ -492,5 +492,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_stream_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;
+\ir functions/outlast_keep_event_v1.sql
+REVOKE ALL ON FUNCTION outlast_keep_event_v1 FROM PUBLIC;
 \ir functions/outlast_send_event_v1.sql
 REVOKE ALL ON FUNCTION outlast_send_event_v1 FROM PUBLIC;

@@ -2,7 +2,7 @@
 -- notices). Looks at p_most jobs at most. stay: the names whose notices are to stay, since there may be more jobs, or
 -- another session holds one of them. Returns the ids of the jobs that can run now.
 --
--- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_send_event_v1), whose transaction may stay open
+-- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_keep_event_v1), whose transaction may stay open
 -- for long, do not see each other. Each leaves a notice in its own commit, and a look at a notice comes after that commit.
 -- Of the two, the look at the notice of the later commit sees both: the event and the job that waits. Hence an exchange
 -- passes over the notices of its own ends (outlast_resolve_v1): a sender could commit between that look and the commit of
