@@ -144,7 +144,6 @@ def test_no_container_may_more_than_it_needs(each: Container) -> None:
     assert "secretKeyRef" in secret["valueFrom"], "the URL has a password"
 
 
-@pytest.mark.xfail(strict=True, reason="what listens has the rights of a worker")
 def test_what_only_reads_has_a_role_that_only_reads() -> None:
     """It listens: who gets into it gets its role."""
     asked = {
@@ -162,7 +161,6 @@ def test_what_only_reads_has_a_role_that_only_reads() -> None:
     assert [option(args, "--only") for args in granted] == [None, "view"]
 
 
-@pytest.mark.xfail(strict=True, reason="files and folders of a worker are open to others")
 def test_the_unit_shows_a_worker_s_files_to_no_other_and_takes_what_it_does_not_need() -> None:
     found = unit()
     assert (found["UMask"], found["StateDirectoryMode"]) == ("0077", "0700")
