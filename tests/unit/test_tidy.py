@@ -101,6 +101,8 @@ def unquoted_names(tree: ast.Module) -> list[int]:
     return found
 
 
+COPIED = re.compile(r"\boutlast [a-z][^<\n]*?\{\{ (.*?) \}\}")
+QUOTED = re.compile(r"\b(?:job_)?id$|\| shell_word$")
 SHIPPED = [path for path in CODE if path.is_relative_to(ROOT / "src")]
 
 
@@ -113,6 +115,12 @@ def _is_one_word(part: ast.FormattedValue) -> bool:
 
 def test_what_stands_in_a_command_to_copy_is_quoted_for_a_shell() -> None:
     assert faults(SHIPPED, lambda path: unquoted_names(parsed(path))) == {}
+    unquoted = {
+        named(path): found
+        for path in sorted((ROOT / "src").rglob("*.html"))
+        if (found := [one for one in COPIED.findall(read(path)) if not QUOTED.search(one)])
+    }
+    assert unquoted == {}
     for odd in ('f"`outlast event {name} JSON`"', 'f"with `--queues {quote(name)}`"'):
         assert unquoted_names(ast.parse(odd)), odd
 

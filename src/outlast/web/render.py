@@ -19,7 +19,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from outlast.base.text import ago, at_least, count_of, line, rough, safe, size, span, stamp
+from outlast.base.text import (
+    ago,
+    at_least,
+    count_of,
+    line,
+    rough,
+    safe,
+    shell_word,
+    size,
+    span,
+    stamp,
+)
 from outlast.insight.calls import describe_call
 from outlast.model.crash import Charge
 from outlast.web.access import ANYONE, Right
@@ -182,6 +193,7 @@ def environment() -> Environment:
         "rough": rough,
         "safely": safe,
         "sentence": sentence,
+        "shell_word": shell_word,
         "size": size,
         "span": span,
         "stamp": stamp,
