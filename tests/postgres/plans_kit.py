@@ -59,8 +59,10 @@ async def session(url: str) -> AsyncIterator[Session]:
             "SET auto_explain.log_buffers = on"
         )
         found = Session(store, connection)
-    yield found
-    await store.close()
+    try:
+        yield found
+    finally:
+        await store.close()
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
