@@ -110,13 +110,8 @@ def waiting_url(server: PostgresServer) -> Iterator[str]:
     server.drop_database("outlast_plans_waiting")
 
 
-async def test_a_claim_reads_as_many_blocks_however_many_jobs_wait(
-    waiting_url: str, server: PostgresServer, request: pytest.FixtureRequest
-) -> None:
+async def test_a_claim_reads_as_many_blocks_however_many_jobs_wait(waiting_url: str) -> None:
     """In the lanes that the client knows, and in a search for others between them."""
-    if server.binaries is not None:
-        why = "up to PostgreSQL 17 a probe for unknown lanes reads the known lane behind it"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=why))
     async with session(waiting_url) as s:
         me = await s.store.register(new_worker("waiting"))
         blocks = []

@@ -371,6 +371,7 @@ WHERE j.state = 'completed';
 
 -- The line, read lane by lane (task, queue, priority) and from floors: outlast_claim_line_v1 argues why.
 \ir types/outlast_claim_request_v1.sql
+\ir functions/outlast_next_lane_v1.sql
 \ir functions/outlast_find_lanes_v1.sql
 \ir functions/outlast_lock_lanes_v1.sql
 \ir functions/outlast_claim_line_v1.sql

@@ -113,15 +113,8 @@ BEGIN
                                p_req.lane_tasks[2:], p_req.lane_queues[2:], p_req.lane_ranks[2:])
                         AS k (t1, q1, r1, t2, q2, r2)
                    WHERE k.t1 = ANY (v_wanted)) g
-               CROSS JOIN LATERAL (
-                   SELECT FROM outlast_jobs j
-                   WHERE j.position IS NOT NULL AND j.stream IS NULL
-                     AND (j.task, j.queue, (-j.priority)) > (g.t1, g.q1, g.r1)
-                     AND (j.task, j.queue, (-j.priority))
-                         < (CASE WHEN g.t2 = g.t1 THEN g.t1 ELSE g.t1 || chr(1) END,
-                            CASE WHEN g.t2 = g.t1 THEN g.q2 ELSE '' END,
-                            CASE WHEN g.t2 = g.t1 THEN g.r2 ELSE (-32768)::smallint END)
-                   ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p)
+               CROSS JOIN LATERAL outlast_next_lane_v1(
+                   g.t1, g.q1, g.r1, CASE WHEN g.t2 = g.t1 THEN g.q2 END, g.r2) p)
                ELSE true END AS unknown  -- a caller that knows no lanes searches once
     INTO v_look;
     v_walked := pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) - v_walked;
