@@ -336,7 +336,8 @@ def test_lanes_are_told_in_the_order_of_the_index() -> None:
     lanes = ClaimFloors()
     for key in [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]:
         claims(lanes, key, 1)
-    assert [*lanes._columns.values()] == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
+    told = [lanes._columns[f"lane_{each}"] for each in ("queues", "tasks", "ranks")]
+    assert told == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
 
 
 def test_of_many_lanes_those_are_known_out_of_which_enough_was_claimed(

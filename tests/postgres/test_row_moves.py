@@ -18,7 +18,7 @@ WAITING = """SELECT count(*) FROM pg_stat_activity
 PAUSED = "(SELECT pg_advisory_xact_lock_shared(42)::text OFFSET 0) p CROSS JOIN "
 SEEN_BY = {
     "completion": ("outlast_hand_in_v1", "unnest(p_done_ids, p_done_tokens, p"),
-    "claim": ("outlast_lock_lanes_v1", "unnest(p_queues, p_tasks, p_ranks, p_floors) AS t"),
+    "claim": ("outlast_lock_lanes_v1", "(SELECT u.queue, u.task, u.rank, u.low"),
     "claim of merged lanes": ("outlast_lock_lanes_v1", "candidate c\n              JOIN"),
 }
 

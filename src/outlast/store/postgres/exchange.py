@@ -30,7 +30,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import groupby, islice, pairwise
 from typing import Any, NamedTuple
 
 import msgspec
@@ -61,6 +61,7 @@ WORTH_CLAIMS = 50  # from a lane, for which skipping its dead rows is worth a pr
 SLOW_ENTRIES = 10_000  # index entries that make a search slow, independent of the machine's load
 NEWS_MAX = 100  # queues named by wake-ups; if there are more, all are searched
 
+_RANK_MIN, _RANK_MAX = -32768, 32767  # beyond all ranks
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
 
 
@@ -144,6 +145,7 @@ class ClaimFloors:
         self._counted: dict[_Key, _Lane] = {}
         self._lanes: dict[_Key, _Lane] = {}  # the known ones, in the order of the index
         self._columns = _columns([])
+        self._gaps: dict[tuple[tuple[str, ...], ...], dict[str, str]] = {}
         self._below = LookBelow()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
@@ -157,12 +159,23 @@ class ClaimFloors:
             self._forget()
         return before is not None
 
-    def ask(self, now: float) -> tuple[dict[str, str], tuple[int, int] | None]:
+    def ask(self, now: float) -> tuple[dict[str, Any], tuple[int, int] | None]:
         """Return the lane fields of an AskedClaim, and the positions below the floors to look at
         as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         floors = [lane.rise(now) for lane in self._lanes.values()]
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return {**self._columns, "lane_floors": array_text(floors)}, look
+
+    def find_gaps(self, requests: Iterable[ClaimRequest]) -> dict[str, str]:
+        """Return where there may be lanes of these requests' tasks that the client does not know,
+        as fields of an AskedClaim."""
+        kinds = tuple(tuple(each.tasks) for each in requests if not each.solo)
+        if kinds not in self._gaps:
+            if len(self._gaps) >= KINDS_MAX:
+                self._gaps.clear()
+            tasks = sorted({task for kind in kinds for task in kind})
+            self._gaps[kinds] = _gap_columns(tasks, self._lanes)
+        return self._gaps[kinds]
 
     def is_part(self, look: tuple[int, int]) -> bool:
         """Whether this look below the floors leaves out positions below one of them."""
@@ -203,6 +216,7 @@ class ClaimFloors:
                 self._below.put_off(now)  # a search that finds lanes looks at everything
             self._lanes = dict(sorted(known.items(), key=_place))
             self._columns = _columns(self._lanes)
+            self._gaps = {}
 
     def _makes_place(self, count: int) -> bool:
         """Whether another lane can be counted, from which that many jobs were claimed. If there are
@@ -279,18 +293,47 @@ def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
     return task, queue, rank
 
 
-def _columns(keys: Collection[_Key]) -> dict[str, str]:
+def _columns(keys: Collection[_Key]) -> dict[str, Any]:
     queues, tasks, ranks = zip(*keys, strict=True) if keys else ((), (), ())
     return {
+        "mixed": len(set(zip(queues, ranks, strict=True))) < len(queues),
         "lane_queues": texts_array_text(queues),
         "lane_tasks": texts_array_text(tasks),
         "lane_ranks": array_text(ranks),
     }
 
 
-def array_text(values: Iterable[int]) -> str:
-    """Return numbers as PostgreSQL writes an array. For a list, the driver would look at each
-    element for a nested one, which costs more than everything else that it does with the list."""
+def _gap_columns(tasks: Iterable[str], lanes: Iterable[_Key]) -> dict[str, str]:
+    """Return the gaps between these lanes, which are in the order of the index, in these tasks."""
+    ranks = {
+        task: {
+            queue: [rank for *_, rank in its] for queue, its in groupby(group, lambda key: key[0])
+        }
+        for task, group in groupby(lanes, lambda key: key[1])
+    }
+    gaps: list[tuple[str, str, str | None, int | None, int | None]] = []
+    for task in tasks:
+        queues = ranks.get(task, {})
+        for queue, known in queues.items():
+            bounds = [_RANK_MIN, *known, _RANK_MAX]
+            gaps += [
+                (task, queue, None, low, high) for low, high in pairwise(bounds) if high > low + 1
+            ]
+        gaps += [(task, first, last, None, None) for first, last in pairwise(["", *queues])]
+        gaps.append((task, next(reversed(queues), ""), None, None, None))
+    tasks_, after, ends, lows, highs = zip(*gaps, strict=True) if gaps else ((), (), (), (), ())
+    return {
+        "gap_tasks": texts_array_text(tasks_),
+        "gap_queues": texts_array_text(after),
+        "gap_ends": texts_array_text(ends),
+        "gap_lows": array_text("NULL" if low is None else low for low in lows),
+        "gap_highs": array_text("NULL" if high is None else high for high in highs),
+    }
+
+
+def array_text(values: Iterable[int | str]) -> str:
+    """Return numbers, or NULL, as PostgreSQL writes an array. For a list, the driver would look at
+    each element for a nested one, which costs more than all else that it does with the list."""
     return f"{{{','.join(map(str, values))}}}"
 
 
@@ -335,6 +378,12 @@ class AskedClaim(NamedTuple):
     mosts: str
     searches: str
     news: str
+    gap_tasks: str
+    gap_queues: str
+    gap_ends: str
+    gap_lows: str
+    gap_highs: str
+    mixed: bool
 
 
 class _Head(msgspec.Struct):
@@ -346,17 +395,19 @@ class _Head(msgspec.Struct):
         cancels: attempts that were asked to stop.
         drawn: the highest position ever drawn.
         incarnation: of the database; None where it has none.
+        claim: what there is to say of the claim, if one was made.
     """
 
     valid: bool
     others: list[tuple[int, int, str]]
     cancels: list[tuple[int, int]]
     drawn: int
-    incarnation: str | None = None
+    incarnation: str | None
+    claim: _ClaimHead | None
 
 
 class _ClaimHead(msgspec.Struct):
-    """The row of a reply that follows the claimed jobs, if any were asked for.
+    """What the last row says of a claim.
 
     Attributes:
         order: the ids of the claimed jobs in the order of the line, and of those that had expired.
@@ -387,7 +438,6 @@ _Placed = tuple[Any, int | None]  # a row of a claimed job, and its position in 
 _NO_ENDS = ("{}", "{}", "{}", None)
 _NO_REQUEST = ClaimRequest([], 0)
 _head_of = msgspec.json.Decoder(_Head).decode
-_claim_head_of = msgspec.json.Decoder(_ClaimHead).decode
 
 
 class PostgresExchange(Verbs):
@@ -473,6 +523,9 @@ class PostgresExchange(Verbs):
             mosts=array_text([count for _, count in turns]),
             searches=array_text(map(int, search.everywhere)),
             news=texts_array_text(search.queues),
+            **self._lanes.find_gaps(
+                each for each, all_ in zip(requests, search.everywhere, strict=True) if all_
+            ),
         )
         worker = (me.worker_id, me.epoch, me.registration)
         ends = (*_end_columns(ended), REFUSALS_KEPT)
@@ -493,7 +546,7 @@ class PostgresExchange(Verbs):
             raise
         now = self._clock.boot()
         head = _head_of(last["head"])
-        claim = _claim_head_of(found.pop()["head"]) if found else _ClaimHead()
+        claim = head.claim or _ClaimHead()
         rows = _in_line(found, claim)
         if look is not None and claim.late is not None:
             self._lanes.note_look(look, now - began_at, claim.late, now)

@@ -373,6 +373,7 @@ WHERE j.state = 'completed';
 \ir types/outlast_claim_request_v1.sql
 \ir functions/outlast_next_lane_v1.sql
 \ir functions/outlast_find_lanes_v1.sql
+\ir functions/outlast_fit_v1.sql
 \ir functions/outlast_lock_lanes_v1.sql
 \ir functions/outlast_claim_line_v1.sql
 \ir functions/outlast_line_waits_v1.sql
@@ -422,7 +423,7 @@ REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
 \ir types/outlast_claimed_v1.sql
 \ir functions/outlast_followed_v1.sql
-\ir functions/outlast_claim_v1.sql
+\ir functions/outlast_prepare_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 
 -- Find running jobs that no live worker runs, and give them back.
@@ -462,7 +463,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_progress_v1.sql
 \ir functions/outlast_keep_logs_v1.sql
 
--- Which suspects run next: step 5 of outlast_claim_v1.
+-- Which suspects run next: step 4 of outlast_exchange_v1.
 \ir functions/outlast_suspect_heads_v1.sql
 \ir functions/outlast_next_suspects_v1.sql
 \ir functions/outlast_next_suspect_due_v1.sql

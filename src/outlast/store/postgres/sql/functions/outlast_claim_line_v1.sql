@@ -1,5 +1,5 @@
--- Lock the jobs of the line that a request takes next, in the order of the line (called by outlast_claim_v1, which
--- starts them). p_request: the place of the request in p_req. p_bytes_max: how many bytes the jobs may have together;
+-- Find the lanes with jobs for a request, and lock the jobs that it takes next, in the order of the line (called by
+-- outlast_exchange_v1, which starts them). p_request: the place of the request in p_req. p_bytes_max: how many bytes the jobs may have together;
 -- with p_is_first, the first job is taken regardless of its size. p_unknown: lanes that the caller does not know may
 -- have jobs.
 --
@@ -48,8 +48,8 @@ BEGIN
         v_lanes := outlast_find_lanes_v1(
             p_req, v_tasks, p_req.queues, NOT v_everywhere AND p_req.queues = '{}', false, v_first, NULL, v_most);
         v_jobs := outlast_lock_lanes_v1(
-            v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
-            p_req.look_from, p_req.look_to, p_req.not_tenants, v_left);
+            p_req, p_request, v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
+            p_req.look_from, p_req.look_to, v_left, 9223372036854775807, true);
         ids := v_jobs.ids;
         rows := v_jobs.rows;
         positions := v_jobs.positions;
@@ -63,8 +63,8 @@ BEGIN
             p_req, v_tasks, v_only, NOT v_everywhere AND p_req.queues = '{}', v_searches, v_first, v_before, v_most);
         walked := walked + pg_stat_get_xact_tuples_returned(v_line) - v_read;
         v_jobs := outlast_lock_lanes_v1(
-            v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
-            NULL, NULL, p_req.not_tenants, v_left);
+            p_req, p_request, v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
+            NULL, NULL, v_left, 9223372036854775807, true);
         ids := ids || v_jobs.ids;
         rows := rows || v_jobs.rows;
         positions := positions || v_jobs.positions;
@@ -81,9 +81,7 @@ BEGIN
         END IF;
     END LOOP;
     IF bytes > p_bytes_max THEN
-        SELECT greatest(count(*) FILTER (WHERE s.total <= p_bytes_max), p_is_first::integer) INTO v_count
-        FROM (SELECT sum(octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0)) OVER (ORDER BY r.n) AS total
-              FROM unnest(rows) WITH ORDINALITY AS r (row, n) JOIN outlast_jobs j ON j.ctid = r.row) s;
+        v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
         cut := coalesce(v_count < cardinality(ids), false);
         ids := ids[:v_count];
         rows := rows[:v_count];

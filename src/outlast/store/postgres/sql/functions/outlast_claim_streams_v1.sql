@@ -1,4 +1,4 @@
--- Take the next jobs of open streams (one round: outlast_claim_v1 calls this again while it has places): lock the
+-- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places): lock the
 -- streams, the permits that they need and the jobs, share the places out, and count the jobs as started. The caller
 -- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --

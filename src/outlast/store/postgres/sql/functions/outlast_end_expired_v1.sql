@@ -1,6 +1,6 @@
 -- End these queued jobs, which have expired and whose rows the caller has locked. Returns how many.
 --
--- Runs inside outlast_expire_v1, outlast_free_keys_v1 and outlast_claim_v1, which argue why this is right against
+-- Runs inside outlast_expire_v1, outlast_free_keys_v1 and outlast_exchange_v1, which argue why this is right against
 -- other sessions.
 CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now timestamptz) RETURNS integer
 LANGUAGE plpgsql

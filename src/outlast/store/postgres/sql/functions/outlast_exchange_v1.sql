@@ -1,31 +1,72 @@
 -- Hand in what has ended and claim what can run next, in one round trip and one commit.
 --
+-- Returns one row for each claimed job and, last, a row with the head of the reply.
+--
 -- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees what other
--- sessions committed while an earlier step waited. The steps, as numbered in the body:
+-- sessions committed while an earlier step waited. A statement costs 20 to 100 us before it touches a row, since its
+-- executor is set up again, and an expression of PL/pgSQL about 1 us, since it is prepared again in each transaction.
+-- So the common exchange, which completes jobs and claims others in lanes that the caller knows, passes through four
+-- statements. What else there may be to do is done by functions that it does not call. Parameters are arrays and not
+-- JSON, and functions are called from assignments and not from a SELECT, for the same reason. The steps, as numbered
+-- in the body:
 --
 -- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect
 --    take FOR UPDATE and raise the epoch. Whichever of them and the exchange comes second waits, then re-checks the
 --    row; an exchange that comes second finds another epoch or status and claims nothing. Beats are plain updates and
 --    do not conflict with KEY SHARE.
+--    In the same statement, look for what most exchanges need not do: a job has fallen due or has expired, a suspect
+--    waits, notices are to be folded or resolved, streams are open (is_long), lanes that the caller does not know have
+--    jobs (unknown). What commits after this look is seen by the next exchange.
 -- 2  Hand in ends (outlast_hand_in_v1).
--- 3  Claim (outlast_claim_v1), if the worker is active and asks for jobs. Nothing is claimed while the database has
---    no incarnation: its server was started, or it has crashed, failed over, or was restored or copied, and tokens
---    have not yet jumped over those that may be lost. The reply then says that the worker is not valid; the worker
---    reconnects, which draws an incarnation. The row of the incarnation is removed, or stops counting, only for
---    sessions that begin afterwards, so the incarnation seen in step 1 holds until the commit.
--- 4  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
---    exchange or beat.
--- 5  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
+-- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation: its
+--    server was started, or it has crashed, failed over, or was restored or copied, and tokens have not yet jumped over
+--    those that may be lost. The reply then says that the worker is not valid; the worker reconnects, which draws an
+--    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
+--    the incarnation seen in step 1 holds until the commit.
+--    What the look or the ends have shown is done first (outlast_prepare_claim_v1).
+-- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
+--    outlast_next_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
+--    The line is read in the lanes that the caller knows, each from its floor on (outlast_lock_lanes_v1). If others
+--    have jobs, if two known lanes of a queue are of one rank, or if the caller wants a look below the floors,
+--    outlast_claim_line_v1 finds the lanes first.
+--
+--    Streams: jobs under limits, and jobs of tasks whose tenants take turns, stand in no lane. Half of the places go to
+--    streams (outlast_claim_streams_v1), then the line gets what is left, and then streams what the line has left; if
+--    the line looks empty, streams get all places at once. Chance decides about an odd place, so that single places go
+--    to both. Streams come first, since large jobs of the line could fill each reply.
+--
+--    Concurrent claims: two claims never take the same job. Each skips rows that the other has locked, and a row that
+--    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and
+--    changing are two statements, so that the update works on the versions that were locked. The update finds them by
+--    ctid: the lock was taken on the newest version, and only its holder could move that. The update runs in table
+--    order; the head of the reply gives the order in which they were chosen. A job of the line that has expired by the
+--    time of the update (the look may read from a floor) is ended instead, unless 500 have been: it took the place of
+--    one behind it, so next_due is now. The reply lists its id, but has no row for it.
+--
+--    Tokens: the token is drawn while the worker's row is held. A jump of the sequence (outlast_raise_tokens_v1)
+--    locks the workers' table against all such holders, so it can never set the sequence back below a token drawn
+--    here.
+--
+--    Reply size: a reply is also bounded in bytes of arguments and checkpoints (bytes_max), since a slow link must
+--    carry it in time; the first job is sent regardless of its size. Jobs of streams are bounded to 64 KiB of it
+--    (outlast_claim_streams_v1), but for one that is larger. Rows that were locked beyond the bound stay queued. Other
+--    claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--
+--    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
+--    The caller gives back jobs that were claimed before it knew of a pause.
+-- 5  Look once more at the permits that are locked here (outlast_leave_permits_v1). Say when to come back: if there are
+--    places left, when the next job falls due or a limit opens; in a few milliseconds, if other sessions held what this
+--    one needed. Find the largest kind of solo run that a due suspect of these requests waits for.
+-- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
+--    (wakes, outlast_followed_v1).
+-- 7  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
 --    their places, the next exchange would do again. (After a failover, the clock of the standby may be behind: there a
---    job would begin whose expiry was shown and then lost. So outlast_claim_v1 decides, which knows of expired jobs.)
+--    job would begin whose expiry was shown and then lost. So a commit that has ended expired jobs waits.)
+-- 8  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
+--    exchange or beat.
 --
 -- The lock of step 1 is the only one that this function waits for, so it cannot deadlock with cancel, reap or
 -- enqueue.
---
--- Each statement costs 20 to 100 us before it touches a row, since its executor is set up again. An exchange that
--- completes and claims runs five; for most exchanges, one probe shows that there are no suspects, no scheduled jobs
--- and no new lanes. For the same reason parameters are arrays and not JSON, and functions are called from assignments
--- and not from a SELECT.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer, p_registration text,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
@@ -38,14 +79,76 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_status text; v_asked boolean; v_valid boolean; v_incarnation uuid;
-    v_ends record; v_cancels json; v_reply outlast_claimed_v1;
+    v_now timestamptz := clock_timestamp();
+    v_asked integer := cardinality(p_req.limits);
+    v_due_from timestamptz; v_expires_from timestamptz;  -- NULL: from the first entry on
+    v_drawn bigint; v_look record; v_ends record; v_first record;
+    v_valid boolean; v_is_long boolean := false; v_solo integer := 0; v_open boolean := false;
+    -- one request
+    v_left integer; v_for_streams integer; v_rounds integer; v_streams boolean; v_line boolean;
+    v_next record; v_started timestamptz; v_count integer;
+    -- the reply
+    v_claimed integer := 0; v_bytes bigint := 0; v_of_streams bigint := 0; v_cut boolean := false;
+    v_expired integer := 0; v_late integer; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
+    v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
+    v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
+    v_next_due timestamptz; v_waiting integer := 0;
+    -- what is left behind
+    v_permits bigint[]; v_passed bigint[]; v_runnable bigint[];
 BEGIN
     -- 1
-    SELECT w.status,
-           EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested),
-           i.id
-    INTO v_status, v_asked, v_incarnation
+    IF current_setting('outlast.floors', true) = 'kept' THEN
+        v_due_from := outlast_read_from_v1('outlast_jobs_run_at'::regclass, v_now);
+        v_expires_from := outlast_read_from_v1('outlast_jobs_expires'::regclass, v_now);
+    END IF;
+    IF p_req.wakes IS NOT NULL THEN v_drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0); END IF;
+    SELECT pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) AS walked_before,
+           pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
+               + pg_stat_get_xact_tuples_returned('outlast_jobs_expires'::regclass) AS read_before,
+           w.status,
+           EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested) AS asked,
+           i.id AS incarnation,
+           CASE WHEN v_asked > 0 THEN (
+               SELECT j.run_at FROM outlast_jobs j
+               WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+                 AND j.run_at >= coalesce(v_due_from, '-infinity') AND j.run_at <= v_now + interval '1 minute'
+               ORDER BY j.run_at LIMIT 1) END AS due,
+           v_asked > 0 AND (
+               EXISTS (SELECT FROM outlast_jobs j
+                       WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
+                         AND j.expires_at >= coalesce(v_expires_from, '-infinity') AND j.expires_at <= v_now)
+               OR EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0)
+               OR EXISTS (SELECT FROM outlast_notices)
+               OR EXISTS (SELECT FROM outlast_upstream_notices)
+               OR EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle)
+               OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
+           -- Each gap is a range of one column behind equal ones: there a scan stops in every version (outlast_next_lane_v1).
+           v_asked > 0 AND (
+               EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_lows, p_req.gap_highs)
+                                AS g (task, queue, low, high)
+                       CROSS JOIN LATERAL (
+                           SELECT FROM outlast_jobs j
+                           WHERE g.low IS NOT NULL AND j.position IS NOT NULL AND j.stream IS NULL AND j.task = g.task
+                             AND j.queue = g.queue AND (-j.priority) > g.low AND (-j.priority) < g.high
+                           ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
+               OR EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_ends) AS g (task, queue, last)
+                          CROSS JOIN LATERAL (
+                              SELECT FROM outlast_jobs j
+                              WHERE g.last IS NOT NULL AND j.position IS NOT NULL AND j.stream IS NULL
+                                AND j.task = g.task AND j.queue > g.queue AND j.queue < g.last
+                              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
+               OR EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_ends, p_req.gap_lows)
+                                   AS g (task, queue, last, low)
+                          CROSS JOIN LATERAL (
+                              SELECT FROM outlast_jobs j
+                              WHERE g.last IS NULL AND g.low IS NULL AND j.position IS NOT NULL AND j.stream IS NULL
+                                AND j.task = g.task AND j.queue > g.queue
+                              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)) AS unknown,
+           -- how many entries of the indexes this session has read by now: PostgreSQL evaluates a list from left to right
+           pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) AS walked,
+           pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
+               + pg_stat_get_xact_tuples_returned('outlast_jobs_expires'::regclass) AS read
+    INTO v_look
     FROM outlast_workers w, outlast_incarnation i
     WHERE w.id = p_worker AND w.epoch = p_epoch AND w.status IN ('active', 'draining')
       AND w.registration IS NOT DISTINCT FROM p_registration
@@ -55,19 +158,164 @@ BEGIN
 
     -- 2
     v_ends := outlast_hand_in_v1(p_done_ids, p_done_tokens, p_done_results, p_ends, p_refusals_kept);
+    v_runnable := v_ends.runnable;
 
-    -- 3
-    IF v_valid AND v_status = 'active' AND cardinality(p_req.limits) > 0 THEN
-        RETURN QUERY SELECT * FROM outlast_claim_v1(p_worker, v_ends.handed, v_ends.busy, v_ends.ended, p_req);
-    ELSE
+    IF v_valid AND v_look.status = 'active' AND v_asked > 0 THEN
+        -- 3
+        IF v_look.is_long OR v_ends.is_long OR v_look.read - v_look.read_before > 1000
+           OR v_look.due <= (CASE WHEN p_req.queues = '{}' THEN v_now ELSE 'infinity' END) THEN
+            v_is_long := true;
+            v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended);
+            v_solo := v_first.solo;
+            v_open := v_first.streams;
+            v_look.due := v_first.due;
+            v_look.unknown := v_look.unknown OR v_first.runnable IS NOT NULL OR v_runnable IS NOT NULL;
+            v_runnable := v_runnable || v_first.runnable;
+            v_next_due := v_first.next_due;
+            v_expired := v_first.expired;
+            v_permits := v_first.permits;
+            v_contended := v_first.contended;
+        END IF;
+        -- 4
+        v_counts := array_fill(0, ARRAY[v_asked]);
+        FOR i IN 1..v_asked LOOP
+            EXIT WHEN v_cut;
+            v_left := least(p_req.limits[i] - v_ends.busy, p_req.claims_max - v_claimed);
+            v_line := p_req.solos[i] = 0;
+            v_is_filled := v_is_filled OR v_left <= 0 AND v_line;
+            CONTINUE WHEN v_left <= 0 OR p_req.solos[i] > v_solo;
+            v_streams := v_open AND v_line;
+            IF v_streams THEN
+                v_rounds := 8;
+                v_for_streams := CASE WHEN outlast_line_waits_v1(p_req, i, v_look.unknown)
+                                      THEN (v_left + (random() < 0.5)::integer) / 2 ELSE v_left END;
+            END IF;
+            LOOP
+                IF p_req.solos[i] > 0 THEN
+                    v_next := outlast_next_suspects_v1(
+                        p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_left,
+                        p_req.bytes_max - v_bytes, v_claimed = 0);
+                    v_cut := v_next.cut;
+                    v_permits := v_permits || v_next.permits;
+                ELSIF v_streams AND v_for_streams > 0 THEN
+                    v_next := outlast_claim_streams_v1(
+                        p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, coalesce(v_passed, '{}'),
+                        v_for_streams, least(65536 - v_of_streams, p_req.bytes_max - v_bytes),
+                        CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_of_streams > 0 THEN 0
+                             ELSE p_req.bytes_max - v_bytes END);
+                    v_permits := v_permits || v_next.permits;
+                    v_passed := v_passed || v_next.passed;
+                    v_contended := v_contended OR v_next.contended;
+                    v_of_streams := v_of_streams + coalesce(v_next.bytes, 0);
+                    v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
+                    v_rounds := v_rounds - 1;
+                    v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
+                    IF v_next.cut OR v_next.more AND v_rounds = 0 THEN v_next_due := v_now; END IF;
+                ELSIF v_look.unknown OR p_req.mixed OR p_req.look_to IS NOT NULL OR p_req.searches[i] = 0 THEN
+                    v_next := outlast_claim_line_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0, v_look.unknown);
+                    v_cut := v_next.cut;
+                    v_look.walked := v_look.walked + v_next.walked;
+                    v_late := greatest(v_late, v_next.late);
+                    v_new := coalesce(v_new, v_next.fresh);
+                    v_line := false;
+                ELSE
+                    v_next := outlast_lock_lanes_v1(
+                        p_req, i, p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors, false,
+                        NULL, NULL, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                    v_cut := v_next.cut;
+                    v_line := false;
+                END IF;
+                IF cardinality(v_next.ids) > 0 THEN
+                    RETURN QUERY
+                    UPDATE outlast_jobs j
+                    SET state = 'running', token = nextval('outlast_token_seq'),
+                        attempt_count = greatest(0, least(j.attempt_count, 2147483646)) + 1, worker_id = p_worker,
+                        started_at = v_next.started, position = NULL,
+                        hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
+                            v_next.started + greatest(0, least(j.timeout, 1e9)) * interval '1 second' END,
+                        progress = NULL, checkpoint_number = 0
+                    WHERE j.ctid = ANY (v_next.rows)
+                      AND (j.expires_at IS NULL OR j.expires_at > v_next.started)
+                    RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
+                              j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
+                              j.solo, j.incident, j.cohort, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
+                              date_part('epoch', j.expires_at) - date_part('epoch', v_next.started);
+                    GET DIAGNOSTICS v_count = ROW_COUNT;
+                    IF v_count < cardinality(v_next.ids) AND v_expired < 500 THEN
+                        v_expired := v_expired + outlast_end_expired_v1(ARRAY(
+                            SELECT j.id FROM outlast_jobs j
+                            WHERE j.ctid = ANY (v_next.rows) AND j.state = 'queued'), v_next.started);
+                        v_next_due := v_now;
+                    END IF;
+                    v_order := v_order || v_next.ids;
+                    v_shown := v_shown || v_next.shown;
+                    v_places := v_places || v_next.positions;
+                    v_claimed := v_claimed + v_count;
+                    v_counts[i] := v_counts[i] + v_count;
+                    v_left := v_left - v_count;
+                    v_bytes := v_bytes + v_next.bytes;
+                END IF;
+                EXIT WHEN v_left <= 0 OR v_cut OR NOT (v_line OR v_streams);
+                IF NOT v_line THEN v_for_streams := v_left; END IF;
+            END LOOP;
+            IF p_req.solos[i] = 0 THEN
+                v_has_places := v_has_places OR v_left > 0;
+                v_is_filled := v_is_filled OR v_left <= 0;
+            ELSIF v_left > 0 THEN
+                v_next_due := least(v_next_due, outlast_next_suspect_due_v1(
+                    p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now));
+            END IF;
+        END LOOP;
+        -- 5
+        IF v_has_places THEN v_next_due := least(v_next_due, v_look.due); END IF;
+        IF v_is_long THEN
+            IF v_permits <> '{}' THEN
+                PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
+            END IF;
+            IF v_has_places AND v_contended THEN
+                v_next_due := least(v_next_due, v_now + (2 + 6 * random()) * interval '1 ms');
+            END IF;
+            IF v_has_places AND (v_open OR v_first.opens) THEN
+                v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, extract(epoch FROM v_now)));
+            END IF;
+            IF v_solo > 0 THEN
+                SELECT coalesce(max(k.solo), 0) INTO v_waiting
+                FROM generate_series(1, v_solo) AS k (solo), unnest(p_req.tasks) AS r (tasks)
+                WHERE EXISTS (
+                    SELECT FROM outlast_suspect_heads_v1(
+                        k.solo, r.tasks::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now) h
+                    WHERE h.id IS NOT NULL);
+            END IF;
+            IF p_req.notify AND v_first.opened <> '{}' THEN
+                v_runnable := v_runnable || outlast_first_of_streams_v1(v_first.opened);
+            END IF;
+        END IF;
+        -- 6
+        IF p_req.wakes IS NOT NULL THEN
+            PERFORM outlast_followed_v1(
+                p_req, v_drawn, coalesce(v_places, '{}'),
+                v_is_filled OR v_cut OR 0 = ANY (p_req.searches) OR coalesce(v_next_due <= v_now, false));
+        END IF;
+        v_claim := json_build_object(
+            'order', coalesce(v_order, '{}'),
+            'places', coalesce(v_shown, '{}'),
+            'counts', v_counts,
+            'next_due', outlast_seconds_v1(v_next_due, v_now),
+            'contended', v_has_places AND v_contended,
+            'solo_waiting', v_waiting,
+            'cut', v_cut,
+            'expired', v_expired,
+            'late', v_late,
+            'walked', v_look.walked - v_look.walked_before,
+            'lanes', coalesce(v_new, '[]'::json));
+    ELSIF v_ends.ended IS NOT NULL THEN
         PERFORM outlast_leave_ends_v1(v_ends.ended);
-        IF v_ends.handed = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;  -- 5
     END IF;
-    IF p_req.notify AND v_ends.runnable IS NOT NULL THEN
-        PERFORM outlast_notify_v1(v_ends.runnable);
-    END IF;
-    -- 4
-    IF coalesce(v_asked, true) THEN
+    IF p_req.notify AND v_runnable IS NOT NULL THEN PERFORM outlast_notify_v1(v_runnable); END IF;
+    -- 7
+    IF v_ends.handed + v_claimed + v_expired = 0 THEN PERFORM set_config('synchronous_commit', 'off', true); END IF;
+    -- 8
+    IF coalesce(v_look.asked, true) THEN
         SELECT json_agg(json_build_array(j.id, j.token)) INTO v_cancels
         FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.cancel_requested;
     END IF;
@@ -75,8 +323,9 @@ BEGIN
         'valid', v_valid,
         'others', coalesce(v_ends.others, '[]'::json),
         'cancels', coalesce(v_cancels, '[]'::json),
-        'incarnation', v_incarnation,
-        'drawn', coalesce(pg_sequence_last_value('outlast_position_seq'), 0))::text;
+        'incarnation', v_look.incarnation,
+        'drawn', coalesce(pg_sequence_last_value('outlast_position_seq'), 0),
+        'claim', v_claim)::text;
     RETURN NEXT v_reply;
 END
 $$;

@@ -5,7 +5,7 @@
 -- Why that is right against
 --   * a claim: the session that locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
 --     the row has changed re-checks it, and a running job is not queued. A claim takes no expired job
---     (outlast_claim_v1), so a job that is skipped here is not handed out either.
+--     (outlast_exchange_v1), so a job that is skipped here is not handed out either.
 --   * a late worker: it can end running jobs only, and for a job that went back to the queue and expired it has an
 --     old token.
 --   * a cancel or a requeue: it holds the row, which is skipped here; a requeued job no longer expires.

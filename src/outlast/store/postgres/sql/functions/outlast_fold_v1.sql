@@ -3,7 +3,7 @@
 -- are locked now and blocked streams, at which the caller looks before its commit (outlast_leave_permits_v1), the
 -- streams that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
 -- than p_most notices. (Arrivals are announced where they are put into their streams.) p_tasks, p_queues (empty: all),
--- p_not_queues: the jobs that the caller may claim. Runs inside outlast_claim_v1, under the planner settings of
+-- p_not_queues: the jobs that the caller may claim. Runs inside outlast_prepare_claim_v1, under the planner settings of
 -- outlast_exchange_v1.
 --
 -- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session

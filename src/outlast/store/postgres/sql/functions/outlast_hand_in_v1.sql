@@ -22,12 +22,12 @@
 --
 -- Ends that were not accepted are then looked at again and answered busy, already or refused (outlast_judge_v1).
 --
--- Returns the answers other than `accepted`, how many of them are busy, the number of ends, and which jobs can run
--- now. Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id
+-- Returns the answers other than `accepted`, how many of them are busy, the number of ends, which jobs can run now, and
+-- whether there may be something to do before a claim (is_long; not after plain completions outside streams). Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id
 -- can serve this condition, in any plan (decision 60).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
-    OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[], OUT ended bigint[])
+    OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[], OUT ended bigint[], OUT is_long boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -38,7 +38,11 @@ DECLARE
     v_awaited bigint[] := '{}'; v_followed record;
 BEGIN
     busy := 0;
+    handed := 0;
+    is_long := false;
+    IF p_done_ids = '{}' AND p_ends IS NULL THEN RETURN; END IF;
     IF p_ends IS NOT NULL THEN
+        is_long := true;
         SELECT v_ids || array_agg(h.job_id), v_all || array_agg(h.token), array_agg(h.outcome) INTO v_ids, v_all, v_outcomes
         FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint, outcome text);
     END IF;
@@ -70,6 +74,8 @@ BEGIN
                    ended || array_agg(d.stream) FILTER (WHERE NOT d.noted AND d.stream IS NOT NULL),
                    v_awaited || array_agg(d.id) FILTER (WHERE d.awaited AND d.stream IS NULL)
             INTO v_tokens, v_noted, ended, v_awaited FROM done d;
+            is_long := is_long OR v_noted IS NOT NULL OR ended IS NOT NULL OR v_awaited <> '{}';
+            IF cardinality(v_tokens) = handed AND NOT is_long THEN RETURN; END IF;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
             END IF;

@@ -30,6 +30,7 @@ DECLARE
 BEGIN
     IF v_read <= 1000 OR NOT isfinite(least(p_first, p_now)) THEN RETURN; END IF;
     IF isfinite(p_from) THEN v_until := (current_setting(v_name)::double precision[])[2]; END IF;
+    PERFORM set_config('outlast.floors', 'kept', false);  -- outlast_exchange_v1 asks for floors only then
     PERFORM set_config(
         v_name, ARRAY[extract(epoch FROM least(p_first, p_now))::double precision - 0.2, v_until]::text, false);
 END

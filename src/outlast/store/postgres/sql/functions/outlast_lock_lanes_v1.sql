@@ -1,9 +1,10 @@
--- Lock the next jobs of these lanes, lane after lane in the order of outlast_find_lanes_v1.
+-- Lock the next jobs of these lanes, as far as the request (its place in p_req) is for them: queue by queue, beginning
+-- with the queue whose turn it is, and within a queue by rank (outlast_find_lanes_v1).
 --
 -- Returns the ids, the places of the rows (ctid) and the positions of the jobs, all in the order of the line, and the
 -- bytes of their arguments and checkpoints. (octet_length reads the length that the row holds and fetches no value
--- that is stored out of line.) Each lane is read from its floor on; with p_from, from p_from to before p_to and
--- before its floor.
+-- that is stored out of line.) If these are more than p_bytes_max, the last jobs are left out (cut), but for the first
+-- one if p_is_first. Each lane is read from its floor on; with p_from, from p_from to before p_to and before its floor.
 --
 -- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. The heads of those lanes are
 -- merged without locks, three times as many as wanted because other sessions may hold the first ones; then as many as
@@ -11,22 +12,26 @@
 -- claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing rests
 -- for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
 --
--- Runs inside outlast_claim_line_v1, under the planner settings of outlast_exchange_v1; outlast_claim_v1 argues why it
--- is right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
+-- Runs inside outlast_exchange_v1, under its planner settings, which argues why it is right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
 -- since the snapshot no longer has a position when the lock re-checks its newest version.
 CREATE FUNCTION outlast_lock_lanes_v1(
+    p_req outlast_claim_request_v1, p_request integer,
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,
-    p_from bigint, p_to bigint, p_not_tenants text[], p_limit integer,
-    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT bytes bigint)
+    p_from bigint, p_to bigint, p_limit integer, p_bytes_max bigint, p_is_first boolean,
+    OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
+    OUT started timestamptz, OUT cut boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_most integer := 3 * p_limit;
-    v_seen integer;
+    v_most integer; v_seen integer; v_count integer;
+    v_asked text[] := p_req.tasks[p_request]::text[];
+    v_first text := p_req.firsts[p_request];
 BEGIN
+    cut := false;
     IF p_queues IS NULL THEN RETURN; END IF;
     IF p_mixed THEN
+        v_most := 3 * p_limit;
         WITH part AS MATERIALIZED (  -- the lanes of one queue are adjacent
             SELECT min(l.n)::integer AS first, max(l.n)::integer AS last
             FROM unnest(p_queues) WITH ORDINALITY AS l (queue, n) GROUP BY l.queue ORDER BY 1
@@ -44,7 +49,7 @@ BEGIN
                             AND j.position >= coalesce(p_from, p_floors[l.n])
                             AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807
                                                   ELSE least(p_to, p_floors[l.n]) END
-                            AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                            AND (j.tenant IS NULL OR j.tenant <> ALL (p_req.not_tenants))
                           ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most) j
                       ORDER BY p_ranks[l.n], j.position LIMIT v_most) h
                   LIMIT v_most) c)
@@ -60,10 +65,14 @@ BEGIN
         IF v_seen < v_most OR cardinality(ids) = p_limit THEN RETURN; END IF;
     END IF;
     SELECT ids || array_agg(l.id), rows || array_agg(l.ctid), positions || array_agg(l.position),
-           coalesce(bytes, 0) + coalesce(sum(l.bytes), 0)
-    INTO ids, rows, positions, bytes
+           coalesce(bytes, 0) + coalesce(sum(l.bytes), 0), clock_timestamp()
+    INTO ids, rows, positions, bytes, started
     FROM (SELECT c.id, c.ctid, c.position, c.bytes
-          FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS t (queue, task, rank, low)
+          FROM (SELECT u.queue, u.task, u.rank, u.low
+                FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS u (queue, task, rank, low)
+                WHERE u.task = ANY (v_asked) AND (p_req.queues = '{}' OR u.queue = ANY (p_req.queues))
+                  AND u.queue <> ALL (p_req.not_queues)
+                ORDER BY u.queue COLLATE "C" < v_first, u.queue COLLATE "C", u.rank, u.task COLLATE "C") t
           CROSS JOIN LATERAL (
               SELECT j.id, j.ctid, j.position,
                      octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
@@ -71,10 +80,18 @@ BEGIN
               WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank AND j.stream IS NULL
                 AND j.position >= coalesce(p_from, t.low)
                 AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE least(p_to, t.low) END
-                AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                AND (j.tenant IS NULL OR j.tenant <> ALL (p_req.not_tenants))
                 AND j.position <> ALL (coalesce(positions, '{}'))  -- SKIP LOCKED does not skip locks of this session
               ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) c
           LIMIT p_limit - coalesce(cardinality(ids), 0)) l;
+    IF bytes > p_bytes_max THEN
+        v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
+        cut := coalesce(v_count < cardinality(ids), false);
+        ids := ids[:v_count];
+        rows := rows[:v_count];
+        positions := positions[:v_count];
+    END IF;
+    shown := positions;
 END
 $$;

@@ -1,6 +1,6 @@
 -- Do what notices say: those about events (outlast_wake_v1), and those about upstream jobs, by a look at who waits for them
 -- (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). Looks at most at p_most notices. more: there may be more.
--- Returns the ids of jobs that can run now. Runs inside outlast_claim_v1, under the planner settings of
+-- Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1, under the planner settings of
 -- outlast_exchange_v1. A notice that another session holds is passed over, and so is a new one of this transaction
 -- (outlast_follow_v1, outlast_wake_v1).
 --

@@ -22,5 +22,11 @@ CREATE TYPE outlast_claim_request_v1 AS (
     not_tenants text[],
     mosts integer[],         -- how many lanes each request expects to need
     searches integer[],      -- 1: look for lanes that the caller does not know everywhere; 0: only in news
-    news text[]              -- queues that wake-ups have named
+    news text[],             -- queues that wake-ups have named
+    gap_tasks text[],        -- where lanes may be that the caller does not know, of requests that look everywhere:
+    gap_queues text[],       -- between two ranks of a queue; or (gap_lows NULL) between two queues; or (gap_ends
+    gap_ends text[],         -- NULL, too) behind a queue
+    gap_lows smallint[],
+    gap_highs smallint[],
+    mixed boolean            -- whether two lanes that the caller knows have one queue and one rank
 );

@@ -1,0 +1,79 @@
+-- Do what is to be done before a claim, where the look of outlast_exchange_v1 or the ends that it has handed in show that
+-- there is something. p_ended: the streams of completions that are not noted (outlast_hand_in_v1). Runs inside
+-- outlast_exchange_v1, under its planner settings, which holds the worker's row. The steps, as numbered in the body:
+--
+-- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1). due: when the next one falls due.
+-- 2  Look for expired jobs, suspects, notices, streams and permits. The look comes after the ends, which may have left
+--    notices, or made suspects.
+-- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
+-- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1), and fold notices of ends and arrivals
+--    (outlast_fold_v1).
+--
+-- runnable: jobs that can run now, and may stand in lanes that the caller does not know. solo: the largest kind of solo
+-- run that a suspect waits for. opens: some permit lacks only time. Each function that is called argues why it is right
+-- against a concurrent claim, reap and late worker; none of them waits for a lock.
+CREATE FUNCTION outlast_prepare_claim_v1(
+    p_req outlast_claim_request_v1, p_now timestamptz, p_ended bigint[],
+    OUT due timestamptz, OUT next_due timestamptz, OUT runnable bigint[], OUT expired integer, OUT solo integer,
+    OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
+    OUT contended boolean)
+LANGUAGE plpgsql
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_at double precision := extract(epoch FROM p_now);
+    v_index oid := 'outlast_jobs_expires'::regclass;
+    v_from timestamptz := outlast_read_from_v1(v_index, p_now);
+    v_read bigint := pg_stat_get_xact_tuples_returned(v_index);
+    v_due record; v_look record; v_resolved record; v_folded record;
+BEGIN
+    expired := 0;
+    contended := false;
+    served := '{}';
+    FOR i IN 1..cardinality(p_req.limits) LOOP
+        IF p_req.solos[i] = 0 THEN served := served || p_req.tasks[i]::text[]; END IF;
+    END LOOP;
+    -- 1
+    v_due := outlast_due_v1(p_req.queues, p_now);
+    due := v_due.next;
+    runnable := v_due.ids;
+    -- 2
+    SELECT (SELECT j.expires_at FROM outlast_jobs j
+            WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
+              AND j.expires_at >= v_from AND j.expires_at <= p_now
+            ORDER BY j.expires_at LIMIT 1) AS expires,
+           coalesce((SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
+                     ORDER BY j.solo DESC LIMIT 1), 0) AS solo,
+           p_ended IS NOT NULL OR EXISTS (SELECT FROM outlast_notices)
+               OR EXISTS (SELECT FROM outlast_upstream_notices) AS notices,
+           EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
+           -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
+           (SELECT bool_or(p.opens_at <= v_at OR p.touched_at > v_at + 1)
+            FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                  ORDER BY p.opens_at LIMIT 10) p) AS opened
+    INTO v_look;
+    solo := v_look.solo;
+    streams := v_look.streams;
+    opens := v_look.opened IS NOT NULL;
+    -- 3
+    IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
+        PERFORM outlast_keep_floor_v1(v_index, v_from, v_look.expires, p_now, v_read);
+    END IF;
+    IF v_look.expires IS NOT NULL THEN expired := outlast_expire_v1(500); END IF;
+    IF expired = 500 THEN next_due := p_now; END IF;
+    -- 4
+    IF v_look.notices OR v_look.opened THEN
+        FOR i IN 1..3 LOOP  -- an end may follow from another
+            v_resolved := outlast_resolve_v1(500);
+            runnable := runnable || v_resolved.ids;
+            EXIT WHEN NOT v_resolved.more;
+        END LOOP;
+        v_folded := outlast_fold_v1(v_at, 1500, p_ended, served, p_req.queues, p_req.not_queues);
+        IF v_resolved.more OR v_folded.more THEN next_due := p_now; END IF;
+        streams := true;
+        permits := v_folded.permits;
+        opened := v_folded.opened;
+        contended := v_folded.stayed;
+    END IF;
+END
+$$;
