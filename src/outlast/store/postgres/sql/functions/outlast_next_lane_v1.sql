@@ -3,7 +3,7 @@
 -- priority.
 --
 -- Each part of the gap is a range of one column, behind equal ones: a scan of the index stops at the end of such a range in
--- every version of PostgreSQL. Written as `(queue, rank) < (…, …)`, up to PostgreSQL 17 it does not stop at an end that
+-- every version of PostgreSQL. Written as `(queue, rank) < (a, b)`, up to PostgreSQL 17 it does not stop at an end that
 -- the second column decides, and reads the whole known lane behind the gap. So a probe costs a few descents of the index,
 -- however many jobs wait. Callers inline it. Reads without locks.
 CREATE FUNCTION outlast_next_lane_v1(p_task text, p_queue text, p_rank smallint, p_end_queue text, p_end_rank smallint)
