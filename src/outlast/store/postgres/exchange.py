@@ -166,7 +166,7 @@ class ClaimFloors:
         look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
         return {**self._columns, "lane_floors": array_text(floors)}, look
 
-    def find_gaps(self, requests: Iterable[ClaimRequest]) -> dict[str, str]:
+    def find_gaps(self, requests: Iterable[ClaimRequest]) -> dict[str, Any]:
         """Return where there may be lanes of these requests' tasks that the client does not know,
         as fields of an AskedClaim."""
         kinds = tuple(tuple(each.tasks) for each in requests if not each.solo)
@@ -656,7 +656,7 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
     ]
 
 
-def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, str]:
+def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
     """Return claim requests as fields of an AskedClaim; the tasks of one are an array within the
     text."""
     kinds = tuple((each.solo, tuple(each.tasks)) for each in requests)
