@@ -128,9 +128,6 @@ def begin_late() -> None:
 """
 
 
-@pytest.mark.xfail(
-    strict=True, reason="it leaves before its limits are declared, and fires nothing"
-)
 @pytest.mark.slow_on("postgres")
 def test_a_worker_runs_jobs_under_limits_and_due_ticks_before_it_exits(
     outlast: Outlast, folder: Path, store_url: str

@@ -240,7 +240,8 @@ class Worker:
 
     def stop_when_empty(self, most: int | None = None) -> None:
         """Drain once there is nothing left to claim, or ``most`` attempts were claimed."""
-        self.watch_claims(UntilEmpty(self.request_drain, most))
+        knows = self._scheduler.is_settled
+        self.watch_claims(UntilEmpty(self.request_drain, most, knows=knows))
 
     def watch_claims(self, until: UntilEmpty) -> None:
         """Let ``until`` see all requests and replies, and decide when to stop."""

@@ -29,6 +29,8 @@ class UntilEmpty:
         most: how many attempts may be claimed; None: any number.
         seconds: how long the store has to offer nothing before the stop.
         at_once: the first stop, before any claim, does not wait for these seconds.
+        knows: whether the worker has declared its limits and fired what is due: before that, jobs
+            that nothing offers may be due.
         clock: measures them.
 
     ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None:
@@ -42,10 +44,12 @@ class UntilEmpty:
         *,
         seconds: float = 0.0,
         at_once: bool = False,
+        knows: Callable[[], bool] = lambda: True,
         clock: Clock = SYSTEM,
     ) -> None:
         self._stop = stop
         self._left = most
+        self._knows, self._knew = knows, True  # now, and when the last request was made
         self._clock = clock
         self._seconds_then, self._seconds = seconds, 0.0 if at_once else seconds
         self._empty_since = math.inf
@@ -53,6 +57,8 @@ class UntilEmpty:
 
     def stop(self) -> None:
         """Note that there is nothing to claim, and ask for the stop after long enough."""
+        if not self._knew and self._left != 0:
+            return
         self._empty_since = min(self._empty_since, self._clock.boot())
         if self._stop is not None and self.is_over():
             self._stop()
@@ -63,6 +69,7 @@ class UntilEmpty:
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than may still be claimed."""
+        self._knew = self._knows()
         if self._left is None:
             return requests
         narrowed, left = [], self._left

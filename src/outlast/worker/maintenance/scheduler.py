@@ -65,6 +65,7 @@ class Scheduler:
         self._nudge = nudge
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
+        self._has_looked = False
         self._declare_at = 0.0
         self._declared: list[NewSchedule] = []  # the last ones
         self._versions: dict[str, str] = {}  # of these, by name
@@ -76,9 +77,16 @@ class Scheduler:
 
     def take_look(self, look: Snapshot | Peek) -> None:
         """Note when the next schedule is due, and wait no longer than that."""
+        self._has_looked = True
         self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
         if look.next_tick is not None:
             self._nudge.give()
+
+    def is_settled(self) -> bool:
+        """Whether all that the code declares is declared, and all that was due has been fired."""
+        code = self._code.declared()
+        declared = code.limits == self._limits and code.schedules == self._declared
+        return self._has_looked and declared and self._clock.boot() < self._due_at
 
     async def run_once(self) -> float | None:
         """Fire due schedules, and declare the code's; return the seconds until the next run."""
