@@ -218,14 +218,7 @@ HELD = {
 """What a stranger locks, and how that is named."""
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "limit",
-        pytest.param("rows", marks=pytest.mark.xfail(strict=True, reason="named for each row")),
-        "counters",
-    ],
-)
+@pytest.mark.parametrize("kind", HELD)
 @pytest.mark.parametrize("shared", ["", "_shared"])
 async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     store: PostgresStore, hands: Hands, stranger: Any, kind: str, shared: str

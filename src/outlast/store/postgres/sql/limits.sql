@@ -29,20 +29,22 @@ SELECT pg_advisory_xact_lock(outlast_limit_lock_v1($1))
 -- which rows are made, that of counters. Every role that may connect can take such a lock, and while it does, changes or
 -- claims do not. So a session whose role may change no limit is listed at once, and one that may ($2: for how many
 -- seconds it had its transaction, if this role may see that) once it has it for long. Locks belong to no snapshot. Reads only.
-SELECT DISTINCT k.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
+SELECT l.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS seconds
-FROM (SELECT 'the lock of the limit ''' || left(u.name, 60) || '''' AS lock, outlast_limit_lock_v1(u.name) AS key
-      FROM unnest(coalesce($1::text[], ARRAY(SELECT name FROM outlast_limits))) AS u (name)
-      UNION ALL
-      SELECT 'the lock under which new keys of limits get their rows', outlast_row_lock_v1(g.n)
-      FROM generate_series(0, 255) AS g (n)
-      UNION ALL
-      SELECT 'the lock under which counters are added up', hashtextextended('outlast:minutes', 0::bigint) WHERE $1 IS NULL) k
-JOIN outlast_locks_v1() l ON l.key = k.key
+FROM (SELECT DISTINCT ON (k.lock, l.backend) k.lock, l.backend, l.role, l.application
+      FROM (SELECT 'the lock of the limit ''' || left(u.name, 60) || '''' AS lock, outlast_limit_lock_v1(u.name) AS key
+            FROM unnest(coalesce($1::text[], ARRAY(SELECT name FROM outlast_limits))) AS u (name)
+            UNION ALL
+            SELECT 'the lock under which new keys of limits get their rows', outlast_row_lock_v1(g.n)
+            FROM generate_series(0, 255) AS g (n)
+            UNION ALL
+            SELECT 'the lock under which counters are added up', hashtextextended('outlast:minutes', 0::bigint)
+            WHERE $1 IS NULL) k
+      JOIN outlast_locks_v1() l ON l.key = k.key) l
 CROSS JOIN LATERAL (SELECT has_table_privilege(l.role, 'outlast_limits', 'UPDATE') AS may_work) m
 LEFT JOIN pg_stat_get_activity(l.backend) a ON true
 WHERE NOT m.may_work OR clock_timestamp() - a.xact_start >= $2::float8 * interval '1 second'
-ORDER BY m.may_work, l.backend, k.lock LIMIT 5
+ORDER BY m.may_work, l.backend, l.lock LIMIT 5
 
 -- name: lock_in_time
 SELECT outlast_lock_limits_v1($1::text[], 0.5) AS name
