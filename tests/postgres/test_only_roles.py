@@ -84,7 +84,7 @@ ATTACKS = {
         stream(needs='[[$permit,"other","",1]]').replace("$stream", "$other_stream"),
     ],
     "INSERT outlast_notices": [
-        "INSERT INTO outlast_notices (stream, arrived) VALUES ($stream, true)",
+        "INSERT INTO outlast_notices (stream, arrived) VALUES ($stream, true), (NULL, true)",
         *(
             "INSERT INTO outlast_notices (stream, arrived, task, queue) VALUES"
             f" ($stream, true, '{task}', '{queue}')"

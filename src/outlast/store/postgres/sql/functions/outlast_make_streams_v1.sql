@@ -6,7 +6,7 @@
 --
 -- Who may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job of which the id
 -- is what its task, queue, priority and needs give (outlast_stream_id_v1), and whether it is that of one tenant; other
--- jobs there are passed over, and never start. In needs that can be read, the ids of permits are those of their names
+-- jobs there are passed over, 20,000 at most (some 30 us each), and never start. In needs that can be read, the ids of permits are those of their names
 -- and keys (outlast_needs_v1).
 --
 -- As for permits, an insert waits for no other session: it is tried under an advisory lock.
@@ -28,11 +28,11 @@ BEGIN
                      CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END AS rank
               FROM ((SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
                      WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL
-                     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position))
+                     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 20000)
                     UNION ALL
                     (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
                      WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2) AND j.queue = u.queue AND j.task = u.task
-                       AND j.stream = u.id)) j
+                       AND j.stream = u.id LIMIT 20000)) j
               CROSS JOIN LATERAL outlast_needs_v1(j.needs) w
               CROSS JOIN LATERAL (
                   SELECT outlast_stream_id_v1(u.task, u.queue, i.priority, i.needs, NULL) = u.id AS is_common,
