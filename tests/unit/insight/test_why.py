@@ -50,6 +50,17 @@ def stream(*, blocked: bool = True, **fields: Any) -> StreamPlace:
     )
 
 
+@pytest.mark.xfail(strict=True, reason="its snoozes come first, and more is more more")
+def test_what_a_job_waits_for_comes_before_how_it_waits() -> None:
+    snoozed = msgspec.structs.replace(RELEASED, outcome="snoozed", repeats=3)
+    waiting = job(waiting=True, run_at=NOW + 90, event="approve:17", attempt_count=3)
+    answer = asked(waiting, attempts=[snoozed])
+    assert answer.sentences[0].startswith("It waits for the event 'approve:17'.")
+    assert any("outlast event approve:17" in move for move in answer.moves)
+    many = asked(job(state=State.BLOCKED), upstream=[*map(upstream, range(1, 21))])
+    assert "and 17 or more others." in said(many)
+
+
 def said(answer: Explanation) -> str:
     return " ".join([*answer.sentences, "->", *answer.moves])
 

@@ -229,6 +229,49 @@ async def test_the_report_of_an_error_begins_in_the_user_s_own_code(bench):
     assert "runner/execute.py" not in crash.traceback
 
 
+@pytest.mark.xfail(
+    strict=True, reason="a verdict without words hides the error that it was raised for"
+)
+@pytest.mark.parametrize("verdict", [outlast.Retry, outlast.Dead])
+@pytest.mark.parametrize("plainly", [False, True])
+async def test_a_verdict_without_words_reports_the_error_that_it_was_raised_for(
+    bench, verdict, plainly
+):
+    @bench.app.task
+    async def raises() -> None:
+        try:
+            raise OSError("no route to the shop")
+        except OSError as error:
+            if plainly:
+                raise verdict()  # noqa: B904
+            raise verdict() from error
+
+    crash = (await bench.outcome(raises)).crash
+    assert crash is not None
+    assert (crash.exception, crash.message) == ("OSError", "OSError: no route to the shop")
+    assert " in raises\n" in crash.traceback
+
+
+@pytest.mark.parametrize("verdict", [outlast.Retry, outlast.Dead])
+async def test_a_verdict_with_words_or_alone_is_reported_itself(bench, verdict):
+    async def said() -> None:
+        try:
+            raise OSError("no route to the shop")
+        except OSError as error:
+            raise verdict("in an hour") from error
+
+    async def alone() -> None:
+        try:
+            raise OSError("no route to the shop")
+        except OSError:
+            raise verdict() from None
+
+    for fn in (said, alone):
+        crash = (await bench.outcome(bench.app.task(fn))).crash
+        assert crash is not None
+        assert crash.exception == verdict.__name__
+
+
 async def test_an_error_without_a_message_has_a_report(bench):
     class Mute(Exception):
         def __str__(self) -> str:
