@@ -250,12 +250,14 @@ class Throttled(Snooze):
 
 class Retry(Verdict):
     """This attempt failed (charged); run the job again ``after`` seconds (or a timedelta; default:
-    the back-off)."""
+    the back-off). Without ``why``, the report is that of the error for which it was raised."""
 
     after: float | None
+    why: str
 
     def __init__(self, why: str = "", *, after: float | timedelta | None = None) -> None:
         super().__init__(why or "retry")
+        self.why = why
         self.after = None if after is None else _seconds(after)
 
 
@@ -309,10 +311,13 @@ class Cancel(Verdict):
 
 
 class Dead(Verdict):
-    """End this job as ``dead``: no retry can help."""
+    """End this job as ``dead``: no retry can help. ``why`` as for ``Retry``."""
+
+    why: str
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why or "declared dead by the task")
+        self.why = why
 
 
 class Stopped(BaseException):

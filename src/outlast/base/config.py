@@ -58,7 +58,7 @@ def check_name(what: str, name: object) -> str:
             f"{what} must be a text of 1 to {NAME_MAX} characters without blanks and commas,"
             f" not {_shown(name)}"
         )
-    return name
+    return str.__str__(name)  # of a subclass: drivers take plain texts only
 
 
 def check_key(what: str, key: object) -> str:
@@ -68,7 +68,7 @@ def check_key(what: str, key: object) -> str:
             f"{what} must be a text of 1 to {KEY_MAX} characters without NULs and lone surrogates,"
             f" not {_shown(key)}"
         )
-    return key
+    return str.__str__(key)
 
 
 def check_job_key(key: object) -> str:

@@ -57,7 +57,8 @@ def explain_waiting(about: JobDetails) -> Explanation:
         if row.event is not None:
             moves = [f"`outlast event {shell_word(row.event)} JSON` sends it."]
         if blocked is not None:
-            past, moves = past + blocked.sentences, blocked.moves
+            sends = moves if row.event is not None else []
+            past, moves = past + blocked.sentences, [*sends, *blocked.moves]
         if row.solo:
             position = "suspect"
         elif row.event is not None:
@@ -162,7 +163,7 @@ def _suspicion(about: JobDetails) -> list[str]:
 def _repeated(about: JobDetails) -> list[str]:
     """Say how many times in a row it came back in the same way, without being charged for it."""
     last = about.attempts[-1] if about.attempts else None
-    if last is None or last.charge != Charge.NONE:
+    if last is None or last.charge != Charge.NONE or about.row.event is not None:
         return []
     times = count_of(last.repeats, "time")
     if last.outcome == CrashKind.UNDECODABLE:

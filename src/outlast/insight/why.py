@@ -124,7 +124,7 @@ def _blocked(about: JobDetails) -> Explanation:
     told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
     more = len(left) - len(told)
     at_least = " or more" if len(left) >= UPSTREAM_SHOWN else ""
-    told += [f"{more}{at_least} more"] if more else []
+    told += [f"{more}{at_least} {'other' if more == 1 else 'others'}"] if more else []
     said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
     moves = ["The next worker that looks makes it queued."]
     if left:

@@ -13,8 +13,11 @@ import math
 import re
 import typing
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -32,16 +35,35 @@ _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 
 def _to_json(value: Any) -> Any:
-    """Encode types that msgspec does not know: paths, values of numpy, and models of pydantic by
-    their own methods."""
+    """Encode types that msgspec does not know: paths, subclasses of plain types, values of numpy,
+    and models of pydantic by their own methods."""
     if isinstance(value, PurePath):
         return str(value)
+    for kind, plain in _PLAIN_OF.items():
+        if isinstance(value, kind) and not _is_of_numpy(value):
+            return plain(value)
     if _is_of_numpy(value):
         return value.tolist()
     dump = getattr(value, "model_dump_json", None)
     if dump is not None and not isinstance(value, type):
         return msgspec.Raw(dump(by_alias=True, round_trip=True).encode())
     raise TypeError(f"a value of class {_full_name(type(value))} cannot be written as JSON")
+
+
+# What is written for a value of a subclass, by what the plain type itself says of it. Of times it
+# is the text: where a test freezes time, the name of the plain type leads to a subclass.
+_PLAIN_OF: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__,
+    int: int.__pos__,
+    float: float.__pos__,
+    bytes: lambda value: bytes.join(b"", [value]),
+    Decimal: Decimal.__str__,
+    UUID: UUID.__str__,
+    datetime: datetime.isoformat,
+    date: date.isoformat,
+    time: time.isoformat,
+    timedelta: lambda value: timedelta(0, 0, timedelta.__floordiv__(value, timedelta(0, 0, 1))),
+}
 
 
 def _is_of_numpy(value: Any) -> bool:
@@ -72,6 +94,8 @@ def _to_builtins(value: Any) -> Any:
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(round_trip=True)
+    if isinstance(value, float):
+        return float.__pos__(value)
     return value.tolist() if _is_of_numpy(value) else str(value)
 
 

@@ -166,10 +166,17 @@ def _verdict(error: Verdict, hide: Hide) -> Outcome:
         return make_undecodable(error.error, hide)
     if isinstance(error, Cancel):
         return Outcome(kind=OutcomeKind.CANCELLED, message=_read_message(error, hide))
-    crash = _report(CrashKind.ERROR, error, hide)
+    crash = _report(CrashKind.ERROR, _cause_of(error), hide)
     if isinstance(error, Dead):
         return Outcome(kind=OutcomeKind.DEAD, message=_read_message(error, hide), crash=crash)
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, delay=_delay(error))
+
+
+def _cause_of(error: Verdict) -> BaseException:
+    """Return the error for which a verdict without words was raised; else the verdict."""
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    is_mute = isinstance(error, Retry | Dead) and not error.why
+    return cause if is_mute and isinstance(cause, Exception) else error
 
 
 def _delay(error: BaseException) -> float | None:

@@ -50,7 +50,6 @@ def stream(*, blocked: bool = True, **fields: Any) -> StreamPlace:
     )
 
 
-@pytest.mark.xfail(strict=True, reason="its snoozes come first, and more is more more")
 def test_what_a_job_waits_for_comes_before_how_it_waits() -> None:
     snoozed = msgspec.structs.replace(RELEASED, outcome="snoozed", repeats=3)
     waiting = job(waiting=True, run_at=NOW + 90, event="approve:17", attempt_count=3)
@@ -129,7 +128,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         ),
         [
             "It waits for job 3 ('fetch', running) to complete, job 4, which is no longer there,",
-            "and 1 more.",
+            "and 1 other.",
             "It expires in 1 min",
             "`outlast why 3` says where the first of them stands.",
         ],

@@ -229,9 +229,6 @@ async def test_the_report_of_an_error_begins_in_the_user_s_own_code(bench):
     assert "runner/execute.py" not in crash.traceback
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a verdict without words hides the error that it was raised for"
-)
 @pytest.mark.parametrize("verdict", [outlast.Retry, outlast.Dead])
 @pytest.mark.parametrize("plainly", [False, True])
 async def test_a_verdict_without_words_reports_the_error_that_it_was_raised_for(
