@@ -175,16 +175,6 @@ async def test_one_job_is_enqueued_in_each_window_also_after_its_end(
     assert (await put(store, keyed("{}", ONCE))).created
 
 
-@pytest.mark.parametrize(
-    "store_url",
-    [
-        pytest.param(
-            "sqlite", marks=pytest.mark.xfail(strict=True, reason="it counts for as long")
-        ),
-        "postgres",
-    ],
-    indirect=True,
-)
 async def test_a_window_by_a_clock_that_was_ahead_does_not_count(
     store: Store, store_url: str, hands: Hands
 ) -> None:

@@ -334,13 +334,12 @@ def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) 
     found = _holder(cursor, job)
     if found is not None:
         return found
-    mine = {"key": job.key, "task": job.task}
+    mine = {"key": job.key, "task": job.task, "until": (now // seconds + 1) * seconds}
     row = cursor.execute(_ENQUEUE["window"], mine | {"args": job.args, "now": now}).fetchone()
     if row is not None:
         return Enqueued(row[0], created=False, same_args=bool(row[1]))
     (stored,) = _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])
-    until = (now // seconds + 1) * seconds
-    cursor.execute(_ENQUEUE["fill_window"], mine | {"job_id": stored.job_id, "until": until})
+    cursor.execute(_ENQUEUE["fill_window"], mine | {"job_id": stored.job_id})
     return stored
 
 

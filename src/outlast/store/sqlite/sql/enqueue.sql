@@ -60,10 +60,11 @@ UPDATE outlast_jobs SET args = :args, run_at = :run_at, aged = :aged, position =
 -- A job that has begun gives its key away.
 UPDATE outlast_jobs SET key = NULL WHERE id = ?
 -- name: window
--- The job of a key and a task in the window that is under way; read and written under the write lock.
+-- The job of a key and a task in the window that is under way; read and written under the write lock. One that ends later
+-- than this one would does not count: a clock was ahead, or the period was longer.
 SELECT w.job_id + 0, coalesce(j.args = :args, 1)
 FROM outlast_windows AS w LEFT JOIN outlast_jobs AS j ON j.id = w.job_id
-WHERE w.key = :key AND w.task = :task AND w.until > :now
+WHERE w.key = :key AND w.task = :task AND w.until > :now AND w.until <= :until
 -- name: fill_window
 INSERT INTO outlast_windows (key, task, job_id, until) VALUES (:key, :task, :job_id, :until)
 ON CONFLICT (key, task) DO UPDATE SET job_id = excluded.job_id, until = excluded.until

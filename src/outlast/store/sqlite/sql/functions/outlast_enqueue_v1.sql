@@ -89,7 +89,8 @@ BEGIN
     WHERE (NEW.key IS NULL
            OR NOT EXISTS (SELECT 1 FROM outlast_jobs AS j WHERE j.key = NEW.key AND j.ended_at IS NULL))
         AND (NEW.once_per IS NULL
-             OR NOT EXISTS (SELECT 1 FROM outlast_windows AS w WHERE w.key = NEW.key AND w.task = NEW.task AND w.until > now));
+             OR NOT EXISTS (SELECT 1 FROM outlast_windows AS w WHERE w.key = NEW.key AND w.task = NEW.task AND w.until > now
+                            AND w.until <= (CAST(now / NEW.once_per AS INTEGER) + 1) * NEW.once_per));
     INSERT INTO outlast_windows (key, task, job_id, until)
     SELECT NEW.key, NEW.task, j.id, (CAST(j.enqueued_at / NEW.once_per AS INTEGER) + 1) * NEW.once_per
     FROM outlast_sequences AS s JOIN outlast_jobs AS j ON j.id = s.value
