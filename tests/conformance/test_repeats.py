@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from outlast.errors import KeyInUse, UsageError
 from outlast.model.job import State
-from outlast.model.limits import needs_text, stream_id
+from outlast.model.limits import Per, needs_text, stream_id
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.values import Enqueued, NewJob, OnKey, Upstream
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import TASK, Hands, crashed, ended
+from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued
+from tests.conformance.limits_kit import declare, held, limited, need
 
 ONCE = OnKey(window=1e9)  # till the year 2033
 REPLACE, START = OnKey(replaces=True), OnKey(until_start=True)
@@ -219,3 +221,39 @@ async def test_of_many_enqueuers_at_once_one_makes_the_job_of_a_window(
         await put(store, keyed("{}", ONCE, "b"))
     await store.cancel([held.job_id])
     assert (await put(store, keyed("{}", ONCE, "b"))).created
+
+
+@pytest.mark.xfail(strict=True, reason="a replaced job keeps the limits of the first call")
+@pytest.mark.parametrize("delay", [0.0, 60.0])
+async def test_a_replaced_job_waits_where_the_newest_call_puts_it(
+    store: Store, hands: Hands, delay: float
+) -> None:
+    """Under its limit keys, and with its queue, priority and tenant, of which limits may be."""
+    await declare(store, "host", running=1, per=Per.LIMIT_KEY)
+    await enqueued(store, limited(need("host", "b")))
+    running = await hands.claim_one()
+    first = 0
+    for n, keys in enumerate((["a"], ["b"], [], ["b"])):
+        options: dict[str, Any] = {
+            "key": "k",
+            "on_key": DEBOUNCE,
+            "args": f"{n}",
+            "delay": 0.0 if n else delay,
+        }
+        where: dict[str, Any] = {"priority": n, "tenant": f"t{n}"}
+        needs = [need("host", key) for key in keys]
+        one = (
+            limited(*needs, **options, **where) if needs else NewJob(task=TASK, **options, **where)
+        )
+        stored = await put(store, one)
+        first = first or stored.job_id
+        assert (stored.job_id, stored.created) == (first, n == 0)
+    assert await hands.claim(9) == []
+    assert await held(store, "host", "b") == 1
+    await hands.hand_in(ended(running))
+    (last,) = await hands.claim(9)
+    assert (last.job_id, last.args) == (first, "3")
+    now = await row(store, first)
+    assert (now.priority, now.tenant) == (3, "t3")
+    await hands.hand_in(ended(last))
+    assert await store.inspector.miscounted() == []
