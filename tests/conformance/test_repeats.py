@@ -223,7 +223,6 @@ async def test_of_many_enqueuers_at_once_one_makes_the_job_of_a_window(
     assert (await put(store, keyed("{}", ONCE, "b"))).created
 
 
-@pytest.mark.xfail(strict=True, reason="a replaced job keeps the limits of the first call")
 @pytest.mark.parametrize("delay", [0.0, 60.0])
 async def test_a_replaced_job_waits_where_the_newest_call_puts_it(
     store: Store, hands: Hands, delay: float

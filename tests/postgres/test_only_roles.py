@@ -119,7 +119,8 @@ ATTACKS = {
     + [f"{STORE} {WINDOW} SELECT outlast_fill_window_v1('$once', 'app.work', {MINE})"],
     "EXECUTE outlast_replace_v1": [
         """SELECT outlast_replace_v1(
-            '$key', '{app.work}', '{"to": "eve"}', 0, NULL, NULL, 0, true, true, true)"""
+            '$key', '{app.work}', '{"to": "eve"}', 0, NULL, NULL, 0, true, true, true,
+            'default', 0, NULL, NULL, NULL)"""
     ],
     "EXECUTE outlast_free_keys_v1": ["SELECT outlast_free_keys_v1('{$key}')"],
     "EXECUTE outlast_enqueue_v1": [

@@ -231,8 +231,9 @@ class BoundTask(Generic[P, R]):
             until: ``"start"``: a job holds its key only until it begins, so that one waits beside
                 the one that runs (and may start before that one has ended).
             on_conflict: ``"replace"``: a job with the key that no worker has claimed gets the new
-                arguments and the new time; all else about it stays. ``job.created`` is false. One
-                that was claimed is returned as it is.
+                arguments, the new time, and the queue, priority, tenant and limits of the new call;
+                all else about it stays. ``job.created`` is false. One that was claimed is returned
+                as it is.
             once_per: with a key: seconds (or a timedelta) of a window, such as 3600 for each hour
                 of the store's clock. If a job of this task with this key was enqueued in the
                 same window, that job is returned, also if it has ended or its row is deleted by

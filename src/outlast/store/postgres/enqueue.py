@@ -301,6 +301,11 @@ async def _enqueue_or_replace(
         on_key.replaces,
         on_key.until_start,
         notify,
+        job.queue,
+        job.priority,
+        job.tenant,
+        job.stream,
+        job.needs,
     )
     for _ in range(KEYED_TRIES):
         for row in await connection.fetch(_SQL["replace"], *values):

@@ -315,7 +315,7 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
         if begun and yields and job.on_key.until_start:
             cursor.execute(_ENQUEUE["drop_key"], (job_id,))
         elif not begun and yields and job.on_key.replaces:
-            _refuse_nul([job.args])
+            _refuse_nul([job.args, job.queue, job.tenant or ""])
             due_max = inf if job.on_key.due_max is None else enqueued_at + job.on_key.due_max
             due = min(_due(job, now), due_max)
             if due > now or is_blocked:
@@ -324,7 +324,10 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
                 position = draw(cursor, "position", 1)[0]
             aged = None if job.aged_by is None else round((due - job.aged_by) * 1000)
             values = {"args": job.args, "run_at": due, "position": position, "id": job_id}
-            cursor.execute(_ENQUEUE["replace"], values | {"aged": aged})
+            values |= {"queue": job.queue, "priority": job.priority, "tenant": job.tenant}
+            values |= {"stream": job.stream, "needs": job.needs, "aged": aged}
+            cursor.execute(_ENQUEUE["replace"], values)
+            _arrive(cursor, now, [msgspec.structs.replace(job, run_at=due)])
             return Enqueued(job_id, created=False)
     return _store(cursor, now, [job if job.on_key is None else yielding(job)])[0]
 

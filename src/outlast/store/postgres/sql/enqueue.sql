@@ -171,7 +171,8 @@ SELECT outlast_free_keys_v1($1::text[])
 
 -- name: replace
 SELECT id, replaced FROM outlast_replace_v1(
-    $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean)
+    $1::text, $2::text[], $3::text, $4::float8, $5::float8, $6::float8, $7::float8, $8::boolean, $9::boolean, $10::boolean,
+    $11::text, $12::integer, $13::text, $14::bigint, $15::text)
 
 -- name: take_window
 SELECT outlast_take_window_v1($1::text, $2::text, $3::float8) AS is_taken

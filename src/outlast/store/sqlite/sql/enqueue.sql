@@ -54,8 +54,11 @@ SELECT id + 0, CAST(task AS BLOB), attempt_count > 0, enqueued_at, position, sta
        instr(policy, '"yields_key":true') > 0 FROM outlast_jobs
 WHERE key = ? AND key IS NOT NULL AND ended_at IS NULL
 -- name: replace
--- Give a job that has not begun new arguments and a new time. It keeps its id and, if it still is due, its place.
-UPDATE outlast_jobs SET args = :args, run_at = :run_at, aged = :aged, position = :position WHERE id = :id
+-- Give a job that has not begun new arguments, a new time, and the place where these wait. It keeps its id and, if it
+-- still is due, its place among those.
+UPDATE outlast_jobs SET args = :args, run_at = :run_at, aged = :aged, position = :position,
+    queue = :queue, priority = :priority, tenant = :tenant, stream = :stream, needs = :needs
+WHERE id = :id
 -- name: drop_key
 -- A job that has begun gives its key away.
 UPDATE outlast_jobs SET key = NULL WHERE id = ?

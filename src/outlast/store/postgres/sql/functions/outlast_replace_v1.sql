@@ -5,7 +5,8 @@
 -- changed, or loses its key: so roles that may only enqueue change no other.
 --
 -- A job that has not begun is changed in place: it keeps its id, so those who wait for it get the result of the newest
--- arguments. It is due at the new time, at most p_due_max seconds after it was first enqueued. A job that has begun
+-- arguments, and waits where these do: in their queue, at their priority, under their limits. The stream that it leaves is
+-- found without it by the next claim, as one whose job was cancelled. It is due at the new time, at most p_due_max seconds after it was first enqueued. A job that has begun
 -- gives its key away; its attempt, its retries and its end do not depend on the key.
 --
 -- Why that is right against
@@ -19,7 +20,8 @@
 -- Roles that may only enqueue may not change jobs, so this runs as its owner, for roles to which it is granted.
 CREATE FUNCTION outlast_replace_v1(
     p_key text, p_tasks text[], p_args text, p_delay float8, p_run_at float8, p_due_max float8, p_aged_by float8,
-    p_replaces boolean, p_until_start boolean, p_notify boolean
+    p_replaces boolean, p_until_start boolean, p_notify boolean,
+    p_queue text, p_priority integer, p_tenant text, p_stream bigint, p_needs text
 ) RETURNS TABLE (id bigint, replaced boolean)
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -34,7 +36,7 @@ DECLARE
     v_position bigint;
     j record;
 BEGIN
-    SELECT h.id, h.state, h.task, h.queue, h.attempt_count, h.enqueued_at, h.expires_at, h.position,
+    SELECT h.id, h.state, h.task, h.attempt_count, h.enqueued_at, h.expires_at, h.position, h.stream,
            strpos(h.policy, '"yields_key":true') > 0 AS yields INTO j
     FROM outlast_jobs h WHERE h.key = p_key AND h.ended_at IS NULL FOR NO KEY UPDATE;
     IF NOT FOUND THEN RETURN; END IF;
@@ -57,11 +59,12 @@ BEGIN
     END IF;
     UPDATE outlast_jobs h
     SET args = p_args, run_at = v_due, position = v_position,
+        queue = p_queue, priority = p_priority, tenant = p_tenant, stream = p_stream, needs = p_needs,
         aged = ((extract(epoch FROM v_due) - p_aged_by) * 1000)::bigint
     WHERE h.id = j.id;
-    IF j.position IS NULL AND v_position IS NOT NULL THEN
+    IF v_position IS NOT NULL AND (j.position IS NULL OR p_stream IS DISTINCT FROM j.stream) THEN
         PERFORM outlast_note_v1(ARRAY[j.id], p_ran => false, p_had_ended => false);
-        IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(j.queue, 1000)); END IF;
+        IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(p_queue, 1000)); END IF;
     END IF;
     RETURN QUERY SELECT j.id, true;
 END
