@@ -440,6 +440,44 @@ async def test_a_child_under_the_parents_own_ordered_key_is_refused(app: outlast
     assert "under the same key of an ordered limit" in error
 
 
+@pytest.mark.xfail(strict=True, reason="the search does not go from a job to the holder of its key")
+@pytest.mark.parametrize("over", ["a job", "another key"])
+async def test_a_circle_over_ordered_keys_is_refused(app: outlast.App, over: str) -> None:
+    """A parent waits for a job that waits, one level down, for a key that the parent holds."""
+    turn = app.limit("turn", running=1, per="limit_key", ordered=True)
+    errors: list[str] = []
+
+    @app.task(retries=0, limits=[turn])
+    async def keyed(waits_for: str = "") -> int:
+        if waits_for == "a job":
+            return await wait(helper.call())
+        return await wait(under(waits_for).call()) if waits_for else 7
+
+    @app.task(retries=0)
+    async def helper() -> int:
+        return await wait(under("x").call())
+
+    def under(key: str) -> Any:
+        return keyed.using(limit_keys={"turn": key})
+
+    async def wait(call: Any) -> int:
+        attempt = outlast.current()
+        try:
+            return int(await attempt.wait_for(await attempt.spawn(call)))
+        except UsageError as error:
+            errors.append(str(error))
+            return -1
+
+    waits = {"x": "a job"} if over == "a job" else {"x": "y", "y": "x"}
+    jobs = [await under(key).enqueue(waits_for) for key, waits_for in waits.items()]
+    jobs += [await under(key).enqueue() for key in waits]
+    async with app.worker():
+        for job in jobs:
+            await job.result(DEADLINE)
+    assert errors
+    assert all("under the same key of an ordered limit" in error for error in errors)
+
+
 async def test_a_chain_that_is_taken_up_again_is_waited_for_to_its_new_end(
     app: outlast.App,
 ) -> None:
