@@ -440,7 +440,6 @@ async def test_a_child_under_the_parents_own_ordered_key_is_refused(app: outlast
     assert "under the same key of an ordered limit" in error
 
 
-@pytest.mark.xfail(strict=True, reason="the search does not go from a job to the holder of its key")
 @pytest.mark.parametrize("over", ["a job", "another key"])
 async def test_a_circle_over_ordered_keys_is_refused(app: outlast.App, over: str) -> None:
     """A parent waits for a job that waits, one level down, for a key that the parent holds."""

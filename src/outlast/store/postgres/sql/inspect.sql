@@ -104,16 +104,18 @@ SELECT NOT EXISTS (
                OR coalesce((SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id = o.id AND d.state = 3 LIMIT 1),
                            (SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = o.id AND d.place < 0 LIMIT 1)) IS NULL)) AS found
 -- name: circle
--- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
--- ordered stream; at most :most are looked at. Reads only.
+-- Whether a job waits, over any number of others, for itself; at most :most are looked at. A job waits for its upstream
+-- jobs, and in an ordered stream for the one that has begun there. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state IN (0, 1, 4)
     UNION
-    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state IN (0, 1, 4))
-SELECT EXISTS (
-    SELECT FROM (SELECT id FROM up LIMIT :most) f JOIN outlast_jobs o ON o.id = ANY (ARRAY[f.id])
-    JOIN outlast_jobs j ON j.id = :job_id
-    WHERE f.id = j.id OR o.stream = j.stream AND strpos(j.needs, ',true]') > 0 AND o.ended_at IS NULL) AS found
+    SELECT e.id FROM up CROSS JOIN LATERAL (
+        SELECT d.upstream_id AS id FROM outlast_dependencies d WHERE d.job_id = up.id AND d.state IN (0, 1, 4)
+        UNION ALL
+        SELECT h.id FROM outlast_jobs o JOIN outlast_streams s ON s.id = o.stream
+        JOIN outlast_jobs h ON h.id = ANY (ARRAY[s.holder]) AND h.stream = s.id AND h.ended_at IS NULL
+        WHERE o.id = ANY (ARRAY[up.id]) AND o.ended_at IS NULL) e)
+SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_id) AS found
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not

@@ -120,16 +120,17 @@ SELECT NOT EXISTS (
                OR NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.job_id = o.id AND d.state = 3)
                    AND NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.upstream_id = o.id AND d.place < 0))) AS found
 -- name: circle
--- Whether a job waits, over any number of others, for itself, or for one that waits for its own end, as the next in its
--- ordered stream; at most :most are looked at. Reads only.
+-- Whether a job waits, over any number of others, for itself; at most :most are looked at. A job waits for its upstream
+-- jobs, and in an ordered stream for the one that has begun there. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state <> 2 AND state < 2
     UNION
-    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state <> 2 AND d.state < 2)
-SELECT EXISTS (
-    SELECT 1 FROM (SELECT id FROM up LIMIT :most) AS f CROSS JOIN outlast_jobs AS o ON o.id = f.id
-    CROSS JOIN outlast_jobs AS j ON j.id = :job_id
-    WHERE f.id = j.id OR o.stream = j.stream AND instr(j.needs, ',true]') > 0 AND o.ended_at IS NULL) AS found
+    SELECT d.upstream_id FROM up JOIN outlast_dependencies d ON d.job_id = up.id AND d.state <> 2 AND d.state < 2
+    UNION
+    SELECT h.id FROM up CROSS JOIN outlast_jobs AS o ON o.id = up.id CROSS JOIN outlast_streams AS s ON s.id = o.stream
+    CROSS JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id
+    WHERE o.ended_at IS NULL AND h.ended_at IS NULL)
+SELECT EXISTS (SELECT 1 FROM (SELECT id FROM up LIMIT :most) AS f WHERE f.id = :job_id) AS found
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
