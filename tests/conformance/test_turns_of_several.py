@@ -1,0 +1,61 @@
+"""A job that needs several permits at once starts, beside a flood of jobs that need one of them."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+
+from outlast.store.protocol import Store
+from outlast.store.sqlite.store import SqliteStore
+from outlast.store.values import Claimed
+from tests.conformance.kit import Hands, ended, enqueued, eventually
+from tests.conformance.limits_kit import declare, limited, need
+
+FLOOD = 200  # jobs under each limit
+
+
+@pytest.mark.xfail(strict=True, reason="what comes free goes to those that need nothing else")
+@pytest.mark.parametrize("running", [1])
+@pytest.mark.parametrize("names", ["ab", "abc"])
+async def test_a_job_under_several_limits_starts_beside_floods_under_each(
+    store: Store, hands: Hands, names: str, running: int
+) -> None:
+    if not isinstance(store, SqliteStore):
+        pytest.skip("on PostgreSQL what comes free is given away at the next trip")
+    floods: dict[int, str] = {}
+    for name in names:
+        await declare(store, name, running=running)
+        ids = await enqueued(store, *[limited(need(name))] * FLOOD)
+        floods |= dict.fromkeys(ids, name)
+    held = deque(await hands.claim())
+    assert len(held) == running * len(names)
+    (job_id,) = await enqueued(store, limited(*map(need, names)))
+    started: list[Claimed] = []
+    while held and not started:
+        reply = await hands.exchange(ended(held.popleft()), limit=100)
+        held.extend(each for each in reply.claimed if each.job_id in floods)
+        started = [each for each in reply.claimed if each.job_id == job_id]
+        assert len(held) + len(names) * len(started) <= running * len(names)
+    assert started
+    assert held  # of the floods
+
+
+async def test_a_permit_that_others_need_is_kept_for_half_of_the_time_at_most(
+    store: Store, hands: Hands
+) -> None:
+    """A job has room under one of its limits, and waits for another one whose job goes on: those
+    that need only the first one start meanwhile."""
+    await declare(store, "a", running=1)
+    await declare(store, "b", running=1)
+    (busy,) = await enqueued(store, limited(need("b")))
+    assert [each.job_id for each in await hands.claim()] == [busy]
+    (waits,) = await enqueued(store, limited(need("a"), need("b")))
+    assert await hands.claim() == []
+    floods = await enqueued(store, *[limited(need("a"))] * 20)
+    begun: list[int] = []
+    while len(begun) < len(floods):
+        (one,) = await eventually(hands.claim)
+        begun.append(one.job_id)
+        await hands.hand_in(ended(one))
+    assert waits not in begun
