@@ -89,7 +89,7 @@ LIMITS = [
 ]  # fmt: skip
 PERMITS = [
     "id", "name", "key", "used", "tat", "touched_at", "held_until", "own_running", "opens_at",
-    "freed",
+    "freed", "kept_for", "kept_until",
 ]  # fmt: skip
 STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",

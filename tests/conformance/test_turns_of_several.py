@@ -15,30 +15,29 @@ from tests.conformance.limits_kit import declare, limited, need
 FLOOD = 200  # jobs under each limit
 
 
-@pytest.mark.xfail(strict=True, reason="what comes free goes to those that need nothing else")
-@pytest.mark.parametrize("running", [1])
+@pytest.mark.parametrize("running", [1, 2])
 @pytest.mark.parametrize("names", ["ab", "abc"])
 async def test_a_job_under_several_limits_starts_beside_floods_under_each(
     store: Store, hands: Hands, names: str, running: int
 ) -> None:
     if not isinstance(store, SqliteStore):
         pytest.skip("on PostgreSQL what comes free is given away at the next trip")
-    floods: dict[int, str] = {}
+    floods: set[int] = set()
     for name in names:
         await declare(store, name, running=running)
-        ids = await enqueued(store, *[limited(need(name))] * FLOOD)
-        floods |= dict.fromkeys(ids, name)
+        floods |= {*await enqueued(store, *[limited(need(name))] * FLOOD)}
     held = deque(await hands.claim())
     assert len(held) == running * len(names)
     (job_id,) = await enqueued(store, limited(*map(need, names)))
     started: list[Claimed] = []
+    begun = len(held)
     while held and not started:
         reply = await hands.exchange(ended(held.popleft()), limit=100)
         held.extend(each for each in reply.claimed if each.job_id in floods)
         started = [each for each in reply.claimed if each.job_id == job_id]
-        assert len(held) + len(names) * len(started) <= running * len(names)
+        begun += len(reply.claimed) - len(started)
     assert started
-    assert held  # of the floods
+    assert begun < len(floods) / 4
 
 
 async def test_a_permit_that_others_need_is_kept_for_half_of_the_time_at_most(

@@ -13,24 +13,29 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.limits import Budget, Need, needs_of, seconds_ahead
+from outlast.model.limits import Budget, Need, Room, needs_of, seconds_ahead
 from outlast.store.sqlite.lanes import Row
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("limits")
 NEEDS = 19  # where the row of a job of a stream, or of a suspect, has what the job needs
+KEPT_SHARE = 0.5  # of the time for which a stream has waited
 _FAR = 1e15  # seconds: what a hostile row says stays within the column's range
 _encode = msgspec.json.Encoder().encode
 
 
 class _Known(msgspec.Struct, gc=False):
-    """A permit, from its row and the row of its limit."""
+    """A permit, from its row and the row of its limit. ``kept``: 1 while a place of it is kept for
+    the stream ``kept_for``; the budget counts that as used."""
 
     need: Need  # its cost means nothing
     budget: Budget
     tat: float
     touched_at: float
     held_until: float
+    kept: int
+    kept_for: int | None
+    kept_until: float
 
 
 class Permits:
@@ -67,21 +72,28 @@ class Permits:
         held_until: float,
         all_held_until: float,
         opens_at: float,
+        kept_for: int | None,
+        kept_until: float,
     ) -> None:
         now = self._now
+        kept = seconds_ahead(tat=kept_until, touched_at=touched_at, now=now) if kept_for else 0.0
         held = [seconds_ahead(tat=held_until, touched_at=touched_at, now=now), all_held_until - now]
-        if touched_at <= now + 1:  # otherwise the clock was set back
+        if touched_at > now:  # the clock was set back
+            kept_until = now + kept
+        if touched_at <= now + 1 and opens_at != kept_until:
             held.append(opens_at - now)
         budget = Budget(
             running=running if is_known else 0,
             spacing=spacing,
             burst=burst,
-            used=used,
+            used=used + (kept > 0),
             ahead=seconds_ahead(tat=tat, touched_at=touched_at, now=now),
             held_for=max(0.0, *held),
         )
         self.budgets[need.permit] = budget
-        self._known[need.permit] = _Known(need, budget, tat, touched_at, held_until)
+        self._known[need.permit] = _Known(
+            need, budget, tat, touched_at, held_until, int(kept > 0), kept_for, kept_until
+        )
 
     def copy_budgets(self) -> dict[int, Budget]:
         """Return what the permits still allow, for a plan."""
@@ -110,17 +122,58 @@ class Permits:
             need.cost <= budget.burst for need in needs if need.permit == permit
         )
 
-    def find_full(self, needs: Sequence[Need]) -> int | None:
-        """Return the first of these permits that has no room. If only time is missing, nothing else
-        starts under it until then."""
+    def find_full(self, needs: Sequence[Need], stream: int) -> int | None:
+        """Return the first of these permits that has no room for a stream. If only time is missing,
+        nothing else starts under it until then."""
         for need in needs:
             budget = self.budgets[need.permit]
-            room = budget.room(need.cost)
+            room = self._find_room(need, stream)
             if room.starts <= 0:
                 budget.held_for = max(budget.held_for, room.opens_in or 0.0)
                 self._changed.add(need.permit)
                 return need.permit
         return None
+
+    def _find_room(self, need: Need, stream: int) -> Room:
+        """Return a permit's room for a stream, with the place that is kept for it."""
+        budget, known = self.budgets[need.permit], self._known[need.permit]
+        if known.kept and known.kept_for == stream:
+            budget = msgspec.structs.replace(budget, used=budget.used - known.kept)
+        return budget.room(need.cost)
+
+    def keep_rest(self, needs: Sequence[Need], stream: int, waited: float) -> None:
+        """Keep a place of each permit that has room for a stream, if it lacks others that may have
+        room in time: those whose running attempts are as many as may run, or that open by then."""
+        seconds = min(waited * KEPT_SHARE, _FAR)
+        roomy = []
+        for need in needs:
+            budget, known = self.budgets[need.permit], self._known[need.permit]
+            room = self._find_room(need, stream)
+            if room.starts > 0:
+                roomy.append(known)
+            elif room.opens_in is not None:
+                if room.opens_in > seconds:
+                    return
+            elif not 0 < (budget.running or 0) <= budget.used - known.kept:
+                return
+        for known in roomy if len(roomy) < len(needs) else ():
+            if known.budget.running is None or known.kept:
+                continue
+            if self._now - known.kept_until >= seconds > 0:
+                known.kept, known.kept_for = 1, stream
+                known.kept_until = self._now + seconds
+                known.budget.used += 1
+                self._changed.add(known.need.permit)
+
+    def give_kept(self, stream: int, needs: Sequence[Need]) -> None:
+        """Give a stream the places that are kept for it, if it can start now."""
+        kept = [self._known[need.permit] for need in needs]
+        kept = [each for each in kept if each.kept and each.kept_for == stream]
+        if kept and all(self._find_room(need, stream).starts > 0 for need in needs):
+            for each in kept:
+                each.kept, each.kept_until = 0, self._now
+                each.budget.used -= 1
+                self._changed.add(each.need.permit)
 
     def find_fitting(self, needs: Sequence[Sequence[Need]]) -> list[bool]:
         """Return which of these jobs may start, each if the ones before it do."""
@@ -175,13 +228,16 @@ class Permits:
         held_until = known.held_until
         if known.touched_at > now:
             held_until = now + max(0.0, held_until - known.touched_at)
+        kept_until = known.kept_until if known.kept else None
         return (
             need.permit,
             need.name,
             need.key,
-            budget.used,
+            budget.used - known.kept,
             now + min(budget.ahead, _FAR),
             held_until if held_until > now else None,
-            now + min(budget.held_for, _FAR) if budget.held_for > 0 else None,
+            now + min(budget.held_for, _FAR) if budget.held_for > 0 else kept_until,
             self.has_room(need.permit),
+            known.kept_for if known.kept else None,
+            known.kept_until,
         )

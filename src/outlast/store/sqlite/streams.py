@@ -42,15 +42,16 @@ Take = Callable[[list[Row]], list[Row]]
 
 class _Head(msgspec.Struct, gc=False):
     """A stream that a round looks at: up to ``count`` jobs of it may start, ``share`` in each of
-    its turns. It has had ``served`` of the turns that its ``weight`` gives it. ``holder``: the job
-    of an ordered stream that has begun and not ended for good; ``waits``: whether it cannot start
-    now."""
+    its turns. It has had ``served`` of the turns that its ``weight`` gives it, and waits for one
+    since ``since``. ``holder``: the job of an ordered stream that has begun and not ended for good;
+    ``waits``: whether it cannot start now."""
 
     stream: int
     turn: int
     needs: list[Need]
     served: int
     weight: int
+    since: float
     holder: int | None = None
     waits: int = 0
     count: int = 0
@@ -150,6 +151,8 @@ class Streams:
     def _share_out(self, looks: Mapping[str, list[_Head]], places: int) -> None:
         """Set how many jobs of each stream may start: queues share the places out equally."""
         self._permits.read(n for each in looks.values() for look in each for n in look.needs)
+        for look in [look for each in looks.values() for look in each if not look.waits]:
+            self._permits.give_kept(look.stream, look.needs)
         budgets = self._permits.copy_budgets()
         for done, found in enumerate(looks.values()):
             streams = [look for look in found if not look.waits]
@@ -186,12 +189,14 @@ class Streams:
         permit's rate allows a start."""
         waited = [look for look in looks if look.stream not in started]
         served = [look for look in looks if look.stream in started]
-        blocked = {
-            look.stream: OF_HOLDER
-            if look.ordered and (look.waits or look.stream in started)
-            else self._permits.find_full(look.needs)
-            for look in waited + served
-        }
+        blocked: dict[int, int | None] = {}
+        for look in waited + served:
+            if look.ordered and (look.waits or look.stream in started):
+                blocked[look.stream] = OF_HOLDER
+                continue
+            blocked[look.stream] = self._permits.find_full(look.needs, look.stream)
+            if look.stream not in started:
+                self._permits.keep_rest(look.needs, look.stream, self._now - look.since)
         turns = iter(draw(self._cursor, "turn", len(served)) if served else ())
         for look in served:
             taken = started[look.stream]

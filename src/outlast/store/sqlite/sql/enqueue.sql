@@ -38,7 +38,8 @@ SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(va
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
        (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT json_extract(value, '$[6]'), :now
 FROM json_each(:streams) WHERE true
-ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2), tenant = excluded.tenant
+ON CONFLICT (id) DO UPDATE
+SET idle = 0, blocked = nullif(blocked, -2), tenant = excluded.tenant, touched_at = iif(idle, :now, touched_at)
 WHERE (idle = 1 OR blocked = -2) AND excluded.idle = 0
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)

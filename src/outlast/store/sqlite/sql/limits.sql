@@ -13,6 +13,10 @@
 --     their order until it has as many of its own tasks and queues as the permit has room. If it leaves the permit with
 --     room while it still blocks streams, the mark stays, and the exchanges of other workers look at it. So a stream
 --     that no worker serves, or whose queue is paused, keeps no permit from others.
+--   * a stream that needs several permits, beside streams that need one of them: where it has room under some and others
+--     are full, a place of each of the first is kept for it, on the permit's row, under the same write lock. It is kept
+--     for half as long as the stream has waited, and not again before as long a time has passed: so the stream starts
+--     in the end, and what others may use rests for half of the time at most, also if no worker serves the stream later.
 --   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
 --
@@ -32,7 +36,8 @@ SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY 
 -- The room of each of these permits, [id, limit's name]. A permit without a row has not been used yet.
 SELECT json_extract(e.value, '$[0]'), l.name IS NOT NULL, coalesce(p.own_running, l.running), l.spacing,
        coalesce(l.burst, 1.0), coalesce(p.used, 0), coalesce(p.tat, 0.0), coalesce(p.touched_at, 0.0),
-       coalesce(p.held_until, 0.0), coalesce(l.held_until, 0.0), coalesce(p.opens_at, 0.0)
+       coalesce(p.held_until, 0.0), coalesce(l.held_until, 0.0), coalesce(p.opens_at, 0.0), p.kept_for,
+       coalesce(p.kept_until, 0.0)
 FROM json_each(:permits) AS e
 LEFT JOIN outlast_permits AS p ON p.id = json_extract(e.value, '$[0]')
 LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
@@ -70,7 +75,7 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
 -- start, and without streams whose jobs all belong to tenants that the claim passes over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
        coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
-       h.id, h.id IS NOT NULL AND h.position IS NULL
+       s.touched_at, h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
 LEFT JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL
 WHERE s.id IN (
@@ -110,7 +115,9 @@ FROM (
 -- that has a position are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream
 -- open. Nothing is written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
-SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'), touched_at = :now,
+SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'),
+    touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') AND s.served = json_extract(e.value, '$[3]')
+                      THEN s.touched_at ELSE :now END,
     holder = json_extract(e.value, '$[4]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, json_extract(value, '$[2]') IS -2 OR EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                             WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id
@@ -120,21 +127,23 @@ WHERE s.id = json_extract(e.value, '$[0]')
   AND (s.holder IS NOT json_extract(e.value, '$[4]') OR s.turn <> json_extract(e.value, '$[1]') OR s.served <> json_extract(e.value, '$[3]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
--- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room]. One that is left
+-- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room, kept for,
+-- kept until]. One that is left
 -- with room stays marked while it blocks a stream that this exchange has not looked at; a time to open at is kept only
 -- where streams wait for it.
-INSERT INTO outlast_permits AS p (id, name, key, used, tat, touched_at, held_until, opens_at, freed)
+INSERT INTO outlast_permits AS p (id, name, key, used, tat, touched_at, held_until, opens_at, freed, kept_for, kept_until)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now, json_extract(value, '$[5]'),
        CASE WHEN EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = json_extract(value, '$[0]'))
             THEN json_extract(value, '$[6]') END,
        json_extract(value, '$[7]') AND EXISTS (
            SELECT 1 FROM outlast_streams AS s
-           WHERE s.blocked = json_extract(value, '$[0]') AND s.id NOT IN (SELECT o.value FROM json_each(:seen) AS o))
+           WHERE s.blocked = json_extract(value, '$[0]') AND s.id NOT IN (SELECT o.value FROM json_each(:seen) AS o)),
+       json_extract(value, '$[8]'), json_extract(value, '$[9]')
 FROM json_each(:permits) WHERE true
 ON CONFLICT (id) DO UPDATE
 SET used = excluded.used, tat = excluded.tat, touched_at = excluded.touched_at, held_until = excluded.held_until,
-    opens_at = excluded.opens_at, freed = excluded.freed
+    opens_at = excluded.opens_at, freed = excluded.freed, kept_for = excluded.kept_for, kept_until = excluded.kept_until
 -- name: next_opening
 -- When the first permit opens that blocks streams of these tasks. At most 100 permits are looked at, those that open
 -- first, and the 100 streams that each opens first; other workers, or a later look, see the rest.

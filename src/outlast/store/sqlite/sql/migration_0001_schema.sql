@@ -181,7 +181,8 @@ CREATE TABLE outlast_limits (
 -- Permits: a limit, or the part of it that one tenant or key has; a row is made when a job first needs it. used counts
 -- the attempts that run under it. tat: when the next start is due by its rate, as seen at touched_at. own_running: what
 -- a person has set for this key. opens_at: when a start may follow, where streams wait for it and only time is missing.
--- freed: it may have room for streams that it blocks, and the next exchange looks at it.
+-- freed: it may have room for streams that it blocks, and the next exchange looks at it. kept_for: the stream for which
+-- one of its places is kept, since it needs others, too, that are full; until kept_until, which stays as the last time.
 CREATE TABLE outlast_permits (
     id          INTEGER PRIMARY KEY,
     name        TEXT NOT NULL,
@@ -193,10 +194,12 @@ CREATE TABLE outlast_permits (
     own_running INTEGER,
     opens_at    REAL,
     freed       INTEGER NOT NULL DEFAULT 0,
+    kept_for    INTEGER,
+    kept_until  REAL,
     CONSTRAINT outlast_permits_ranges CHECK (
         used BETWEEN 0 AND 1e12 AND tat BETWEEN -1e17 AND 1e17 AND touched_at BETWEEN -1e15 AND 1e15
         AND held_until BETWEEN -1e15 AND 1e16 AND own_running BETWEEN 0 AND 1000000
-        AND opens_at BETWEEN -1e17 AND 1e17 AND freed BETWEEN 0 AND 1)
+        AND opens_at BETWEEN -1e17 AND 1e17 AND freed BETWEEN 0 AND 1 AND kept_until BETWEEN -1e17 AND 1e17)
 ) STRICT;
 CREATE INDEX outlast_permits_name ON outlast_permits (name);
 CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at IS NOT NULL;
@@ -209,6 +212,7 @@ CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 -- weight. blocked: the permit without room that holds it up. idle: no job of it
 -- has a position. In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for
 -- good, and -2 in blocked says that the stream waits for it. A stream that is neither is open, and an exchange looks at it.
+-- touched_at: when a job of it last started, or it became idle or was so no more.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
     task       TEXT NOT NULL,
@@ -274,7 +278,9 @@ BEGIN
     VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs,
             CASE WHEN NEW.needs = '[]' AND NEW.aged IS NULL THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
-    ON CONFLICT (id) DO UPDATE SET idle = 0, blocked = nullif(blocked, -2) WHERE idle = 1 OR blocked = -2;
+    ON CONFLICT (id) DO UPDATE
+    SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, excluded.touched_at, touched_at)
+    WHERE idle = 1 OR blocked = -2;
 END;
 -- The end of an attempt, or of a job that waits to run again, opens an ordered stream (",true]" in what the job needs):
 -- its holder may be gone. The text may also occur in a key: then a stream is looked at once too often.
