@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.units import IN_VAIN_SECONDS, LEFT_OUT_SECONDS, UNFIT_SECONDS, Units
@@ -134,6 +136,24 @@ def test_units_that_were_kept_in_vain_are_not_kept_again_soon() -> None:
     bench.clock.advance(UNFIT_SECONDS)
     assert not bench.units.find_unfit()
     bench.clock.advance(IN_VAIN_SECONDS)
+    assert bench.units.find_unfit() == ("merge",)
+
+
+@pytest.mark.xfail(strict=True, reason="they are kept each minute, however long the others take")
+@pytest.mark.parametrize("seconds", [50.0, 3_000.0])
+def test_units_are_kept_in_vain_for_a_small_share_of_the_time(seconds: float) -> None:
+    """The waiting job cannot start: its limit is full, or it is in a queue that others serve."""
+    bench = Bench(gpu=1, disk=1, uses={"train": {"gpu": 1}, "merge": {"gpu": 1, "disk": 1}})
+    bench.units.keep_for(("merge",))
+    bench.clock.advance(seconds)  # until enough small jobs have ended
+    assert bench.asks("train", "merge") == {"merge": 1}
+    bench.gives()
+    bench.asks("train", "merge")
+    bench.gives("train")
+    bench.asks("train", "merge")
+    bench.clock.advance(9 * seconds)
+    assert not bench.units.find_unfit()
+    bench.clock.advance(2 * seconds + IN_VAIN_SECONDS)
     assert bench.units.find_unfit() == ("merge",)
 
 
