@@ -8,7 +8,8 @@ was no job is left out for a moment, in which the others may have its places.
 
 Jobs of few units would take each unit as it comes free, and one that needs more at once would never
 start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units
-are kept for it.
+are kept for it. That job may not be one that can start now: its limit is full, or it is in a queue
+that others serve. So what was kept in vain is not kept again for ten times as long.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from outlast.worker.claims.in_flight import InFlight
 
 LEFT_OUT_SECONDS = 0.25
 UNFIT_SECONDS = 1.0  # for which a group has not fit before its units are kept for it
-IN_VAIN_SECONDS = 60.0  # until they are kept again, if it was given no job
+IN_VAIN_SECONDS = 60.0  # until they are kept again, if it was given no job; at least
+IN_VAIN_TIMES = 10  # as long as they were kept in vain
 
 Uses = Mapping[str, Mapping[str, int]]
 """Task -> unit -> how many of it an attempt uses."""
@@ -54,6 +56,7 @@ class Units:
         self._first_at: dict[tuple[str, ...], int] = {}  # tasks -> the turn in which they did
         self._unfit: dict[tuple[str, ...], float] = {}  # tasks -> since when they have not fit
         self._kept: tuple[str, ...] = ()  # the tasks for which units are kept
+        self._kept_at = 0.0  # since when
 
     def hint(self) -> None:
         """Note that there may be new jobs, including jobs that use units."""
@@ -72,7 +75,7 @@ class Units:
     def keep_for(self, tasks: tuple[str, ...]) -> None:
         """Let others have none of the units that a job of this group needs, until it was asked
         for."""
-        self._kept = tasks
+        self._kept, self._kept_at = tasks, self._clock.boot()
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than there are units for."""
@@ -143,7 +146,8 @@ class Units:
         self._left_out.update(dict.fromkeys(empty, now + LEFT_OUT_SECONDS))
         if self._kept in self._asked:
             if self._kept in empty:
-                self._unfit[self._kept] = now + IN_VAIN_SECONDS
+                rest = max(IN_VAIN_SECONDS, IN_VAIN_TIMES * (now - self._kept_at))
+                self._unfit[self._kept] = now + rest
             self._kept = ()
         is_useful = bool(empty) and self._is_squeezed
         self._asked, self._is_squeezed = set(), False

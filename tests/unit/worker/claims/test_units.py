@@ -139,7 +139,6 @@ def test_units_that_were_kept_in_vain_are_not_kept_again_soon() -> None:
     assert bench.units.find_unfit() == ("merge",)
 
 
-@pytest.mark.xfail(strict=True, reason="they are kept each minute, however long the others take")
 @pytest.mark.parametrize("seconds", [50.0, 3_000.0])
 def test_units_are_kept_in_vain_for_a_small_share_of_the_time(seconds: float) -> None:
     """The waiting job cannot start: its limit is full, or it is in a queue that others serve."""
