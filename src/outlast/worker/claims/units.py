@@ -9,7 +9,7 @@ was no job is left out for a moment, in which the others may have its places.
 Jobs of few units would take each unit as it comes free, and one that needs more at once would never
 start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units
 are kept for it. That job may not be one that can start now: its limit is full, or it is in a queue
-that others serve. So what was kept in vain is not kept again for ten times as long.
+that others serve. So what was kept for nothing is not kept again for ten times as long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outlast.worker.claims.in_flight import InFlight
 LEFT_OUT_SECONDS = 0.25
 UNFIT_SECONDS = 1.0  # for which a group has not fit before its units are kept for it
 IN_VAIN_SECONDS = 60.0  # until they are kept again, if it was given no job; at least
-IN_VAIN_TIMES = 10  # as long as they were kept in vain
+IN_VAIN_TIMES = 10  # as long as they were kept for nothing
 
 Uses = Mapping[str, Mapping[str, int]]
 """Task -> unit -> how many of it an attempt uses."""
