@@ -243,7 +243,8 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     due for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
     ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker
     derives ``begin_by`` from that, the time on the host's boot clock from which it must not begin.
-    ``results``: those of the jobs upstream, as stored, if its policy names inputs.
+    ``results``: those of the jobs upstream, as stored, if its policy names inputs. ``awaited``: its
+    end lets other jobs run: those that wait for it, or for a limit that it is under.
     """
 
     job_id: int
@@ -266,6 +267,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     expires_in: float | None = None
     begin_by: float | None = None
     results: tuple[str | None, ...] | None = None
+    awaited: bool = False
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):

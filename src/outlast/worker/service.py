@@ -55,6 +55,19 @@ class Nudge:
         self.is_given = True
         self._wake()
 
+    def give_within(self, seconds: float) -> None:
+        """Let the next run start within this time. Without effect while a run is under way, which
+        returns the pause after it."""
+        if self._waiter is None or self._waiter.done():
+            return
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at, self._wake)
+
     def take(self) -> None:
         """Begin the requested run: nudges from now on are for the next one."""
         self.is_given = False

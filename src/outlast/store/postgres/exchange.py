@@ -724,4 +724,5 @@ def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:
         malformed=malformed,
         waited=row[16],
         expires_in=row[17],
+        awaited=row[18],
     )

@@ -380,7 +380,7 @@ def _make_claimed(
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[15:18] or (0, None, None)
+    solo, incident, cohort = row[16:19] or (0, None, None)
     return Claimed(
         job_id=row[2],
         token=token,
@@ -400,6 +400,7 @@ def _make_claimed(
         malformed=malformed,
         waited=now - row[13],
         expires_in=None if row[14] is None else row[14] - now,
+        awaited=bool(row[15]),
     )
 
 

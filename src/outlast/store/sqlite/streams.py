@@ -29,7 +29,7 @@ LOOK_MIN = 100  # streams that a round looks at, if that many are open
 OPEN_MIN = 10  # blocked streams of a permit that are read at once
 OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a job that has begun
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
-STREAM = 18  # where a row of first_of_streams has its stream
+STREAM = 19  # where a row of first_of_streams has its stream
 
 _SQL = statements("limits")
 _encode = msgspec.json.Encoder().encode

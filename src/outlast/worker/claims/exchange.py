@@ -97,6 +97,11 @@ class ExclusiveClaim:
             return []
         return usual()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the last reply said that an exclusive job waits."""
+        return bool(self._waiting)
+
     def is_wanted(self) -> bool:
         """Whether the worker is empty and an exclusive job waits for it."""
         if not self._waiting or not self._in_flight.is_empty():
@@ -173,6 +178,9 @@ class Exchange:
         self._broken = False
         self._reconciled_at = clock.boot()
         self._look_every = look_every
+        self._poll = poll
+        self._health = health
+        self._rests_until = float("-inf")  # the last claim found no more; when the next one is due
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._exclusive = ExclusiveClaim(in_flight, clock, pool.starter.exclusive_from)
@@ -277,21 +285,45 @@ class Exchange:
             requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
                 self._until_empty.stop()
-        if ended or self._exclusive.asked or self._pacing.is_poll_due(now):
+        if self._exclusive.asked or self._pacing.is_poll_due(now):
             return requests
+        if ended:
+            return [] if self._may_hand_in_alone(ended, now) else requests
         # a full worker does not follow each hint of ordinary work
         return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
+
+    def _is_at_rest(self, now: float) -> bool:
+        """Whether the last claim found the end of the line, and nothing since shows new work."""
+        return now < self._rests_until and not self._pacing.is_hinted
+
+    def _may_hand_in_alone(self, ended: list[Transition], now: float) -> bool:
+        """Whether a trip for these ends need not look for jobs: the last claim found no more, a
+        wake-up would show new ones, none of these ends lets another run, and a claim was made
+        within the poll interval, in case wake-ups were lost."""
+        return (
+            self._is_at_rest(now)
+            and now - self.claimed_at < self._poll
+            and self._health is not None
+            and self._health.good
+            and self._inbox is None
+            and self._units is None
+            and self._until_empty is None
+            and not self._exclusive.is_waiting
+            and self._in_flight.are_plain(ended)
+        )
 
     async def _trip(
         self, ended: list[Transition], requests: list[ClaimRequest], now: float
     ) -> Exchanged:
+        was_at_rest = now < self._rests_until
         self._pacing.note_asked(now, has_ends=bool(ended))
         if self._inbox is not None:
             self._inbox.hand_over(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:
             requests = [msgspec.structs.replace(each, bytes_max=most) for each in requests]
         if requests:
-            requests = self._follow_wakeups(ended, requests)
+            requests = self._follow_wakeups(ended, requests, was_at_rest=was_at_rest)
+            self._turns.note_claim(now)
         try:
             if ended and not (self._checkpoints.rests and self._checkpoints.logs.rests):
                 await self._checkpoints.report_last(each.token for each in ended)
@@ -318,13 +350,14 @@ class Exchange:
         return reply
 
     def _follow_wakeups(
-        self, ended: list[Transition], requests: list[ClaimRequest]
+        self, ended: list[Transition], requests: list[ClaimRequest], *, was_at_rest: bool
     ) -> list[ClaimRequest]:
         """Return the requests with the news, and with the followed wake-ups, of which the store
-        notifies other workers. If the trip carries ends, it would be made anyway, and others are
-        not notified, so that a busy worker sends no notification with each commit."""
+        notifies other workers. A busy worker makes the trip for its ends anyway, and others are
+        not notified, so that it sends no notification with each commit."""
         followed, news = self._turns.follow(requests), self._turns.take_news()
-        followed = None if ended else followed
+        if ended and not was_at_rest:
+            followed = None
         if followed is None and not news:
             return requests
         first = msgspec.structs.replace(requests[0], followed=followed, news=news)
@@ -442,14 +475,24 @@ class Exchange:
         if self._inbox is not None:
             self._inbox.offer(asked - ordinary)
         is_filled = asked and ordinary >= asked
-        if self._pacing.is_hinted or self._in_flight.ended or reply.cut or is_filled:
+        late = self._in_flight.seconds_to_trip()
+        if requests:
+            self._in_flight.let_wait(0 if reply.cut else (asked - ordinary) // 2)
+        if self._pacing.is_hinted or not late or reply.cut or is_filled:
+            self._rests_until = float("-inf")
             # ends gather for so long; further ends do not shorten it
             linger = 0.0 if len(self._in_flight.ended) >= OUTCOMES_MAX else self._starter.linger()
             self._in_flight.gather(wanted=linger > 0)
             return self._pacing.wait(linger, Reason.MORE)
-        return self._pacing.take_reply(
+        now = self._clock.boot()
+        if not requests and now < self._rests_until:  # what the last claim has shown still holds
+            return min(late, self._rests_until - now)
+        pause = self._pacing.take_reply(
             reply, has_looked=bool(requests), is_running=bool(self._in_flight.running)
         )
+        if requests:
+            self._rests_until = now + pause
+        return min(late, pause)
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:

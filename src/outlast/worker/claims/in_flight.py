@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
+from math import inf
 
 import msgspec
 
@@ -41,6 +42,7 @@ _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 TRIP_BYTES_MIN = 64 * 1024
 TRIP_BYTES_MAX = 16 * 1024 * 1024
+LATE_SECONDS = 0.02  # in which the end of a plain job waits for company
 ALONE_TRIES = 3  # attempts to send an end that is larger than the bound
 
 
@@ -83,6 +85,12 @@ class TripBytes:
         self._alone = ended[0].token, tries
         self.doubts = True
         return tries >= ALONE_TRIES
+
+
+def is_plain(running: Running, end: Transition) -> bool:
+    """Whether nothing else depends on when this end is handed in: its job has completed, and no
+    other job waits for it, or for a limit that it is under."""
+    return end.outcome == _COMPLETED and not running.claimed.awaited
 
 
 def size_of(end: Transition) -> int:
@@ -128,6 +136,8 @@ class InFlight:
         self._evidence = evidence
         self.counters = Counters()  # of ends that the store has accepted
         self._is_gathering = False  # whether new ends wait for the next trip
+        self._most_late = 0  # how many plain ends may wait for the next trip
+        self._hand_in_at = inf  # when the ends that wait are to be handed in
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -200,9 +210,39 @@ class InFlight:
             self._tell_end(running, transition, now)
         for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
-        if ended and (not self._is_gathering or len(self.ended) >= OUTCOMES_MAX):
-            self._nudge.give()
+        if ended:
+            self._call_for_trip(ended, now)
         return ended
+
+    def _call_for_trip(self, ended: Sequence[tuple[Running, Transition]], now: float) -> None:
+        """Request a trip for these ends: at once, unless they may wait."""
+        if self._is_gathering and len(self.ended) < OUTCOMES_MAX:
+            self._hand_in_at = min(self._hand_in_at, now)
+            return
+        if len(self.ended) <= self._most_late and all(is_plain(*each) for each in ended):
+            self._hand_in_at = min(self._hand_in_at, now + LATE_SECONDS)
+            self._nudge.give_within(self._hand_in_at - now)
+            return
+        self._hand_in_at = now
+        self._nudge.give()
+
+    def are_plain(self, ends: Iterable[Transition]) -> bool:
+        """Whether nothing else depends on when these ends, which were taken, are handed in."""
+        return all(
+            (running := self._unanswered.get(end.token)) is not None and is_plain(running, end)
+            for end in ends
+        )
+
+    def let_wait(self, most: int) -> None:
+        """From now on, let up to ``most`` plain ends wait for another reason to make a trip, each
+        for ``LATE_SECONDS`` at most."""
+        self._most_late = most
+
+    def seconds_to_trip(self) -> float:
+        """Return in how many seconds the ends that wait are to be handed in; infinity: none do."""
+        if not self.ended:
+            return inf
+        return max(0.0, self._hand_in_at - self._clock.boot())
 
     def gather(self, *, wanted: bool) -> None:
         """From now on, let ends wait for the next trip until one trip is full; if not ``wanted``,
@@ -277,6 +317,7 @@ class InFlight:
             del batch[max(1, sum(size <= bytes_max for size in sizes)) :]
         if len(batch) == len(self.ended):
             self.ended.clear()
+            self._hand_in_at = inf
         else:
             for _ in batch:
                 self.ended.popleft()
@@ -288,6 +329,7 @@ class InFlight:
         for transition in reversed(batch):
             if self._handed_in.pop(transition.token, None) is not None:
                 self.ended.appendleft(transition)
+                self._hand_in_at = 0.0
 
     def take_answers(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
         """Note the store's answers. ``busy`` ends are handed in again."""
@@ -298,6 +340,7 @@ class InFlight:
             if answer is _BUSY:
                 self._busy_since.setdefault(token, self._clock.boot())
                 self.ended.append(transition)
+                self._hand_in_at = 0.0
                 continue
             running = self._unanswered.pop(token, None)
             if running is not None and answer is not _REFUSED:

@@ -49,6 +49,7 @@ BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
 _log = logging.getLogger("outlast.trips")
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
 STEP_SHARE = 0.25  # of the last claim's time that goes into the step
+GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups
 WAITING_MAX = 1_000  # wake-ups
 NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues named until the next trip; characters of a name
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
@@ -91,6 +92,7 @@ class WakeTurns:
         self._kind: tuple[object, str] | None = None  # what it serves, its name
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # paused queues, paused tenants
         self._seen, self._seen_at = 0, -math.inf  # position that its kind reported
+        self._not_before = -math.inf  # when the next claim for a wake-up may be made
 
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
@@ -100,6 +102,10 @@ class WakeTurns:
         """Note the duration of a trip that only requested jobs."""
         step = self._step + STEP_SHARE * (seconds - self._step)
         self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
+
+    def note_claim(self, now: float) -> None:
+        """Note that a claim begins. Wake-ups that come close behind one another share the next."""
+        self._not_before = now + GAP_SECONDS
 
     # -- hearing wake-ups
 
@@ -144,10 +150,11 @@ class WakeTurns:
         now = self._clock.boot()
         place = self._clock.random() * self.peers / jobs
         pause = self._step * math.log2(place) if place > 1.0 else 0.0
+        pause = max(pause, self._not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
-        if pause:
+        if pause > 0:
             self._nudge.give()
-        return not pause
+        return pause <= 0
 
     def _stand_down(self, parts: list[str]) -> None:
         if len(parts) != 4:  # noqa: PLR2004  # claimed, kind, followed, drawn

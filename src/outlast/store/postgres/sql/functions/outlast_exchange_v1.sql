@@ -239,7 +239,8 @@ BEGIN
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                               j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
                               j.solo, j.incident, j.cohort, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
-                              date_part('epoch', j.expires_at) - date_part('epoch', v_next.started);
+                              date_part('epoch', j.expires_at) - date_part('epoch', v_next.started),
+                              j.awaited OR j.stream IS NOT NULL;
                     GET DIAGNOSTICS v_count = ROW_COUNT;
                     IF v_count < cardinality(v_next.ids) AND v_expired < 500 THEN
                         v_expired := v_expired + outlast_end_expired_v1(ARRAY(
