@@ -121,7 +121,7 @@ class WakeTurns:
         jobs, _, queue = rest.partition(":")
         if not self._notes(queue):
             return False
-        return self._wait_turn(_number(position), _number(jobs))
+        return self._wait_turn(_number(position), _number(jobs), self._not_before)
 
     def hear_of_look(self, before: int, drawn: int) -> bool:
         """Take a peek's result: positions were drawn up to ``drawn``, and up to ``before`` at the
@@ -142,7 +142,7 @@ class WakeTurns:
         news, self._news = self._news, {}
         return tuple(news)
 
-    def _wait_turn(self, position: int, jobs: int) -> bool:
+    def _wait_turn(self, position: int, jobs: int, not_before: float = -math.inf) -> bool:
         if not position or not jobs or len(self._waiting) >= WAITING_MAX:
             return True
         if position in self._waiting:
@@ -150,7 +150,7 @@ class WakeTurns:
         now = self._clock.boot()
         place = self._clock.random() * self.peers / jobs
         pause = self._step * math.log2(place) if place > 1.0 else 0.0
-        pause = max(pause, self._not_before - now)
+        pause = max(pause, not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause > 0:
             self._nudge.give()
