@@ -114,6 +114,22 @@ async def test_a_duty_that_repeats_at_once_runs_before_tasks_it_started():
         assert stage.duty.runs == 3
 
 
+@pytest.mark.parametrize(("pause", "runs_at"), [(10.0, 2.0), (1.0, 1.0), (None, 2.0)])
+async def test_a_nudge_within_a_time_shortens_a_longer_pause(pause, runs_at):
+    nudge = Nudge()
+    loop = asyncio.get_running_loop()
+    began, times = loop.time(), []
+    nudge.give_within(0.0)  # nothing waits yet
+    assert not nudge.is_given
+    waits = nudge.wait(pause and pause / 100)
+    waits.add_done_callback(lambda _: times.append(loop.time() - began))
+    nudge.give_within(0.02)
+    nudge.give_within(0.5)
+    async with asyncio.timeout(5):
+        await waits
+    assert times[0] >= runs_at / 100 - 0.001
+
+
 async def test_errors_are_reported_and_retried_with_growing_pauses():
     with heard() as names:
         async with Stage(*[OUTAGE] * 8) as stage:

@@ -6,6 +6,7 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.store.values import ClaimRequest, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
@@ -53,6 +54,7 @@ class Bench:
         self,
         slots: int = 10,
         inbox: Inbox | None = None,
+        health: Health | None = None,
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
@@ -76,6 +78,7 @@ class Bench:
             patience=20.0,
             turns=self.turns,
             inbox=inbox,
+            health=health,
         )
 
     def ends(self, *tokens: int) -> None:

@@ -8,10 +8,11 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.store.values import Answer, ClaimRequest, Exchanged, Peek
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
+from outlast.worker.claims.in_flight import LATE_SECONDS
 from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, POLL_FACTOR_WHERE_SHOWN
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
-from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, accepted, claimed
 
 bench = exchange_kit.bench
 
@@ -198,3 +199,103 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     assert bench.handed_in() == [[1]]
     bench.ends(2)
     assert bench.nudge.is_given
+
+
+# --------------------------------------------------------------------- ends that come alone
+
+
+@pytest.fixture
+def awake():
+    """A worker that has looked, found a job and no more, and would hear of new ones."""
+    bench = Bench(slots=10, health=Health("NOTIFY"))
+    bench.exchange._health.note_well()
+    return bench
+
+
+async def begin(bench: Bench, **fields: object) -> float:
+    """Let the next trip bring one job, of 10 that were asked for; return the pause after it."""
+    bench.store.script = [accepted(0, claimed=[claimed(1, **fields)])]
+    pause = await bench.exchange.run_once()
+    bench.store.calls.clear()
+    return pause
+
+
+def is_called(bench: Bench) -> bool:
+    given, bench.nudge.is_given = bench.nudge.is_given, False
+    return given
+
+
+async def test_the_end_of_a_plain_job_waits_for_company_and_is_then_handed_in_alone(awake):
+    assert await begin(awake) > LATE_SECONDS
+    awake.in_flight.end(1, COMPLETED)
+    assert not is_called(awake)
+    assert awake.in_flight.seconds_to_trip() == LATE_SECONDS
+    awake.clock.advance(LATE_SECONDS)
+    assert awake.in_flight.seconds_to_trip() == 0
+    before = awake.exchange._rests_until
+    pause = await awake.exchange.run_once()
+    assert awake.handed_in() == [[1]]
+    assert awake.requests() == [[]]
+    assert pause == pytest.approx(before - awake.clock.boot()), "the next look is not put off"
+
+
+async def test_a_claim_takes_the_waiting_ends_along(awake):
+    await begin(awake)
+    awake.in_flight.end(1, COMPLETED)
+    awake.exchange.hint()
+    await awake.exchange.run_once()
+    assert awake.handed_in() == [[1]]
+    assert [len(each) for each in awake.requests()] == [1]
+
+
+async def test_an_end_for_which_others_wait_is_handed_in_at_once_by_a_claim(awake):
+    await begin(awake, awaited=True)
+    awake.in_flight.end(1, COMPLETED)
+    assert is_called(awake)
+    assert awake.in_flight.seconds_to_trip() == 0
+    await awake.exchange.run_once()
+    assert [len(each) for each in awake.requests()] == [1]
+
+
+async def test_another_end_than_a_completion_is_handed_in_at_once_by_a_claim(awake):
+    await begin(awake)
+    awake.in_flight.end(1, RELEASED)
+    assert is_called(awake)
+    await awake.exchange.run_once()
+    assert [len(each) for each in awake.requests()] == [1]
+
+
+async def test_a_full_worker_lets_no_end_wait():
+    bench = Bench(slots=1, health=Health("NOTIFY"))
+    await begin(bench)
+    bench.in_flight.end(1, COMPLETED)
+    assert is_called(bench)
+    await bench.exchange.run_once()
+    assert [len(each) for each in bench.requests()] == [1]
+
+
+async def test_only_half_of_the_free_places_may_wait_with_their_ends(awake):
+    running = [claimed(n) for n in range(1, 7)]
+    awake.store.script = [accepted(0, claimed=running)]
+    await awake.exchange.run_once()
+    called = []
+    for each in running[:3]:
+        awake.in_flight.end(each.token, COMPLETED)
+        called.append(is_called(awake))
+    assert called == [False, False, True]
+
+
+@pytest.mark.parametrize("why", ["no wake-up", "a bad wake-up", "a poll is due", "a hint"])
+async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, why):
+    await begin(awake)
+    awake.in_flight.end(1, COMPLETED)
+    if why == "no wake-up":
+        awake.exchange._health = None
+    elif why == "a bad wake-up":
+        awake.exchange._health.note_trouble("lost")
+    elif why == "a poll is due":
+        awake.clock.advance(POLL)
+    else:
+        awake.exchange.hint()
+    await awake.exchange.run_once()
+    assert [len(each) for each in awake.requests()] == [1]

@@ -14,6 +14,7 @@ from outlast.store.values import ClaimRequest, FollowedWakeups, WorkerRef
 from outlast.worker.claims.pacing import (
     COUNT_SECONDS_MAX,
     COUNT_SECONDS_MIN,
+    GAP_SECONDS,
     SEEN_SECONDS,
     TOLD_MAX,
     WAITING_MAX,
@@ -427,3 +428,21 @@ def test_queues_that_are_not_served_are_no_news(turns):
     for queue in ("mail", "q"):
         other.hear(f"jobs:7:1:{queue}")
     assert other.take_news() == ("q",)
+
+
+async def test_wakeups_close_behind_a_claim_share_the_next_one():
+    looks, clock = [], ManualClock(boot=100.0)
+    turns = WakeTurns(lambda: looks.append(clock.boot()), [], Serves("t").tasks, Nudge(), clock)
+    assert turns.hear("jobs:1:1:default"), "an idle worker claims at once"
+    turns.follow([ClaimRequest(["t"], 10)])
+    turns.note_claim(clock.boot())
+    assert not turns.hear("jobs:2:1:default")
+    assert not turns.hear("jobs:3:1:default")
+    assert await turns.run_once() == pytest.approx(GAP_SECONDS)
+    assert looks == []
+    clock.advance(GAP_SECONDS)
+    await turns.run_once()
+    assert len(looks) == 1
+    turns.follow([ClaimRequest(["t"], 10)])
+    clock.advance(GAP_SECONDS)
+    assert turns.hear("jobs:4:1:default")
