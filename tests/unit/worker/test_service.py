@@ -124,7 +124,10 @@ async def test_a_nudge_within_a_time_shortens_a_longer_pause(pause, runs_at):
     waits = nudge.wait(pause and pause / 100)
     waits.add_done_callback(lambda _: times.append(loop.time() - began))
     nudge.give_within(0.02)
+    assert nudge._timer is not None
+    first = nudge._timer.when()
     nudge.give_within(0.5)
+    assert nudge._timer.when() == first, "an earlier time stays"
     async with asyncio.timeout(5):
         await waits
     assert times[0] >= runs_at / 100 - 0.001

@@ -299,3 +299,15 @@ async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, w
         awake.exchange.hint()
     await awake.exchange.run_once()
     assert [len(each) for each in awake.requests()] == [1]
+
+
+async def test_ends_that_come_all_the_time_keep_no_poll_away(awake):
+    await begin(awake)
+    awake.in_flight.claim([claimed(n) for n in range(2, 40)])
+    for token in range(1, 40):
+        awake.in_flight.end(token, COMPLETED)
+        awake.clock.advance(POLL / 30)
+        await awake.exchange.run_once()
+    looked = [bool(each) for each in awake.requests()]
+    assert looked.index(True) <= 30
+    assert sum(looked) <= 2
