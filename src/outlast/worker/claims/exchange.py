@@ -178,7 +178,6 @@ class Exchange:
         self._broken = False
         self._reconciled_at = clock.boot()
         self._look_every = look_every
-        self._poll = poll
         self._health = health
         self._rests_until = float("-inf")  # the last claim found no more; when the next one is due
         self._looked_at = clock.boot()
@@ -297,12 +296,11 @@ class Exchange:
         return now < self._rests_until and not self._pacing.is_hinted
 
     def _may_hand_in_alone(self, ended: list[Transition], now: float) -> bool:
-        """Whether a trip for these ends need not look for jobs: the last claim found no more, a
-        wake-up would show new ones, none of these ends lets another run, and a claim was made
-        within the poll interval, in case wake-ups were lost."""
+        """Whether a trip for these ends need not look for jobs: the last claim found no more, the
+        next one is not due, a wake-up would show new jobs, and none of these ends lets another run.
+        """
         return (
             self._is_at_rest(now)
-            and now - self.claimed_at < self._poll
             and self._health is not None
             and self._health.good
             and self._inbox is None
