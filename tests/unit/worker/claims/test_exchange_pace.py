@@ -207,14 +207,14 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
 @pytest.fixture
 def awake():
     """A worker that has looked, found a job and no more, and would hear of new ones."""
-    bench = Bench(slots=10, health=Health("NOTIFY"))
-    bench.exchange._health.note_well()
-    return bench
+    health = Health("NOTIFY")
+    health.note_well()
+    return Bench(slots=10, health=health)
 
 
-async def begin(bench: Bench, **fields: object) -> float:
+async def begin(bench: Bench, *, awaited: bool = False) -> float:
     """Let the next trip bring one job, of 10 that were asked for; return the pause after it."""
-    bench.store.script = [accepted(0, claimed=[claimed(1, **fields)])]
+    bench.store.script = [accepted(0, claimed=[claimed(1, awaited=awaited)])]
     pause = await bench.exchange.run_once()
     bench.store.calls.clear()
     return pause
