@@ -304,11 +304,10 @@ def in_batches(attempts: list[Claimed]) -> Iterator[list[Claimed]]:
     batch: list[Claimed] = []
     size = 0
     for claimed in attempts:
-        weight = len(claimed.args) + len(claimed.checkpoint or "")
-        if batch and size + weight > BATCH_BYTES:
+        if batch and size + claimed.size > BATCH_BYTES:
             yield batch
             batch, size = [], 0
         batch.append(claimed)
-        size += weight
+        size += claimed.size
     if batch:
         yield batch

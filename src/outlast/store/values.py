@@ -269,6 +269,12 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     results: tuple[str | None, ...] | None = None
     awaited: bool = False
 
+    @property
+    def size(self) -> int:
+        """The characters of what can be large: each bound of bytes counts these."""
+        size = len(self.args) + len(self.checkpoint or "")
+        return size + sum(len(each or "") for each in self.results) if self.results else size
+
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange. ``answers`` are in the order in which ends were handed in.

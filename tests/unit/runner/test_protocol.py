@@ -189,7 +189,6 @@ def test_small_attempts_go_together_and_checkpoints_count():
     assert list(in_batches([])) == []
 
 
-@pytest.mark.xfail(strict=True, reason="only the arguments and the checkpoint are counted")
 def test_a_frame_is_closed_above_its_bytes_whatever_of_a_job_has_them():
     """A field that is counted in no bound of bytes takes the other jobs of its frame with it."""
     part = "x" * (BATCH_BYTES // 2 + 10)

@@ -114,13 +114,8 @@ def size_of_all(ends: Sequence[Transition]) -> int:
 
 
 def size_of_claimed(claimed: Sequence[Claimed]) -> int:
-    """Return the size of the arguments and checkpoints of these jobs, in characters."""
-    size = 0
-    for one in claimed:
-        size += len(one.args)
-        if one.checkpoint:
-            size += len(one.checkpoint)
-    return size
+    """Return the size of what these jobs carry, in characters."""
+    return sum([one.size for one in claimed])
 
 
 class InFlight:
