@@ -1,0 +1,95 @@
+"""Numbers of one round, lowered to a few: what stays keeps no other from going on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from outlast.store.protocol import Store
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job
+from tests.conformance.test_children import spawned
+from tests.conformance.test_children import waits as waits_for_children
+from tests.conformance.test_dependencies import after
+from tests.conformance.test_events import send, waits
+
+NUMBERS = {  # of a round, where they stand
+    "outlast_prepare_claim_v1": r"(?<=outlast_resolve_v1\()500",
+    "outlast_requeue_v1": r"(?<=outlast_resolve_v1\()500",
+    "outlast_hand_in_v1": r"(?<=outlast_follow_v1\(v_awaited, )500",
+    "outlast_follow_v1": r"(?<=step = )5000",
+}
+
+
+@pytest.fixture(params=[1, 2, 5])
+async def most(request: pytest.FixtureRequest, session: Any, store: Store) -> AsyncIterator[int]:
+    """Lower the numbers to this one for a test."""
+    was = {}
+    for name, number in NUMBERS.items():
+        was[name] = await session.fetchval("SELECT pg_get_functiondef($1::regproc)", name)
+        lowered, count = re.subn(number, str(request.param), was[name])
+        assert count == 1
+        await session.execute(lowered)
+    yield request.param
+    for definition in was.values():
+        await session.execute(definition)
+
+
+async def takes(hands: Hands, job_id: int) -> None:
+    """Claim until this job comes."""
+
+    async def look() -> bool:
+        return job_id in [each.job_id for each in await hands.claim(1)]
+
+    await eventually(look, 10)
+
+
+@pytest.mark.xfail(strict=True, reason="a walk puts any child into the state of those waited for")
+async def test_a_parent_waits_for_no_child_that_it_does_not_wait_for(
+    store: Store, hands: Hands, most: int
+) -> None:
+    await enqueued(store)
+    parent = await hands.claim_one()
+    await store.spawn([job(), *[job(delay=3600)] * 60], spawned(parent))
+    child = await hands.claim_one()
+    assert await store.watch_children(parent.job_id, parent.token, [child.job_id])
+    await hands.hand_in(waits_for_children(parent))
+    await hands.hand_in(ended(child))
+    await takes(hands, parent.job_id)
+    assert await store.inspector.unresolved() == []
+
+
+@pytest.mark.xfail(strict=True, reason="what stays keeps its place")
+async def test_notices_that_have_to_stay_hide_no_others(
+    store: Store, hands: Hands, session: Any, most: int
+) -> None:
+    """A session holds jobs whose upstream jobs end, as an open transaction of a caller does."""
+    held = [(await enqueued(store, job(), after(-1)))[1] for _ in range(most + 1)]
+    upstream = await hands.claim()
+    (waiter,) = await enqueued(store)
+    await hands.hand_in(waits(await hands.claim_one()))
+    assert await hands.claim() == []  # the notice of that wait is done
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_jobs WHERE id = ANY ($1) FOR UPDATE", held)
+        await hands.hand_in(*map(ended, upstream))
+        await send(store)
+        await takes(hands, waiter)
+    for job_id in held:
+        await takes(hands, job_id)
+
+
+@pytest.mark.xfail(strict=True, reason="what another session holds fills each round")
+async def test_jobs_that_another_session_holds_hide_no_other_that_waits_for_an_event(
+    store: Store, hands: Hands, session: Any, most: int
+) -> None:
+    ids = await enqueued(store, *[job()] * (most + 1))
+    for each in await hands.claim():
+        await hands.hand_in(waits(each))
+    async with session.transaction():
+        await session.fetch("SELECT FROM outlast_jobs WHERE id = ANY ($1) FOR UPDATE", ids[:-1])
+        await send(store)
+        await takes(hands, ids[-1])
+    for job_id in ids[:-1]:
+        await takes(hands, job_id)
