@@ -73,7 +73,7 @@ async def test_a_session_that_holds_a_blocked_job_delays_no_other(
     first, held, free = await enqueued(store, job(), after(-1), after(-1))
     mine = await hands.claim_one()
     if sent:
-        await store.send_event(NewEvent("approve:1", "1"))
+        await store.send_event(NewEvent("approve:1", "[1]"))
     async with session.transaction():
         await session.fetch("SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE", held)
         reply = await hands.exchange(ended(mine), limit=10)

@@ -189,7 +189,7 @@ def test_small_attempts_go_together_and_checkpoints_count():
     assert list(in_batches([])) == []
 
 
-def test_a_frame_is_closed_above_its_bytes_whatever_of_a_job_has_them():
+def test_a_frame_is_closed_above_its_bytes_by_all_that_can_be_large():
     """A field that is counted in no bound of bytes takes the other jobs of its frame with it."""
     part = "x" * (BATCH_BYTES // 2 + 10)
     for fields in ({"args": part}, {"checkpoint": part}, {"results": (None, part)}):

@@ -10,7 +10,8 @@
 -- walk down the places passes over those that have completed too, and stops at the first that has not; that one is watched
 -- next, through a notice. So of a blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met;
 -- and a job is free when no such dependency is above the one that was met just now, and the walk down from there finds
--- none. A walk stops after 5,000 steps, and goes on by a notice. An upstream job that has not completed but ended is seen at once,
+-- none. A walk stops after ten times p_most quiet ones, and goes on by a
+-- notice; it stops at none that is in state 2: a child that the job does not wait for is. An upstream job that has not completed but ended is seen at once,
 -- quiet or not.
 --
 -- Nothing here waits: rows that other sessions hold are passed over (SKIP LOCKED). Why no end is missed, and none is
@@ -91,11 +92,11 @@ BEGIN
             LEFT JOIN LATERAL (
                 SELECT s.place, s.state, s.ended
                 FROM (SELECT d.place, d.state, j.state AS ended,
-                             row_number() OVER (ORDER BY d.place DESC) AS step
+                             count(*) FILTER (WHERE d.state = 4) OVER (ORDER BY d.place DESC) AS quiet
                       FROM outlast_dependencies d
                       LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[d.upstream_id]) AND d.state = 4
                       WHERE d.job_id = m.job_id AND d.place < m.below) s
-                WHERE s.state IN (0, 1, 3) OR s.state = 4 AND s.ended IS DISTINCT FROM 'completed' OR s.step = 5000
+                WHERE s.state IN (0, 1, 3) OR s.state = 4 AND (s.ended IS DISTINCT FROM 'completed' OR s.quiet = 10 * p_most)
                 LIMIT 1) w ON true
             LEFT JOIN LATERAL (  -- the LIMIT keeps it a probe of the index, in each plan
                 SELECT true AS is_left FROM outlast_dependencies d
@@ -103,11 +104,11 @@ BEGIN
             WHERE a.is_left IS NULL
         ), watched AS (
             UPDATE outlast_dependencies d SET state = CASE WHEN w.is_new THEN 0 ELSE 1 END
-            FROM walked w WHERE d.job_id = w.job_id AND d.place = w.place AND w.state IN (2, 4)
+            FROM walked w WHERE d.job_id = w.job_id AND d.place = w.place AND w.state = 4
             RETURNING d.upstream_id, w.is_new
         ), noted AS (
             INSERT INTO outlast_upstream_notices (job_id, is_new) SELECT w.upstream_id, w.is_new FROM watched w)
-        SELECT array_agg(w.job_id) FILTER (WHERE w.place IS NULL), coalesce(bool_or(w.state IN (2, 4)), false)
+        SELECT array_agg(w.job_id) FILTER (WHERE w.place IS NULL), coalesce(bool_or(w.state = 4), false)
         INTO v_open, more FROM walked w;
     END IF;
     IF v_failed IS NOT NULL THEN

@@ -1,7 +1,8 @@
 -- Do what notices say: those about events (outlast_wake_v1), and those about upstream jobs, by a look at who waits for them
 -- (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). Looks at most at p_most notices. more: there may be more.
 -- Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1, under the planner settings of
--- outlast_exchange_v1. A notice that another session holds is passed over, and so is a new one of this transaction
+-- outlast_exchange_v1. Of a full round, notices that have to stay go to the end: else they would fill each round, and hide
+-- all others while a session holds what they are about. A notice that another session holds is passed over, and so is a new one of this transaction
 -- (outlast_follow_v1, outlast_wake_v1).
 --
 -- An enqueue that names a job which is there already touches no row of it (its transaction may stay open for long): it
@@ -31,8 +32,7 @@ BEGIN
         v_woken := outlast_wake_v1(v_names, p_most);
         ids := v_woken.ids;
         DELETE FROM outlast_upstream_notices n WHERE n.ctid = ANY (v_notices) AND n.event IS NOT NULL AND n.event <> ALL (v_woken.stay);
-        more := more OR v_woken.more OR cardinality(v_notices) >= p_most;
-        IF v_looks IS NULL THEN RETURN; END IF;
+        more := more OR v_woken.more;
     END IF;
 
     -- jobs that someone has begun to wait for: from now on their ends are followed
@@ -48,6 +48,10 @@ BEGIN
     ids := ids || v_followed.ids || v_children.ids;
     DELETE FROM outlast_upstream_notices n
     WHERE n.ctid = ANY (v_notices) AND n.event IS NULL AND n.job_id <> ALL (v_held || v_followed.stay || v_children.stay);
-    more := more OR v_followed.more OR v_children.more OR cardinality(v_notices) >= p_most;
+    more := more OR v_followed.more OR v_children.more;
+    IF cardinality(v_notices) >= p_most THEN
+        more := true;
+        UPDATE outlast_upstream_notices n SET id = DEFAULT WHERE n.ctid = ANY (v_notices);
+    END IF;
 END
 $$;

@@ -1,6 +1,7 @@
 -- Make jobs due that wait for one of these events, if that was sent (called by outlast_resolve_v1, for the names in
--- notices). Looks at p_most jobs at most. stay: the names whose notices are to stay, since there may be more jobs, or
--- another session holds one of them. Returns the ids of the jobs that can run now.
+-- notices). Wakes p_most jobs at most, and passes over those that another session holds: else these would fill each round.
+-- stay: the names whose notices are to stay, since there may be more jobs, or another session holds one of them. Returns
+-- the ids of the jobs that can run now.
 --
 -- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_keep_event_v1), whose transaction may stay open
 -- for long, do not see each other. Each leaves a notice in its own commit, and a look at a notice comes after that commit.
@@ -18,17 +19,16 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
-    v_jobs bigint[]; v_events text[]; v_held bigint[];
+    v_events text[]; v_held bigint[];
 BEGIN
-    SELECT coalesce(array_agg(f.job_id), '{}'), coalesce(array_agg(f.event), '{}') INTO v_jobs, v_events
+    SELECT coalesce(array_agg(f.job_id), '{}'), coalesce(array_agg(f.event), '{}') INTO v_held, v_events
     FROM (SELECT w.job_id, w.event
           FROM unnest(p_names) AS u (name)
           CROSS JOIN LATERAL (SELECT e.name FROM outlast_events e WHERE e.name = u.name OFFSET 0) e
           CROSS JOIN LATERAL (SELECT w.job_id, w.event FROM outlast_waits w
-                              WHERE w.event = e.name AND NOT w.woken ORDER BY w.event, w.woken LIMIT p_most) w
-          LIMIT p_most) f;
-    v_held := ARRAY(SELECT j.id FROM unnest(v_jobs) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
-                    FOR NO KEY UPDATE OF j SKIP LOCKED);
+                              WHERE w.event = e.name AND NOT w.woken ORDER BY w.event, w.woken OFFSET 0) w
+          JOIN outlast_jobs j ON j.id = ANY (ARRAY[w.job_id])
+          LIMIT p_most FOR NO KEY UPDATE OF j SKIP LOCKED) f;
     UPDATE outlast_waits w SET woken = true WHERE w.job_id = ANY (v_held) AND w.event = ANY (v_events);
     WITH woken AS (
         UPDATE outlast_jobs j SET run_at = v_now, position = nextval('outlast_position_seq')
@@ -38,8 +38,10 @@ BEGIN
         RETURNING j.id)
     SELECT array_agg(w.id) INTO ids FROM woken w;
     PERFORM outlast_note_v1(ids, p_ran => false, p_had_ended => false);
-    more := cardinality(v_jobs) >= p_most;
+    more := cardinality(v_held) >= p_most;
     stay := CASE WHEN more THEN p_names ELSE ARRAY(
-        SELECT DISTINCT u.event FROM unnest(v_jobs, v_events) AS u (id, event) WHERE u.id <> ALL (v_held)) END;
+        SELECT u.name FROM unnest(p_names) AS u (name)
+        CROSS JOIN LATERAL (SELECT FROM outlast_events e WHERE e.name = u.name OFFSET 0) e
+        CROSS JOIN LATERAL (SELECT FROM outlast_waits w WHERE w.event = u.name AND NOT w.woken LIMIT 1) w) END;
 END
 $$;
