@@ -191,6 +191,18 @@ async def facts_of(store: Store) -> PostgresFacts:
     return found
 
 
+async def test_a_server_that_counts_nothing_is_seen(
+    sound_url: str, sound_server: PostgresServer
+) -> None:
+    counts = []
+    for setting in ("on", "off"):
+        sound_server.sql(f"ALTER DATABASE sound SET track_counts = {setting}")
+        store = open_store(sound_url)
+        counts.append((await facts_of(store)).track_counts)
+        await store.close()
+    assert counts == ["on", "off"]
+
+
 async def test_transactions_that_are_left_open_are_seen(
     sound_url: str, sound_server: PostgresServer
 ) -> None:

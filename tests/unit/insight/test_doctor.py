@@ -173,6 +173,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
     (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
     (server(unlogged=["outlast_jobs"]), "problem", "unlogged", "outlast_jobs is unlogged"),
+    (server(track_counts="off"), "problem", "track_counts", "never cleans"),
     (server(encoding="LATIN1"), "warning", "encoding", "LATIN1"),
     (server(not_vacuumed=["outlast_jobs"]), "warning", "autovacuum", "outlast_jobs"),
     (server(oldest_transaction=3_000.0), "warning", "long_transaction", "50 min"),

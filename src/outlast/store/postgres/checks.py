@@ -34,6 +34,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
         not_vacuumed: tables of Outlast that autovacuum is set to leave alone.
+        track_counts: whether it counts what is read and written.
         track_activities: whether the server shows what its sessions do; worker_roles: those of the
             sessions that hold workers' presence.
         lock_holders: sessions in the way of limits and counters.
@@ -66,6 +67,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     unlogged: list[str] = []
     encoding: str = "UTF8"
     track_activities: str = "on"
+    track_counts: str = "on"
     worker_roles: list[str] = []
     lock_holders: list[LockHolder] = []
     strangers: list[str] = []
@@ -216,6 +218,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
                 f"The encoding of this database is {self.encoding}: arguments, results and reports"
                 " with characters that it lacks are refused.",
                 "Move Outlast to a database with ENCODING 'UTF8'.",
+            )
+        if self.track_counts == "off":
+            yield problem(
+                "track_counts",
+                "track_counts is off: autovacuum never cleans a table, and claims do not notice"
+                " that they read dead entries of an index again and again.",
+                "Set track_counts = on (postgresql.conf).",
             )
         harm = "claims become slower with every job that was ever run"
         if self.autovacuum == "off":

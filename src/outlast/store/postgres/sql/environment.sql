@@ -16,6 +16,7 @@ SELECT current_setting('server_version_num')::integer AS version,
        coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c
                  WHERE c.oid = to_regclass('outlast_jobs')), false) AS owner,
        current_setting('server_encoding') AS encoding,
+       current_setting('track_counts') AS track_counts,
        ARRAY(SELECT c.relname::text FROM pg_class c
              WHERE c.oid IN (to_regclass('outlast_jobs'), to_regclass('outlast_attempts'),
                              to_regclass('outlast_workers'), to_regclass('outlast_refusals'))

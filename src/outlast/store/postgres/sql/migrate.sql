@@ -32,9 +32,11 @@ CREATE UNLOGGED TABLE outlast_tried ()
 SELECT pg_try_advisory_xact_lock_shared(0), pg_try_advisory_lock_shared(0) AND pg_advisory_unlock_shared(0)
 
 -- name: try_notify
+-- Changes no row; the caller rolls it back, so no session hears it.
 SELECT pg_notify('outlast_tried', '')
 
 -- name: try_listen
+-- Changes no row; the caller rolls it back, so the session does not listen afterwards.
 LISTEN outlast_tried
 
 -- name: lock_holders
