@@ -101,9 +101,9 @@ def fails(one: WorkerRow, now: float) -> str:
 
 
 HOLD_NO_SLOTS = (
-    "More workers, or workers for these jobs alone (a queue of their own, `outlast worker"
-    " --queues`). A task that enqueues the next step and returns, or snoozes until that is done,"
-    " holds no slot."
+    "Let the task wait without a slot: `attempt.spawn` and `attempt.wait_for`, or enqueue the next"
+    " step and return. Until then, more workers, or workers for these jobs alone (a queue of their"
+    " own, `outlast worker --queues`); for jobs that wait for a full limit they do not help."
 )
 
 

@@ -34,16 +34,22 @@ CRON_MAX = 200  # characters of an expression
 ALIASES = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
     "@weekly": "0 0 * * 0",
     "@monthly": "0 0 1 * *",
     "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
 }
 _FIELDS = (  # name, the values it takes, the largest step that means anything
     ("minute", "0-59", 59),
     ("hour", "0-23", 23),
     ("day of the month", "1-31 or L for the last", 31),
     ("month", "1-12 or JAN-DEC", 12),
-    ("day of the week", "0-7 or SUN-SAT, where 0 and 7 are Sunday", 7),
+    (
+        "day of the week",
+        "0-7 or SUN-SAT, where 0 and 7 are Sunday (ranges rise: 1-7, not MON-SUN)",
+        7,
+    ),
 )
 _ANY_START = datetime(2000, 1, 1)  # noqa: DTZ001
 DAY = 86_400
@@ -141,6 +147,8 @@ def _fields_of(text: str) -> list[str]:
             raise ConfigError(f"cron has no {text.strip()!r}; there are: {', '.join(ALIASES)}")
         text = ALIASES[text.strip().lower()]
     fields = text.split()
+    if found := re.match(r"(?:CRON_)?TZ=(\S+)", text.strip()):
+        raise ConfigError(f"cron {text!r}: the text names no zone; use zone={found[1]!r}")
     if len(fields) == 6:  # noqa: PLR2004
         raise ConfigError(
             f"cron {text!r} has six fields; it takes five, from the minute to the day of the week."

@@ -102,7 +102,7 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
         [
             "Every job that runs there waits for another and holds its slot: job 12 for job 14,",
             "job 13 for job 15.",
-            "A task that enqueues the next step and returns",
+            "enqueue the next step and return",
         ],
     ),
     (

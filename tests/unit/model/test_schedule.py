@@ -103,7 +103,6 @@ def test_a_spec_of_a_zone_that_this_host_lacks_says_so_when_it_is_read() -> None
         msgspec.json.decode(b'{"cron":"0 0 * * *","zone":"Mars/Olympus"}', type=Spec)
 
 
-@pytest.mark.xfail(strict=True, reason="the reason is not named")
 @pytest.mark.parametrize(
     ("cron", "message"),
     [
@@ -117,7 +116,6 @@ def test_what_other_crons_take_is_refused_with_the_way_to_say_it(cron: str, mess
         Spec(cron=cron)
 
 
-@pytest.mark.xfail(strict=True, reason="they are unknown")
 def test_two_names_of_the_same_span_are_one() -> None:
     for name, other in (("@midnight", "@daily"), ("@annually", "@yearly")):
         assert Spec(cron=name).next_after(0.0) == Spec(cron=other).next_after(0.0)
