@@ -14,6 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from outlast.errors import JobNotFound, LostLease, UsageError
+from outlast.model.crash import Charge
+from outlast.model.job import State
+from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.values import Claimed, Enqueued, NewJob, Spawn, Upstream, Wants
 
 RESOLVE_MAX = 500  # notices that one exchange does in a round
@@ -98,17 +101,38 @@ def not_spawned(spawn: Spawn) -> LostLease:
 
 
 def add_results(
-    claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int, int | None]]
-) -> list[Claimed]:
-    """Return claimed jobs with the results that they get. ``rows``: each job's, in their order,
-    with how many there are, and a job of which the result was deleted, if any; fewer rows: they
-    have more bytes than an attempt may get."""
+    claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int, int | None, bool]]
+) -> tuple[list[Claimed], list[Transition]]:
+    """Return claimed jobs with the results that they get, and ends that give the others back, whose
+    results are late: a reply has no room for them. ``rows``: each job's, in their order, with how
+    many there are, a job of which the result was deleted, if any, and whether they are late; fewer
+    rows: they have more bytes than an attempt may get."""
     found: dict[int, list[str | None]] = {}
     counts: dict[int, tuple[int, int | None]] = {}
-    for job_id, result, count, gone in rows:
+    late: set[int] = set()
+    for job_id, result, count, gone, is_late in rows:
         found.setdefault(job_id, []).append(result)
         counts[job_id] = count, gone
-    return [_with_results(each, found, counts) for each in claimed]
+        late.update([job_id] if is_late else [])
+    kept = [_with_results(each, found, counts) for each in claimed if each.job_id not in late]
+    return kept, [_give_back(each) for each in claimed if each.job_id in late]
+
+
+def _give_back(claimed: Claimed) -> Transition:
+    return Transition(
+        job_id=claimed.job_id,
+        token=claimed.token,
+        state=State.QUEUED,
+        outcome=OutcomeKind.RELEASED,
+        charge=Charge.NONE,
+        failures=claimed.failures,
+        losses=claimed.losses,
+        message="the reply had no room for the results that it gets",
+        solo=claimed.solo,
+        incident=claimed.incident,
+        cohort=claimed.cohort,
+        began=False,
+    )
 
 
 def _with_results(

@@ -206,8 +206,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     is next by priority and by how long it has been due; such a request is for an empty runner. 2:
     one job that must have its worker to itself.
 
-    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests'; the
-    first job comes regardless of its size.
+    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and
+    once more of results of jobs upstream; the first job comes regardless of its size.
 
     ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
     of one exchange have the same, and the same ``queues``.

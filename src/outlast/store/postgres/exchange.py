@@ -474,8 +474,12 @@ class PostgresExchange(Verbs):
         head, claim, rows = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         claimed = _make_all_claimed(rows) if rows else []
+        late: list[Transition] = []
         if needy := [each.job_id for each in claimed if each.policy.inputs]:
-            claimed = add_results(claimed, await self._find_results(needy))
+            most = min(each.bytes_max for each in requests)
+            claimed, late = add_results(claimed, await self._find_results(needy, most))
+            if late:
+                await self._trip(me, late, [])
         return Exchanged(
             valid=head.valid,
             answers=_all_but(others, ended),
@@ -485,15 +489,18 @@ class PostgresExchange(Verbs):
             contended=claim.contended,
             solo_waiting=claim.solo_waiting,
             next_look=claim.next_look,
-            cut=claim.cut,
+            cut=claim.cut or bool(late),
             expired=claim.expired,
         )
 
     async def _find_results(
-        self, job_ids: list[int]
-    ) -> list[tuple[int, str | None, int, int | None]]:
-        found = await self._connections.run(lambda it: it.fetch(_RESULTS, job_ids, RESULTS_BYTES))
-        return [(row["job_id"], row["result"], row["count"], row["gone"]) for row in found]
+        self, job_ids: list[int], most: int
+    ) -> list[tuple[int, str | None, int, int | None, bool]]:
+        values = job_ids, RESULTS_BYTES, most
+        return [
+            (row["job_id"], row["result"], row["count"], row["gone"], row["late"])
+            for row in await self._connections.run(lambda it: it.fetch(_RESULTS, *values))
+        ]
 
     async def _ask(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]

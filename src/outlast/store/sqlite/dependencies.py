@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from outlast.model.job import State
+from outlast.model.lifecycle import Transition
 from outlast.store.dependencies import (
     FAILED,
     MET,
@@ -56,12 +57,15 @@ def note_ended(cursor: Any, job_ids: Iterable[int]) -> None:
     cursor.execute(_SQL["note_ended"], _ids(job_ids))
 
 
-def with_results(cursor: Any, claimed: list[Claimed]) -> list[Claimed]:
-    """Return claimed jobs with the results of jobs upstream that they get; mostly none gets any."""
+def with_results(
+    cursor: Any, claimed: list[Claimed], most: int
+) -> tuple[list[Claimed], list[Transition]]:
+    """Return claimed jobs with the results of jobs upstream that they get, up to ``most`` bytes,
+    and ends that give the others back; mostly none gets any."""
     needy = [each.job_id for each in claimed if each.policy.inputs]
     if not needy:
-        return claimed
-    values = _ids(needy) | {"bytes": RESULTS_BYTES}
+        return claimed, []
+    values = _ids(needy) | {"bytes": RESULTS_BYTES, "most": most}
     return add_results(claimed, cursor.execute(_SQL["results"], values).fetchall())
 
 

@@ -73,14 +73,17 @@ def exchange(
         more = basket.some_expired or unresolved or (streams is not None and streams.more)
         solo_waiting = suspects.find_waiting(cursor, now, requests, look.solo, basket.permits)
         next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
+    most = min([each.bytes_max for each in requests], default=0)
+    claimed, late = with_results(cursor, basket.claimed, most)
+    hand_in(cursor, now, late)
     return Exchanged(
         valid=status in {"active", "draining"},
         answers=answers,
-        claimed=with_results(cursor, basket.claimed),
+        claimed=claimed,
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
         solo_waiting=solo_waiting,
-        cut=basket.cut,
+        cut=basket.cut or bool(late),
         expired=expired,
     )
 

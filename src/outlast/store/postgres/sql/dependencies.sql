@@ -58,13 +58,17 @@ SELECT id FROM held
 -- many there are. A separate trip, which few claims need: if it fails, the claim counts as one whose reply was lost. The
 -- jobs upstream have ended, and stay while the claimed one has not (outlast_is_over_v1). gone: one that has completed and
 -- was deleted, since the claimed one had ended meanwhile, by a cancel, and has come back.
-SELECT f.job_id, f.result, f.count, f.gone
-FROM unnest($1::bigint[]) AS u (id)
-CROSS JOIN LATERAL (
-    SELECT d.job_id, d.place, j.result, count(*) OVER () AS count,
-           min(d.upstream_id) FILTER (WHERE j.id IS NULL AND d.wants = 0) OVER () AS gone,
-           sum(coalesce(octet_length(j.result), 4)) OVER (ORDER BY d.place) AS total
-    FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-    WHERE d.job_id = u.id AND d.place >= 0) f
-WHERE f.total <= $2::integer
-ORDER BY f.job_id, f.place
+-- Once $3 bytes are full, the other jobs have one row each, late, without a result.
+SELECT g.job_id, CASE WHEN NOT g.late THEN g.result END AS result, g.count, g.gone, g.late
+FROM (
+    SELECT f.*, u.n > 1 AND sum(f.bytes) OVER (ORDER BY u.n) > $3::bigint AS late
+    FROM unnest($1::bigint[]) WITH ORDINALITY AS u (id, n)
+    CROSS JOIN LATERAL (
+        SELECT d.job_id, d.place, j.result, count(*) OVER () AS count, coalesce(octet_length(j.result), 4) AS bytes,
+               row_number() OVER (ORDER BY d.place) AS step,
+               min(d.upstream_id) FILTER (WHERE j.id IS NULL AND d.wants = 0) OVER () AS gone,
+               sum(coalesce(octet_length(j.result), 4)) OVER (ORDER BY d.place) AS total
+        FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+        WHERE d.job_id = u.id AND d.place >= 0) f) g
+WHERE CASE WHEN g.late THEN g.step = 1 ELSE g.total <= $2::integer END
+ORDER BY g.job_id, g.place

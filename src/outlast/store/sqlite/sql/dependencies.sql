@@ -93,11 +93,14 @@ WHERE job_id = :job_id AND place < 0
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to :bytes, and how many
 -- there are. gone: one that has completed and was deleted, since the claimed job had ended meanwhile, by a cancel, and has
 -- come back.
-SELECT f.job_id, CAST(f.result AS TEXT), f.count, f.gone
-FROM (SELECT d.job_id, d.place, j.result, count(*) OVER (PARTITION BY d.job_id) AS count,
+-- Once :most bytes are full, the other jobs have one row each, late, without a result.
+SELECT g.job_id, CASE WHEN NOT g.late THEN CAST(g.result AS TEXT) END, g.count, g.gone, g.late
+FROM (SELECT f.*, f.n > 0 AND sum(f.bytes) OVER (ORDER BY f.n) > :most AS late
+FROM (SELECT e.key AS n, d.job_id, d.place, j.result, coalesce(length(CAST(j.result AS BLOB)), 4) AS bytes,
+             row_number() OVER (PARTITION BY d.job_id ORDER BY d.place) AS step, count(*) OVER (PARTITION BY d.job_id) AS count,
              min(iif(j.id IS NULL AND d.wants = 0, d.upstream_id, NULL)) OVER (PARTITION BY d.job_id) AS gone,
              sum(coalesce(length(CAST(j.result AS BLOB)), 4)) OVER (PARTITION BY d.job_id ORDER BY d.place) AS total
       FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d ON d.job_id = e.value AND d.place >= 0
-      LEFT JOIN outlast_jobs AS j ON j.id = d.upstream_id) AS f
-WHERE f.total <= :bytes
-ORDER BY f.job_id, f.place
+      LEFT JOIN outlast_jobs AS j ON j.id = d.upstream_id) AS f) AS g
+WHERE CASE WHEN g.late THEN g.step = 1 ELSE g.total <= :bytes END
+ORDER BY g.job_id, g.place
