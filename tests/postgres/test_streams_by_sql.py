@@ -35,7 +35,7 @@ KEYS = [
     "\U0001f600" * 500,
     "x" * 500,
 ]
-COSTS = [1, 3, 3.0, 0.1, 1e-5, 1e-7, 1 / 3, 0.1 + 0.2, 123_456.7, 123_456.78, 999_999.999999, 1e6]
+COSTS = [1, 3, 3.0, 0.1, 1e-5, 1e-6, 1 / 3, 0.1 + 0.2, 123_456.7, 123_456.78, 999_999.999999, 1e6]
 
 Session = Any
 
@@ -191,11 +191,12 @@ async def test_what_python_refuses_is_refused(twins: Twins) -> None:
         (task, {"limit_keys": {"rated": "k", "x": "k"}}, "no limit per limit_key called 'x'"),
         (task, {"limit_keys": {"rated": "k", "one": "k"}}, "no limit per limit_key called 'one'"),
         (task, {**key, "cost": {"rated": 5.5}}, "a cost of 5.5 is above the burst of 'rated', 5"),
-        (task, {**key, "cost": {"rated": 0}}, "the cost of 'rated' must be a number above 0"),
-        (task, {**key, "cost": {"rated": -1}}, "the cost of 'rated' must be a number above 0"),
-        (task, {**key, "cost": {"rated": 1e7}}, "the cost of 'rated' must be a number above 0"),
-        (task, {**key, "cost": {"rated": "1"}}, "the cost of 'rated' must be a number above 0"),
-        (task, {**key, "cost": {"rated": True}}, "the cost of 'rated' must be a number above 0"),
+        (task, {**key, "cost": {"rated": 0}}, "the cost of 'rated' must be a number from"),
+        (task, {**key, "cost": {"rated": 9e-7}}, "the cost of 'rated' must be a number from"),
+        (task, {**key, "cost": {"rated": -1}}, "the cost of 'rated' must be a number from"),
+        (task, {**key, "cost": {"rated": 1e7}}, "the cost of 'rated' must be a number from"),
+        (task, {**key, "cost": {"rated": "1"}}, "the cost of 'rated' must be a number from"),
+        (task, {**key, "cost": {"rated": True}}, "the cost of 'rated' must be a number from"),
         (task, {**key, "cost": {"one": 1}}, "under no limit with a rate called 'one'"),
         (tenants, {}, "is under 'account', a limit per tenant"),
         (ordered, {**turns, "priority": 1}, "is under an ordered limit"),
