@@ -68,15 +68,17 @@ async def test_psycopg_in_autocommit_mode_with_a_block_of_its_own(
 
 @pytest.mark.parametrize("autocommit", [False, True])
 async def test_psycopg_in_a_pipeline(app: outlast.App, store: Store, pg_url: str, autocommit: bool):
-    """The state of the transaction is known late there: nothing of it is sent yet."""
+    """What a statement has done is known late there: nothing of it is sent yet."""
     attempt = await attempt_of(app, store)
     mine = await psycopg.AsyncConnection.connect(pg_url, autocommit=autocommit)
     async with mine, mine.pipeline(), mine.transaction():
         await mine.execute("SELECT 1")
-        await app.tasks["mail"].using(connection=mine).enqueue("a")
+        mail = app.tasks["mail"]
+        first = await mail.using(connection=mine).enqueue("a")
+        await mail.using(connection=mine, after=[first]).enqueue("b")
         await attempt.complete_in(mine)
         assert await states(store) == {State.RUNNING: 1}
-    assert await states(store) == DONE
+    assert await states(store) == {**DONE, State.BLOCKED: 1}
 
 
 # ---------------------------------------------------------------------- pooled, and prepared

@@ -55,7 +55,12 @@ class _Psycopg(Driver):
         psycopg = sys.modules["psycopg"]
         with psycopg.Cursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
             cursor.execute(*pyformat(statement, values))
-            rows: Sequence[Any] = cursor.fetchall() if cursor.description else []
+            try:
+                rows: Sequence[Any] = cursor.fetchall()
+            except psycopg.ProgrammingError:
+                if cursor.statusmessage is None:
+                    raise
+                return []  # it has none, which a pipeline shows no earlier
             return rows
 
 
@@ -71,7 +76,12 @@ class _AsyncPsycopg(_Psycopg):
         rows_as = psycopg.rows.dict_row
         async with psycopg.AsyncCursor(self._connection, row_factory=rows_as) as cursor:
             await cursor.execute(*pyformat(statement, values))
-            rows: Sequence[Any] = await cursor.fetchall() if cursor.description else []
+            try:
+                rows: Sequence[Any] = await cursor.fetchall()
+            except psycopg.ProgrammingError:
+                if cursor.statusmessage is None:
+                    raise
+                return []  # it has none, which a pipeline shows no earlier
             return rows
 
 
