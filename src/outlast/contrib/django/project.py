@@ -147,7 +147,8 @@ class DjangoStores(StoreProvider):
             where = "" if database() == DEFAULT_DB_ALIAS else f" --database {database()}"
             raise ImproperlyConfigured(NO_SCHEMA.format(database(), where))
         several = any(job.after for job in batch)  # statements, which one commit has to store
-        with transaction.atomic(using=database()) if several else nullcontext():
+        whole: Any = transaction.atomic(using=database()) if several else nullcontext()
+        with whole:
             return await here.enqueue(batch)
 
     async def enqueue_many(

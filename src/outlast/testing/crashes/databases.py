@@ -134,6 +134,8 @@ def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
     """Return a class of connections whose commits are points, based on that of the user."""
 
     class Recorded(base):  # type: ignore[misc, valid-type]
+        statements: Statements  # set where it is made
+
         def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
             return super().cursor(_cursors(factory))
 
