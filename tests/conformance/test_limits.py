@@ -20,7 +20,6 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind, Suspicion
 from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
-from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import TRIP_BYTES, Answer
@@ -103,12 +102,9 @@ async def test_each_end_gives_the_permit_back_once(
 
 @pytest.mark.parametrize("keep", [None, 60.0, 0.0])
 async def test_the_place_of_an_end_is_given_on_by_the_same_exchange(
-    store: Store, hands: Hands, keep: float | None, request: pytest.FixtureRequest
+    store: Store, hands: Hands, keep: float | None
 ) -> None:
     """Whatever becomes of the row of the job that has ended."""
-    if keep == 0 and isinstance(store, PostgresStore):
-        why = "the claim does not look for the notice that a deleted job leaves"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=why))
     await declare(store, running=1)
     ids = await enqueued(store, *[limited(need("a"), policy=Policy(keep=keep))] * 3)
     (one,) = await hands.claim()

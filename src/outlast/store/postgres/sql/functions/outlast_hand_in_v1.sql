@@ -77,6 +77,7 @@ BEGIN
             is_long := is_long OR v_noted IS NOT NULL OR ended IS NOT NULL OR v_awaited <> '{}';
             IF cardinality(v_tokens) = handed AND NOT is_long THEN RETURN; END IF;
             IF v_try > 1 OR cardinality(v_tokens) < cardinality(p_done_ids) THEN
+                is_long := true;  -- it may leave notices
                 v_tokens := v_tokens || outlast_complete_away_v1(p_done_ids, p_done_tokens);
             END IF;
         END IF;
