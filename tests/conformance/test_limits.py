@@ -104,7 +104,7 @@ async def test_each_end_gives_the_permit_back_once(
 async def test_the_place_of_an_end_is_given_on_by_the_same_exchange(
     store: Store, hands: Hands, keep: float | None
 ) -> None:
-    """Whatever becomes of the row of the job that has ended."""
+    """Also if the row of the job that has ended is deleted with its end."""
     await declare(store, running=1)
     ids = await enqueued(store, *[limited(need("a"), policy=Policy(keep=keep))] * 3)
     (one,) = await hands.claim()
