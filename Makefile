@@ -18,7 +18,7 @@ JOBS   ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 ARGS   ?=
 PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
-DEBIAN := chromium chromium-driver pgbouncer postgresql prometheus rabbitmq-server
+DEBIAN := chromium chromium-driver nginx-light pgbouncer postgresql prometheus rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 # What pip would do with one processor. Some packages hold files that are no Python of this version.
 BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true
@@ -66,7 +66,7 @@ compiled: $(DEV)
 
 .PHONY: test
 test: compiled ## run all but the slow tests; needs Python, git and make (some four minutes)
-	$(PYTEST) -m "not slow and not debian_postgres and not pgbouncer and not rabbitmq and not browser and not prometheus" $(ARGS)
+	$(PYTEST) -m "not slow and not debian_postgres and not pgbouncer and not rabbitmq and not browser and not nginx and not prometheus" $(ARGS)
 
 .PHONY: test-all
 test-all: compiled debian ## run all but the long tests, also those that need Debian packages (installs them)
@@ -76,6 +76,11 @@ test-all: compiled debian ## run all but the long tests, also those that need De
 proofs: compiled debian ## run the long tests, which test-all leaves out: before a release
 	$(PYTEST) -m long $(ARGS)
 
+.PHONY: worlds
+worlds: compiled debian ## the surroundings in which faults were found: servers, poolers, hosts, browsers
+	$(PYTEST) tests/worlds $(ARGS)
+
+# While a package is installed, a policy of the system's keeps its service from being started.
 .PHONY: debian
 debian: ## install the Debian packages that some tests need, where that is possible
 	@missing=$$(for each in $(DEBIAN); do dpkg -s $$each > /dev/null 2>&1 || echo $$each; done); \
@@ -84,6 +89,11 @@ debian: ## install the Debian packages that some tests need, where that is possi
 	echo "debian: installs" $$missing; \
 	$$root mkdir -p /etc/postgresql-common/createcluster.d; \
 	echo "create_main_cluster = false" | $$root tee /etc/postgresql-common/createcluster.d/outlast.conf > /dev/null; \
+	policy=/usr/sbin/policy-rc.d; \
+	if [ ! -e $$policy ]; then \
+		printf '#!/bin/sh\nexit 101\n' | $$root tee $$policy > /dev/null && $$root chmod +x $$policy; \
+		trap "$$root rm -f $$policy" EXIT; \
+	fi; \
 	$$root apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$root apt-get install -qq -y \
 		--no-install-recommends $$missing > /dev/null \
 	|| echo "debian: could not install" $$missing "(see above): the tests that need it are skipped"
