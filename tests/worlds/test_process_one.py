@@ -75,7 +75,6 @@ def until(done: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.xfail(strict=True, reason="the signal is dropped")
 @pytest.mark.parametrize("at", ["application.py", "setup"])
 def test_a_worker_that_prepares_its_start_ends_by_sigterm(tmp_path: Path, at: str) -> None:
     """While a child imports the application, and in the code of --setup."""
@@ -97,7 +96,6 @@ def test_a_worker_that_waits_for_its_runner_drains_by_sigterm(tmp_path: Path) ->
         assert process.wait(DEADLINE) == 0
 
 
-@pytest.mark.xfail(strict=True, reason="the signal is dropped")
 @pytest.mark.parametrize("command", ["worker jobs:app", "migrate", "web --port 0", "exporter"])
 def test_what_waits_for_a_silent_database_ends_by_sigterm(tmp_path: Path, command: str) -> None:
     """Or, since the exporter opens no database at its start, for a slow disk with its library."""

@@ -43,7 +43,10 @@ job_page.py     all about one job: its attempts, their crash reports
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
+from types import FrameType
 
 __all__ = ["main"]
 
@@ -54,9 +57,23 @@ def main(
     """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
     MODULE:APP for commands that take one, so that ``argv`` names none. ``program``: what is typed
     before a command."""
+    if os.getpid() == 1:
+        _end_by_signals()
     try:
         from outlast.cli.program import run
     except KeyboardInterrupt:
         return 130  # as for a later Ctrl-C
 
     return run(argv, app, program)
+
+
+def _end_by_signals() -> None:
+    """Let signals end process 1 of a container as they end any other: for process 1 the kernel
+    drops those without a handler. Commands that end in order set handlers of their own later."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os._exit(128 + number)  # as a shell says it; an exception might be caught by the code under way
