@@ -21,7 +21,7 @@ def migrate(
         bool, flag("--check", "Change nothing; exit 1 if a migration is due.")
     ] = False,
     after_restore: Annotated[
-        bool, flag("--after-restore", "Also raise the tokens, as after a restored backup.")
+        bool, flag("--after-restore", "Also raise tokens and numbers, as after rows were restored.")
     ] = False,
     grant: Annotated[
         str | None, option("--grant", "ROLE", "Also grant this PostgreSQL role what it needs.")
@@ -39,9 +39,10 @@ def migrate(
 
     If there is no store, it is created. This is safe while workers run: migrate first, then restart
     them one by one. A store that serves only newer programs is refused, with exit code 3. After a
-    restore of rows only, into tables of PostgreSQL that stayed, run it with --after-restore before
-    any worker starts: attempts that began after the backup may still run somewhere, and no token
-    may be issued twice. After any other restore tokens jump by themselves.
+    restore of rows only, into tables of PostgreSQL that stayed, and after a move by logical
+    replication or COPY, run it with --after-restore before any program starts: attempts that began
+    before may still run somewhere, and no token or id may be issued twice. After any other restore
+    tokens jump by themselves.
 
     Run it as the owner of the tables, and workers as a role with only the privileges that they
     need: --grant ROLE grants these; repeat it after each upgrade. With --only enqueue it is enough

@@ -132,7 +132,8 @@ class Store(Protocol):
         ...
 
     async def raise_tokens(self, above: int) -> None:
-        """Make every later token larger than ``above``."""
+        """Make every later token larger than ``above``, and all that is numbered otherwise larger
+        than the rows that are there."""
         ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:

@@ -172,6 +172,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(connections=80), "warning", "connections", "80 of 97"),
     (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
     (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
+    (server(behind=["outlast_turn_seq"]), "problem", "numbers", "outlast_turn_seq gives out next"),
     (server(unlogged=["outlast_jobs"]), "problem", "unlogged", "outlast_jobs is unlogged"),
     (server(track_counts="off"), "problem", "track_counts", "never cleans"),
     (server(encoding="LATIN1"), "warning", "encoding", "LATIN1"),

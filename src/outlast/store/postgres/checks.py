@@ -42,6 +42,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         superuser, owner: whether the role of this connection is one, or owns the tables.
         open_schemas: those of the search_path in which every role may create.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
+        behind: sequences that give out numbers which rows have already.
     """
 
     version: int
@@ -70,6 +71,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     track_counts: str = "on"
     worker_roles: list[str] = []
     lock_holders: list[LockHolder] = []
+    behind: list[str] = []
     strangers: list[str] = []
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
@@ -212,6 +214,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.unlogged:
             said = f"{name} is unlogged: a crash of the server empties it."
             yield problem("unlogged", said, f"ALTER TABLE {name} SET LOGGED.")
+        if self.behind:
+            yield problem(
+                "numbers",
+                f"Rows are above what {_some(self.behind)} gives out next: they came without the"
+                " numbers of their server. What is stored fails, or overtakes what waits.",
+                "Run `outlast migrate --after-restore`, or start a worker.",
+            )
         if self.encoding != "UTF8":
             yield warning(
                 "encoding",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from fnmatch import fnmatch
 
 import asyncpg
 
@@ -27,6 +28,10 @@ class Collision(StoreUnavailable):
 
 class LockHeld(StoreUnavailable):
     """Another transaction holds a row for longer than this one may wait; it was rolled back."""
+
+
+class NumberTaken(StoreUnavailable):
+    """A sequence has given out a number that a row has already; nothing was stored."""
 
 
 class NotifyQueueFull(StoreUnavailable):
@@ -74,6 +79,10 @@ _REMEDIES: dict[type[BaseException], str] = {
     asyncpg.InvalidAuthorizationSpecificationError: "make the role (CREATE ROLE ... LOGIN),"
     " let it in from this host (pg_hba.conf), or correct the user in the URL",
 }
+_NUMBER_TAKEN = (
+    "the rows came here without the numbers of their server: `outlast migrate --after-restore`, or"
+    " the next worker that starts, makes new numbers larger than theirs"
+)
 _REFUSALS = ("0A", "42", "P0")  # not supported; no such function or word; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
@@ -125,10 +134,17 @@ def _of_server(error: BaseException) -> Exception:
         return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
     if code == _LIMIT_REACHED and "NOTIFY" in text_of(error):  # in each language of the server
         return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
+    if code == "23505" and fnmatch(_field(error, "constraint_name"), "outlast_*_pkey"):
+        return NumberTaken(f"PostgreSQL: {_NUMBER_TAKEN} ({text_of(error)})")
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
         return kind(f"PostgreSQL: {hint} ({text_of(error)})")
     return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
+
+
+def _field(error: BaseException, name: str) -> str:
+    """Return a field of a server's error, which asyncpg and psycopg keep in different places."""
+    return str(getattr(getattr(error, "diag", error), name, None) or "")
 
 
 @contextmanager
@@ -140,6 +156,6 @@ def foreign_errors() -> Iterator[None]:
     except Exception as error:
         raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
         mapped = BadData(text_of(error)) if isinstance(raised, UnicodeError) else _of_server(raised)
-        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted)):
+        if isinstance(mapped, (BadData, SchemaMismatch, NotPermitted, NumberTaken)):
             raise mapped from error
         raise

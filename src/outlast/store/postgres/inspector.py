@@ -21,6 +21,7 @@ from outlast.store.values import Purpose
 
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
+_BEHIND = statements("postgres", "environment")["behind"]
 _LOCK_HOLDERS = statements("postgres", "limits")["lock_holders"]
 
 T = TypeVar("T")
@@ -83,10 +84,13 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
+            behind = [] if lacking else await connection.fetchval(_BEHIND)
         holders: list[LockHolder] = []
         with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
             holders = await self.lock_holders()
-        return PostgresFacts(**rows[0], lacking=lacking, limited_to=limited, lock_holders=holders)
+        return PostgresFacts(
+            **rows[0], lacking=lacking, limited_to=limited, lock_holders=holders, behind=behind
+        )
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:

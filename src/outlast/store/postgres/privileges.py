@@ -106,7 +106,7 @@ _OF_NEW_JOBS = [
     "outlast_replace_v1",
 ]
 _AS_OWNER = {
-    Purpose.WORKER: _OF_NEW_JOBS,
+    Purpose.WORKER: [*_OF_NEW_JOBS, "outlast_raise_numbers_v1"],
     Purpose.ENQUEUE: _OF_NEW_JOBS,
     Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }

@@ -57,6 +57,10 @@ SELECT current_setting('server_version_num')::integer AS version,
        (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::float8
         FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared
 
+-- name: behind
+-- The sequences that give out numbers which rows have already. Reads only.
+SELECT outlast_raise_numbers_v1(false)
+
 -- name: privileges
 -- List what a role ($1; NULL: the role of this session) needs, each as a GRANT, with whether the role has it already:
 -- privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and the columns that

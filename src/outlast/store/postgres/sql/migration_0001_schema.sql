@@ -469,7 +469,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_next_suspect_due_v1.sql
 \ir functions/outlast_suspect_due_v1.sql
 
--- Acts of operators, the jump of the token sequence, jobs that messages name, schedules, and unpublished jobs.
+-- Acts of operators, the jumps of sequences, jobs that messages name, schedules, and unpublished jobs.
 \ir functions/outlast_lock_limits_v1.sql
 \ir functions/outlast_put_limits_v1.sql
 \ir functions/outlast_set_permit_v1.sql
@@ -481,6 +481,8 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_skip_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
+\ir functions/outlast_raise_numbers_v1.sql
+REVOKE ALL ON FUNCTION outlast_raise_numbers_v1 FROM PUBLIC;
 \ir functions/outlast_owe_ticks_v1.sql
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql

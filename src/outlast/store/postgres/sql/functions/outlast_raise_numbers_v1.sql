@@ -1,0 +1,56 @@
+-- Name the sequences whose next number is not above the rows of their table, and, if asked, raise them. Rows come
+-- without the numbers of their server by logical replication, COPY and the like. Tokens are not looked at: they jump
+-- to the time of day in any case (outlast_raise_tokens_v1).
+--
+-- An id goes on 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
+-- index that shows the largest. So both jump to the time of day in microseconds, which no server reaches by
+-- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. What is ahead
+-- of that time counts for nothing, since a role that may only enqueue chooses positions.
+--
+-- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
+-- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
+-- the look and setval lie within the 10,000, and the row that is locked lets one session raise at a time. Who drew a
+-- taken number before has failed, and has stored nothing. This runs as its owner, since workers may not set these
+-- sequences (the migration revokes it from PUBLIC), and it sets none back.
+CREATE FUNCTION outlast_raise_numbers_v1(p_raise boolean) RETURNS text[]
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    v_now bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    v_behind text[] := '{}';
+    v_table regclass;
+    v_ids regclass;
+    v_largest bigint;
+BEGIN
+    IF p_raise THEN PERFORM FROM outlast_schema WHERE number = 1 FOR UPDATE; END IF;
+    FOR v_table, v_ids IN
+        SELECT c.oid, pg_get_serial_sequence(c.oid::regclass::text, 'id')
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id' AND a.attidentity <> ''
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relname LIKE 'outlast\_%' AND c.relkind = 'r'
+    LOOP
+        EXECUTE format('SELECT t.largest FROM (SELECT max(id) AS largest FROM %s) t, %s s
+                        WHERE t.largest > s.last_value OR t.largest = s.last_value AND NOT s.is_called',
+                       v_table, v_ids) INTO v_largest;
+        CONTINUE WHEN v_largest IS NULL;
+        v_behind := array_append(v_behind, v_ids::text);
+        IF p_raise THEN PERFORM setval(v_ids, v_largest + 10000); END IF;
+    END LOOP;
+    PERFORM FROM outlast_position_seq q, (
+        (SELECT position FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL LIMIT 1000)
+        UNION ALL
+        (SELECT position FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NOT NULL LIMIT 1000)) j
+    WHERE j.position < v_now AND (j.position > q.last_value OR j.position = q.last_value AND NOT q.is_called);
+    IF FOUND THEN v_behind := array_append(v_behind, 'outlast_position_seq'); END IF;
+    PERFORM FROM outlast_turn_seq q, (SELECT turn FROM outlast_streams LIMIT 1000) s
+    WHERE s.turn < v_now AND (s.turn > q.last_value OR s.turn = q.last_value AND NOT q.is_called);
+    IF FOUND THEN v_behind := array_append(v_behind, 'outlast_turn_seq'); END IF;
+    IF p_raise AND v_behind <> '{}' THEN
+        PERFORM setval('outlast_position_seq', v_now) FROM outlast_position_seq WHERE last_value < v_now;
+        PERFORM setval('outlast_turn_seq', v_now) FROM outlast_turn_seq WHERE last_value < v_now;
+    END IF;
+    RETURN v_behind;
+END
+$$;
