@@ -205,6 +205,8 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(held=[Held(12, 1, 14)]), "warning", "slots_held", "holds its slot: job 12 for job 14"),
     (FAILING, "problem", "failing_duty", "No job is taken or handed in on W-1, for 1 min: NotPerm"),
     (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
+    (facts(workers=[worker(failing="pruner: RuntimeError: x", failing_since=NOW - 60)]), "warning",
+     "failing_duty", "A duty (pruner) fails on W-1, for 1 min: RuntimeError: x."),
     (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",
      "failing_duty", "A duty (reaper) fails on W-1, for 1 min: RuntimeError: x."),
     (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6 s"),
@@ -442,7 +444,7 @@ def test_a_cleaner_of_temporary_files_is_detected(
     temporary = tmp_path / "tmp"
     (tmp_path / "tmp.conf").write_text(f"# tmp\nq {temporary} 1777 root root 10d\n")
     (tmp_path / "x11.conf").write_text(f"D! {temporary}/.X11-unix 1777 root root 10d\n")
-    monkeypatch.setattr(tempfile, "gettempdir", lambda: str(temporary))
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(temporary / "run"))
     found = locks_of("postgresql://db/shop", [str(tmp_path)])
     assert found.cleaned_by == f"{tmp_path / 'tmp.conf'}: q {temporary} 1777 root root 10d"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import tempfile
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
+from outlast.errors import ConfigError
 from outlast.store import lockfile
 from outlast.store.lockfile import LockFile, Probe
 
@@ -184,3 +186,39 @@ def test_only_regular_files_are_opened(tmp_path: Path, kind: str):
         lockfile.remove(*named)
     assert path.lstat()
     assert all(flags & os.O_PATH for flags in opened)
+
+
+# ------------------------------------------------------------------- no place for them
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A missing directory: the only candidate for temporary files."""
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: [str(tmp_path / "gone")])
+    for name in ("OUTLAST_RUN_DIR", "XDG_RUNTIME_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "file"))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileNotFoundError):
+        tempfile.gettempdir()
+    return tmp_path / "file"
+
+
+@pytest.mark.xfail(strict=True, reason="the temporary directory is a precondition")
+def test_without_a_temporary_directory_lock_files_prove_nothing(nowhere: Path):
+    directory = lockfile.directory_for(None)
+    assert directory == nowhere / f"outlast-{os.getuid()}"
+    with pytest.raises(ConfigError, match=r"^no lock file in"):
+        LockFile.create(directory, "w1")
+    named = lockfile.place_in(directory, "/tmp/outlast-0/w1-12345678.lock")
+    assert lockfile.probe(named, 1, 1) is Probe.UNKNOWN
+    assert lockfile.read_begun(named, 1, 1) is None
+
+
+@pytest.mark.xfail(strict=True, reason="the temporary directory is a precondition")
+def test_only_lock_files_ask_for_the_temporary_directory():
+    """What asks raises where none can be written: any other place would have to think of that."""
+    package = Path(lockfile.__file__).parents[1]
+    asking = [each for each in package.rglob("*.py") if "gettempdir" in each.read_text()]
+    assert asking == [Path(lockfile.__file__)]

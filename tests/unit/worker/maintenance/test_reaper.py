@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 from unittest import mock
 
@@ -248,3 +249,23 @@ async def test_a_failed_look_is_reported_and_the_next_one_is_made(scene, lock, e
     assert scene.rows.reaped == [2]
     assert names[:3] == [event, "worker_reaped", "workers_deactivated"]
     assert ended == []
+
+
+EVIDENCE = ("os.open", "os.lstat", "os.fstat", "os.pread", "os.unlink", "fcntl.flock")
+
+
+@pytest.mark.parametrize("call", EVIDENCE)
+@pytest.mark.parametrize("why", [errno.EIO, errno.EACCES, errno.EMFILE, errno.ENOLCK])
+async def test_a_lock_file_that_cannot_be_looked_at_delays_no_other_proof(scene, lock, call, why):
+    """The lease, presence and the tether's word need no file."""
+    lock.release(unlink=False)
+    with mock.patch(call, side_effect=OSError(why, "not now")):
+        scene.rows.workers = [
+            with_lock(lock),
+            msgspec.structs.replace(with_lock(lock, told_gone=True), worker_id=3),
+        ]
+        await scene.looks(62)
+    assert sorted(scene.rows.reaped) == [2, 3]
+    scene.rows.workers = [with_lock(lock)]
+    await scene.looks(1)
+    assert scene.rows.causes[-1] is DeathCause.LOCK_FILE
