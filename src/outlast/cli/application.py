@@ -117,7 +117,7 @@ def start_check(
     read, write = os.pipe()
     with contextlib.ExitStack() as ends:
         answer = ends.enter_context(os.fdopen(read, "rb"))
-        output = ends.enter_context(tempfile.TemporaryFile()) if on_line else None
+        output = ends.enter_context(_open_file_without_name()) if on_line else None
         try:
             child = subprocess.Popen(
                 [sys.executable, "-P", "-m", "outlast.cli.application", spec, str(write)],
@@ -138,6 +138,13 @@ def start_check(
                 output.seek(0)
                 for line in output:
                     on_line(0, line.decode(errors="replace").rstrip("\n"))
+
+
+def _open_file_without_name() -> IO[bytes]:
+    """Return a file in memory, which no disk can be too full for; macOS has none."""
+    if hasattr(os, "memfd_create"):
+        return os.fdopen(os.memfd_create("outlast-import"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def main(spec: str, answer: int) -> None:

@@ -57,8 +57,12 @@ def _folder(keep: str | None) -> Iterator[Path]:
     made."""
     if keep is None:
         # killed runners may still write for an instant
-        with tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True) as made:
-            yield Path(made)
+        try:
+            made = tempfile.TemporaryDirectory(prefix="outlast-", ignore_cleanup_errors=True)
+        except OSError as error:
+            raise NotSoError(f"{error.strerror}: name a new folder with --keep") from error
+        with made as name:
+            yield Path(name)
         return
     folder = Path(os.path.abspath(os.path.expanduser(keep)))
     try:

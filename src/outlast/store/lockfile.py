@@ -259,14 +259,25 @@ def _lock_alone(fd: int) -> Probe:
 
 def directory_for(file: Path | None) -> Path:
     """Return where workers keep their lock files: beside the store's file; without one in
-    $OUTLAST_RUN_DIR, $XDG_RUNTIME_DIR/outlast or a directory of this user in the temporary one."""
+    $OUTLAST_RUN_DIR, $XDG_RUNTIME_DIR/outlast or a directory of this user in the temporary one.
+
+    Nothing may be there, and nothing may be written there: then locks are not known."""
     if file is not None:
         return file.with_name(f"{file.name}-locks")
     if chosen := os.environ.get("OUTLAST_RUN_DIR"):
         return Path(os.path.expanduser(chosen)).absolute()
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "outlast"
-    return Path(tempfile.gettempdir()) / f"outlast-{os.getuid()}"
+    return temporary_directory() / f"outlast-{os.getuid()}"
+
+
+def temporary_directory() -> Path:
+    """Return the directory for temporary files; where none can be written (a read-only root, a full
+    disk), the one in which other workers have their lock files from before."""
+    try:
+        return Path(tempfile.gettempdir())  # finds out by writing a file
+    except OSError:
+        return Path(os.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  (it is only read)
 
 
 def boot_id() -> str:

@@ -207,7 +207,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (FAILING, "warning", "failing", "2 jobs of the task 'render'"),
     (facts(workers=[worker(failing="pruner: RuntimeError: x", failing_since=NOW - 60)]), "warning",
      "failing_duty", "A duty (pruner) fails on W-1, for 1 min: RuntimeError: x."),
-    (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "warning",
+    (facts(workers=[worker(failing="reaper: RuntimeError: x", failing_since=NOW - 60)]), "problem",
      "failing_duty", "A duty (reaper) fails on W-1, for 1 min: RuntimeError: x."),
     (facts(workers=[worker(lease=6.0)]), "hint", "leases", "6 s"),
     (facts(workers=[worker(lease=900.0)]), "hint", "leases", "15 min"),

@@ -205,7 +205,6 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "file"
 
 
-@pytest.mark.xfail(strict=True, reason="the temporary directory is a precondition")
 def test_without_a_temporary_directory_lock_files_prove_nothing(nowhere: Path):
     directory = lockfile.directory_for(None)
     assert directory == nowhere / f"outlast-{os.getuid()}"
@@ -216,7 +215,6 @@ def test_without_a_temporary_directory_lock_files_prove_nothing(nowhere: Path):
     assert lockfile.read_begun(named, 1, 1) is None
 
 
-@pytest.mark.xfail(strict=True, reason="the temporary directory is a precondition")
 def test_only_lock_files_ask_for_the_temporary_directory():
     """What asks raises where none can be written: any other place would have to think of that."""
     package = Path(lockfile.__file__).parents[1]

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from outlast.insight.doctor.facts import Exposure, Facts, Locks, MessengerUrl
 from outlast.store.backend import backend_of, file_of
 from outlast.store.environment import is_here, owner_unless_own
 from outlast.store.finding import Finding, hint, ok, problem, warning
-from outlast.store.lockfile import directory_for, is_trusted, refuses
+from outlast.store.lockfile import directory_for, is_trusted, refuses, temporary_directory
 from outlast.wakeup import kinds
 from outlast.wakeup.kinds import TLS_SCHEMES
 
@@ -44,15 +43,21 @@ def locks_of(url: str, tmpfiles: Iterable[str] = TMPFILES) -> Locks:
         beside=file is not None,
         mode=mode,
         owner=owner_unless_own(path),
-        writable=mode is None or (os.access(path, os.W_OK | os.X_OK) and is_trusted(path)),
+        writable=_may_make_files(path) and (mode is None or is_trusted(path)),
         network=refuses(path),
         cleaned_by=_cleaner(path, tmpfiles),
     )
 
 
+def _may_make_files(path: Path) -> bool:
+    """Whether this user may make files in a directory, which may have to be made first."""
+    there = next(each for each in (path, *path.parents) if os.path.exists(each))
+    return os.access(there, os.W_OK | os.X_OK)
+
+
 def _cleaner(path: Path, folders: Iterable[str]) -> str | None:
     """Return the line of systemd-tmpfiles that deletes old files in a temporary directory."""
-    temporary = Path(tempfile.gettempdir())
+    temporary = temporary_directory()
     if not path.is_relative_to(temporary):
         return None
     for file in (file for folder in folders for file in sorted(Path(folder).glob("*.conf"))):

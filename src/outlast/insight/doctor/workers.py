@@ -154,7 +154,7 @@ def failing(facts: Facts) -> Iterator[Finding]:
         idle = takes_nothing(one)
         what = "No job is taken or handed in" if idle else f"A duty ({duty_of(one)}) fails"
         refused = error.startswith("NotPermitted")
-        level = problem if idle else warning
+        level = problem if idle or duty_of(one) == "reaper" else warning
         yield level(
             "failing_duty",
             f"{what} on {_named(those)}, {since(one.failing_since, facts.now)}:"

@@ -125,7 +125,10 @@ def crash_test(
         raise SyncInLoop(
             "crash_test() would block the event loop that runs here: call it in a thread"
         )
-    folder = Path(tempfile.mkdtemp(prefix="outlast-crash-")).resolve()
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="outlast-crash-")).resolve()
+    except OSError as error:
+        raise UsageError(f"{error.strerror}: set TMPDIR to a folder with room") from error
     try:
         for name in (TEMPLATE, "tmp"):
             (folder / name).mkdir()
