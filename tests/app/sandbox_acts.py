@@ -246,7 +246,7 @@ ACTS: dict[str, Callable[[], object]] = {
     "multiprocessing, fork": lambda: in_child("fork"),
     "multiprocessing, forkserver": lambda: in_child("forkserver"),
     "a pool made at import": lambda: POOL.apply(append, ("keep",)),
-    "a thread made at import": lambda: OWN_THREAD.submit(append, "keep").result(),
+    "a thread made at import": lambda: OWN_THREAD.submit(append, "keep").result(1),
     "SQLite": lambda: run_sql(sqlite3.connect, f"{REAL}/real.db", "DELETE FROM t"),
     "SQLite by a bound name": lambda: run_sql(bound_connect, f"{REAL}/real.db", "DELETE FROM t"),
     "ATTACH": lambda: run_sql(

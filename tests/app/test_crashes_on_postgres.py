@@ -178,12 +178,6 @@ def test_a_killed_attempt_leaves_no_transaction_open(url: str) -> None:
     run(url, "leaves_its_transaction_open").check()
 
 
-@pytest.mark.slow
-def test_a_real_kill_leaves_what_was_committed(url: str) -> None:
-    report = run(url, "psycopg_plain", real=True)
-    assert [each.effect for each in report.findings] == ["lines of --compare"]
-
-
 @app.task(retries=0)
 def completes_in_it(url: str, again: str) -> None:
     with psycopg.connect(url) as db:

@@ -48,10 +48,6 @@ def crash_test(
     seed: Annotated[
         int, option("--seed", "N", "Of random in each run, and of the choice of points.", min=0)
     ] = 0,
-    real: Annotated[bool, flag("--real", "Kill real processes, by SIGKILL.")] = False,
-    processes: Annotated[
-        int | None, option("--processes", "N", "Run in N copies of the process.", min=1)
-    ] = None,
     json: Json = False,
 ) -> None:
     """Find out what a crash does to a task: run a call, then again with a crash at each point.
@@ -63,8 +59,7 @@ def crash_test(
     without a crash: rows, files, requests, jobs. The table names each difference, how often it
     happened, at which points, your line, and what mends it.
 
-    With --real each run has a process of its own, and a kill is SIGKILL; otherwise an exception
-    ends the killed attempt, so that its finally blocks run.
+    Each run has a process of its own, and a kill is SIGKILL.
 
     The kernel (Linux on x86-64) holds the process that runs it, and all that this starts: it writes
     only in a temporary folder, its working directory, where --copy puts files. Of the network it
@@ -105,8 +100,6 @@ def crash_test(
         point=point,
         points_max=points_max,
         seed=seed,
-        real=real,
-        processes=processes,
     )
     if json:
         print_json(report.document())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any, Generic, NoReturn, TypeVar
@@ -13,7 +12,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 from outlast.errors import UsageError
 
 T = TypeVar("T")
-MAY_FORK = sys.platform == "linux"  # elsewhere libraries of the system do not survive it
 Tell = Callable[[Any], NoReturn]
 
 
@@ -39,8 +37,8 @@ class Copy(Generic[T]):
         self._pid = 0
         if not told:
             raise UsageError(
-                f"a run ended its process, with status {os.waitstatus_to_exitcode(status)}: the"
-                " task must not crash the interpreter"
+                f"a run has ended its process, with status {os.waitstatus_to_exitcode(status)}:"
+                " the task must not end it"
             )
         result, error = pickle.loads(told)  # noqa: S301  # of our own copy
         if error is not None:

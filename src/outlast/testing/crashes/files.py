@@ -1,8 +1,5 @@
-"""Open files for the code of a task so that their end is a point: what is not yet written is lost.
-
-A killed process loses what its files have buffered. Here the ``with`` block of the task closes its
-file as the exception passes, so the file of a killed attempt is led elsewhere before.
-"""
+"""Open files for the code of a task so that their end is a point: a killed process loses what its
+files have buffered."""
 
 from __future__ import annotations
 
@@ -14,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.testing.crashes.recorder import here, is_ours
-from outlast.testing.faults import Killed
 
 Open = Callable[..., Any]
 REAL_OPEN: Open = builtins.open
@@ -40,18 +36,11 @@ def _closing(opened: Any, name: str) -> Callable[[], None]:
     recorder = here()
 
     def close() -> None:
-        file: Any = held()
         told = names[:]
         names.clear()
-        try:
-            if told:
-                recorder.reach("file", f"write {name}", told)
-        except Killed:
-            nowhere = os.open(os.devnull, os.O_RDWR)
-            os.dup2(nowhere, file.fileno(), inheritable=False)
-            os.close(nowhere)
-            raise
-        finally:
-            type(file).close(file)
+        if told:
+            recorder.reach("file", f"write {name}", told)
+        file: Any = held()
+        type(file).close(file)
 
     return close

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import chdir, contextmanager, suppress
+from contextlib import chdir, contextmanager
 from contextvars import copy_context
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,6 @@ from outlast.testing.crashes import files, requests, servers
 from outlast.testing.crashes.databases import Databases
 from outlast.testing.crashes.process import TEMPLATE
 from outlast.testing.crashes.recorder import Recorder, here, is_ours, name_jobs, record
-from outlast.testing.faults import Killed
 
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _CHANGES = {  # event -> the places of its paths, and of the descriptors that they are relative to
@@ -40,7 +39,7 @@ _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", 
 
 
 class RunFolder:
-    """The folder of a run: ``path``, made again for each run from ``template``.
+    """The folder of a run: ``path``, made from ``template``.
 
     Attributes:
         store: the name of the store's file in it.
@@ -48,7 +47,7 @@ class RunFolder:
 
     def __init__(self, base: Path, commands: Sequence[str]) -> None:
         self.base = base
-        self.template, self.path = base / TEMPLATE, base / "run"
+        self.template, self.path = base / TEMPLATE, base
         self.store = ""
         self._temporary = str(base / "tmp")
         self._commands = set(commands)
@@ -82,9 +81,9 @@ class RunFolder:
 
     @contextmanager
     def enter(self, recorder: Recorder) -> Iterator[None]:
-        """Within the block, this is the working directory, empty but for copies, and the code of
-        attempts is recorded."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Within the block, there is a folder of this process, empty but for copies. It is the
+        working directory, and the code of attempts is recorded."""
+        self.path = self.base / f"run{os.getpid()}"
         _copy_tree(self.template, self.path)
         recorder.busy, recorder.release = self._databases.locks_store, self._release
         with chdir(self.path), record(recorder):
@@ -92,6 +91,7 @@ class RunFolder:
                 yield
             finally:
                 self._databases.close()
+                shutil.rmtree(self.path, ignore_errors=True)
 
     def _release(self) -> None:
         self._databases.release()
@@ -163,13 +163,7 @@ def _start_in_context(start: Callable[..., None]) -> Callable[..., None]:
     """Return a ``Thread.start`` whose threads belong to the attempt that starts them."""
 
     def start_in_context(self: threading.Thread) -> None:
-        context, run = copy_context(), self.run
-
-        def run_until_killed() -> None:
-            with suppress(Killed):
-                context.run(run)
-
-        self.run = run_until_killed  # type: ignore[method-assign]
+        self.run = partial(copy_context().run, self.run)  # type: ignore[method-assign]
         start(self)
 
     return start_in_context

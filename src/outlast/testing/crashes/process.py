@@ -23,7 +23,6 @@ from outlast.testing.crashes import confine
 from outlast.testing.crashes.cases import CrashReport
 
 POINTS_MAX = 100  # of more points, this many are tried
-PROCESSES_MAX = 64
 SEED_MAX = 2**32 - 1
 PORT_MAX = 65_535
 TEMPLATE = "template"
@@ -47,8 +46,6 @@ class Request(msgspec.Struct, kw_only=True):
     point: int | None
     points_max: int
     seed: int
-    real: bool
-    processes: int | None
     path: list[str] = msgspec.field(default_factory=lambda: [*map(os.path.abspath, sys.path)])
     module: str = "outlast.testing.crashes.runs"
 
@@ -75,15 +72,14 @@ def crash_test(
     point: int | None = None,
     points_max: int = POINTS_MAX,
     seed: int = 0,
-    real: bool = False,
-    processes: int | None = None,
 ) -> CrashReport:
     """Run a call without a crash, and then again with a crash at each of its points; return how the
     end depends on it.
 
     The application is imported in a process of its own, which the kernel holds, with all that it
     starts: it changes no file outside a temporary folder, which is its working directory, and
-    connects to no port but those that are allowed. See the page on crash tests.
+    connects to no port but those that are allowed. Each run is in a copy of this process; a kill is
+    SIGKILL, and the next attempt is in another copy. See the page on crash tests.
 
     Args:
         app: the application: MODULE:APP.
@@ -105,11 +101,6 @@ def crash_test(
         point: only cases at this point.
         points_max: at how many points at most, at equal distances.
         seed: the seed of ``random`` in each run, and of the choice of points.
-        real: whether kills are real: the process of the attempt gets SIGKILL, so that nothing of
-            it goes on, and the next attempt is in another one. On Linux.
-        processes: how many copies of the process, made by forks, share the runs; 1: all are in
-            one. Default, on Linux, if the task reaches no service and no program: as many as there
-            are processors, if there are many runs.
 
     Raises:
         UsageError: the task cannot be tested: it fails without a crash, say; or this kernel cannot
@@ -119,8 +110,6 @@ def crash_test(
     check_whole("seed", seed, 0, SEED_MAX)
     for port in allow_connect:
         check_whole("allow_connect", port, 1, PORT_MAX)
-    if processes is not None:
-        check_whole("processes", processes, 1, PROCESSES_MAX)
     if loop_is_running():
         raise SyncInLoop(
             "crash_test() would block the event loop that runs here: call it in a thread"
@@ -147,8 +136,6 @@ def crash_test(
             point=point,
             points_max=points_max,
             seed=seed,
-            real=real,
-            processes=processes,
         )
         report = _run(folder, request)
     finally:  # TemporaryDirectory changes the rights of what a link in it names (CVE-2023-6597)

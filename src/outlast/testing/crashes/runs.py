@@ -8,17 +8,19 @@ import random  # noqa: TID251  # the task's own numbers are the same in each run
 import subprocess
 import sys
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
 from contextlib import chdir
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from outlast.base.config import default_runners
 from outlast.base.sync import run_in_background
 from outlast.client.app import App
 from outlast.client.task import Call
@@ -31,7 +33,7 @@ from outlast.store.rows import JobFilter, StoredJob
 from outlast.testing.app_under_test import JOBS_MAX, TravelClock, empty, isolate, url_of_file
 from outlast.testing.crashes.cases import Case, CrashFinding, CrashReport, Fate, Point
 from outlast.testing.crashes.confine import ANSWER
-from outlast.testing.crashes.copies import MAY_FORK, Copy, Tell
+from outlast.testing.crashes.copies import Copy, Tell
 from outlast.testing.crashes.end_state import (
     COMPARED,
     Difference,
@@ -43,13 +45,12 @@ from outlast.testing.crashes.end_state import (
     read_files,
 )
 from outlast.testing.crashes.folder import RunFolder
-from outlast.testing.crashes.process import PROCESSES_MAX, CrashAnswer, Request
+from outlast.testing.crashes.process import CrashAnswer, Request
 from outlast.testing.crashes.recorder import Recorder, Trace
 from outlast.testing.crashes.remedies import find_remedy
 from outlast.testing.crashes.watch import CHECKPOINT, LEASE, CrashAttempt, CrashWatch, last_line
 from outlast.testing.drain import drain
 
-RUNS_MIN = 8  # for each process; fewer are not worth its start
 RUN_SECONDS = 60.0  # the longest time for the attempts of one run
 ROUNDS_MAX = 50  # drains of one run: one after each pause of the job
 OUTSIDE_MAX = 10
@@ -62,7 +63,6 @@ _NO_STORE_ON_SERVER = (
     "here the store is a SQLite file: connect to app.url, which SQLAlchemy can; or let a test with"
     " the fixture outlast_postgres kill the worker (crash_after_save, deliver_twice)"
 )
-T = TypeVar("T")
 _LEAVES_NOTHING = {Fate.KILLED: {"report", "begin"}, Fate.LEASE_LOST: {"report"}}
 _DEADLY = {Fate.KILLED, Fate.TWICE}
 
@@ -91,8 +91,6 @@ def main(told: dict[str, Any]) -> None:
 
 
 def _answer(request: Request) -> CrashReport:
-    if (request.real or (request.processes or 1) > 1) and not MAY_FORK:
-        raise UsageError("real kills and several processes need Linux: leave out both here")
     origin = Path.cwd()
     folder = RunFolder(Path(request.folder), request.allow_command)
     folder.observe()
@@ -148,13 +146,14 @@ class _Runs:
         """Run it without a crash, in each case, and without a crash again: what the two runs
         without a crash do not share, such as times, is not compared."""
         point, points_max = self.request.point, self.request.points_max
-        base = self._isolate(self._run_plainly)
+        (base,) = self._run_all([None])
+        self._check_plain(base)
         points = base.trace.points
         if point is not None and not 0 <= point <= len(points):
             raise UsageError(f"there is no point {point}: the task has {len(points)}")
         cases = list(self._choose(base, point, points_max))
-        runs = self._run_all(cases, base)
-        again = self._run_sharing(None, base)  # the last one: times differ, if in any run
+        *runs, again = self._run_all([*cases, None], base)  # the last one: times differ, if ever
+        self._check_plain(again)
         mask = find_mask(base.end, again.end)
         report = CrashReport(
             task=self.call.task.name, seed=self.request.seed, points=points, runs=len(cases) + 2
@@ -172,47 +171,26 @@ class _Runs:
         report.findings = _find(base, met, mask, store)
         return report
 
-    def _run_all(self, cases: Sequence[Case], base: _Run) -> list[_Run]:
-        """Return a run of each case, in their order. Many are spread over copies of this
-        process."""
-        count = min(self._count_processes(), len(cases) // RUNS_MIN)
-        if count <= 1:
-            return [self._run_sharing(case, base) for case in cases]
-        runs: list[_Run] = [base] * len(cases)
-        copies = [Copy(partial(self._run_part, cases[at::count], base)) for at in range(count)]
-        try:
-            for at, copy in enumerate(copies):
-                runs[at::count] = copy.result()
-        finally:
-            for copy in copies:
-                copy.end()
-        return runs
-
-    def _count_processes(self) -> int:
+    def _run_all(self, cases: Sequence[Case | None], base: _Run | None = None) -> list[_Run]:
+        """Return a run of each case, in their order: in a copy of this process, so that none finds
+        what another has kept in memory. Several are under way at once, unless they could disturb
+        each other."""
         asked = self.request
-        if asked.processes is not None:
-            return asked.processes
-        shared = asked.allow_connect or asked.allow_command or asked.reset or asked.compare
-        may_spread = MAY_FORK and not shared  # runs could disturb each other
-        return min(len(os.sched_getaffinity(0)), PROCESSES_MAX) if may_spread else 1
-
-    def _run_part(self, cases: Sequence[Case], base: _Run, _: Tell) -> list[_Run]:
-        self.folder.path = self.folder.base / f"run{os.getpid()}"
-        return [self._run_sharing(case, base) for case in cases]
-
-    def _run_sharing(self, case: Case | None, base: _Run) -> _Run:
-        run = self._isolate(
-            lambda: self._run_plainly() if case is None else self._run(case),
-        )
-        run.end.share(base.end)
-        return run
-
-    def _isolate(self, function: Callable[[], T]) -> T:
-        """Return what the function returns. Where kills are real, it has a process of its own, so
-        that no run finds what another one has kept in memory."""
-        if not self.request.real:
-            return function()
-        return Copy(lambda _: function()).result()
+        is_shared = asked.allow_connect or asked.allow_command or asked.reset or asked.compare
+        started = (Copy(partial(self._run, case)) for case in cases)
+        under_way = deque(islice(started, 1 if is_shared else default_runners()))
+        runs = []
+        try:
+            while under_way:
+                run = under_way[0].result()
+                run.end.share((base or run).end)
+                runs.append(run)
+                under_way.popleft()
+                under_way.extend(islice(started, 1))
+        finally:
+            for each in under_way:
+                each.end()
+        return runs
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
         """Yield the cases. A plain function that never looks whether it should stop is not asked to
@@ -232,37 +210,31 @@ class _Runs:
         if not point:
             yield Case(Fate.TWICE)
 
-    def _run_plainly(self) -> _Run:
-        run = self._run(None)
+    def _check_plain(self, run: _Run) -> None:
         if run.end.state != State.COMPLETED:
             told = [f"without a crash the task ends {run.end.state}: {run.end.error}"]
             if ConnectionMismatch.__name__ in run.end.error:
                 told.append(_NO_STORE_ON_SERVER)
             told += _HINTS if self.request.sandbox else _HINTS[:1]
             raise UsageError("\n".join(told))
-        return run
 
-    def _run(self, case: Case | None) -> _Run:
+    def _run(self, case: Case | None, _: Tell) -> _Run:
         app, recorder, clock = self.app, Recorder(), TravelClock()
         watch = CrashWatch(app, case, recorder, clock)
-        before = random.getstate()
         random.seed(self.request.seed)
-        try:
-            with self.folder.enter(recorder):
-                self._command("reset")
-                store = url_of_file(self.folder.path / self.folder.store)
-                with app.stores.replace(store, clock), watch.ends(app):
-                    if self.request.real and case is not None and case.fate in _DEADLY:
-                        recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
-                        clock.ahead = recorder.trace.ahead
-                    else:
-                        self._enqueue(recorder.trace)
-                    stored, others = self._drain(watch, clock)
-                end = read_files(self.folder.path, self.folder.path / self.folder.store)
-                if lines := self._command("compare"):
-                    end.tables[COMPARED] = Table(["line"], [(each,) for each in lines])
-        finally:
-            random.setstate(before)
+        with self.folder.enter(recorder):
+            self._command("reset")
+            store = url_of_file(self.folder.path / self.folder.store)
+            with app.stores.replace(store, clock), watch.ends(app):
+                if case is not None and case.fate in _DEADLY:
+                    recorder.trace = Copy(partial(self._begin_to_die, watch, clock)).result()
+                    clock.ahead = recorder.trace.ahead
+                else:
+                    self._enqueue(recorder.trace)
+                stored, others = self._drain(watch, clock)
+            end = read_files(self.folder.path, self.folder.path / self.folder.store)
+            if lines := self._command("compare"):
+                end.tables[COMPARED] = Table(["line"], [(each,) for each in lines])
         trace = recorder.trace
         if trace.refused:
             raise UsageError(trace.refused[0])
@@ -316,7 +288,8 @@ class _Runs:
                 jobs = run_in_background(work)
             except TimeoutError:
                 raise UsageError(
-                    f"a run has not ended after {RUN_SECONDS:g} s: {watch.describe()}"
+                    f"a run has not ended after {RUN_SECONDS:g} s: {watch.describe()} (threads that"
+                    " the import has started do not run in it)"
                 ) from None
             (job,) = [each for each in jobs if each.id == job_id]
             if job.state in ENDED or not rounds_left:

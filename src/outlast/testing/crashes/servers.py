@@ -3,10 +3,9 @@ and what is made of them: SQLAlchemy, Django, pools."""
 
 from __future__ import annotations
 
-import socket
 import weakref
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from typing import Any
@@ -29,23 +28,14 @@ class Servers:
         return self._all[connection]
 
     def release(self) -> None:
-        """Cut connections with an open transaction, as the death of a process does."""
+        """Close connections with an open transaction, as the end of a process does."""
         for connection in list(self._all):
             with suppress(Exception):
-                number = _open_socket(connection)
-                if number is not None:
-                    with closing(socket.socket(fileno=socket.dup(number))) as own:
-                        own.shutdown(socket.SHUT_RDWR)
-
-
-def _open_socket(connection: Any) -> int | None:
-    """Return the descriptor of a connection with an open transaction."""
-    if hasattr(connection, "pgconn"):
-        status = connection.pgconn.transaction_status
-        return connection.pgconn.socket if status else None
-    if not connection.is_in_transaction():
-        return None
-    return connection._transport.get_extra_info("socket").fileno()  # type: ignore[no-any-return]  # noqa: SLF001
+                if not hasattr(connection, "pgconn"):
+                    if connection.is_in_transaction():
+                        connection.terminate()
+                elif connection.pgconn.transaction_status:
+                    connection.pgconn.finish()
 
 
 def observe() -> Servers:

@@ -17,13 +17,12 @@ from outlast.client.app import App
 from outlast.client.attempt import Attempt, StopReason
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import Crash
-from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
+from outlast.model.lifecycle import Outcome, Transition
 from outlast.store.protocol import ForeignConnection, Store
 from outlast.testing.app_under_test import reclaim_all
 from outlast.testing.crashes.cases import Case, Fate, Point
 from outlast.testing.crashes.recorder import Recorder, Trace, owner_of
-from outlast.testing.faults import FaultWatch, Killed, WatchedAttempt
-from outlast.worker.worker import Worker
+from outlast.testing.faults import FaultWatch, WatchedAttempt
 
 _FRAME = re.compile(r'File "([^"]+)", line (\d+)')
 LEASE, CHECKPOINT = MISUSES = ("LostLease", "checkpoint")  # effects that a save may show
@@ -34,7 +33,7 @@ class CrashWatch(FaultWatch):
     """The attempts of one run, and the case that one attempt of the job meets.
 
     Attributes:
-        die: ends this process, if a kill is a real one here.
+        die: ends this process, a copy in which the attempt is to be killed.
     """
 
     def __init__(self, app: App, case: Case | None, recorder: Recorder, clock: Clock) -> None:
@@ -61,20 +60,13 @@ class CrashWatch(FaultWatch):
         later = [each for each in self._attempts.values() if each.token > self.trace.hit_token]
         return self.trace.hit_saves > 0 and bool(later) and not any(each.looked for each in later)
 
-    def begin(self, worker: Worker, store: Store) -> None:
-        """Watch the attempts of this worker. The one before it has died: its transactions end."""
-        super().begin(worker, store)
-        if self.hit is not None:
-            self.recorder.release()
-
     @contextmanager
     def ends(self, app: App) -> Iterator[None]:
-        """Within the block, end the transactions that an attempt leaves open when it fails: its
+        """Within the block, end the transactions that an attempt leaves open at its end: its
         connection may stay open, and would lock the store."""
 
-        def note(attempt: Attempt, outcome: Outcome) -> None:
-            if outcome.kind is not OutcomeKind.COMPLETED:
-                self.recorder.release()
+        def note(_: Attempt, __: Outcome) -> None:
+            self.recorder.release()
 
         app._end_fns.append(note)  # noqa: SLF001
         try:
@@ -88,7 +80,6 @@ class CrashWatch(FaultWatch):
 
     def reach(self, attempt: CrashAttempt, kind: str, what: str, line: str) -> None:
         """Come to a point; meet the fate of the case there, if this is its point."""
-        self.check_alive(attempt)
         trace = self.trace
         with self._numbering:
             if attempt.job_id != trace.job_id or trace.happened:
@@ -99,11 +90,6 @@ class CrashWatch(FaultWatch):
                 return
             trace.happened = True
         self._meet(attempt, self._case.fate)
-
-    def check_alive(self, attempt: WatchedAttempt) -> None:
-        """Raise Killed in an attempt that was killed: its code does nothing more that lasts."""
-        if attempt is self.hit and not self.lost_lease:
-            raise Killed("the test has killed this attempt's worker")
 
     def note_end(self, end: Transition) -> None:
         """Note how an attempt ended; deliver it twice now, if that is the case."""
@@ -119,7 +105,7 @@ class CrashWatch(FaultWatch):
             self._hit(attempt)
 
     def _hit(self, attempt: WatchedAttempt) -> None:
-        """Let this attempt be the one that was hit: here its process ends, if that is real."""
+        """Let this attempt be the one that was hit: its process ends, if it is killed."""
         self.trace.hit_token, self.trace.hit_saves = attempt.token, attempt._saves  # noqa: SLF001
         if self.die is not None:
             self.die()
@@ -136,7 +122,6 @@ class CrashWatch(FaultWatch):
             self._outside(self._rob)
         self._hit(attempt)
         self._loop.call_soon_threadsafe(self._worker.nudges.exchange.give)
-        self.check_alive(attempt)
 
     def _ask_to_stop(self, attempt: CrashAttempt, fate: Fate) -> None:
         if fate is Fate.CANCELLED and not self.recorder.busy():
