@@ -193,7 +193,7 @@ class Covering:
     def _cover(self, kind: type | None, name: str, value: Any) -> Any:
         """Return the value of a column of a kind of row, covered."""
         if name in PAYLOADS and not self._payload:  # that there is one is no secret
-            given = [] if isinstance(value, list) else None
+            given: list[Any] | None = [] if isinstance(value, list) else None
             return "null" if name in _TEXTS and value is not None else given
         if isinstance(value, str):
             return self._text(kind, name, value)
