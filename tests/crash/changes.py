@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import faulthandler
 import os
 import signal
+import sys
 from pathlib import Path
 
+import outlast
 from tests.crash.tasks import app
 
 tasks = app.tasks
+_HOW = os.environ.get("OUTLAST_TEST_STACKS")
 
 
 def _change_the_process() -> None:
@@ -52,3 +57,47 @@ async def changes_the_process_async() -> list[object]:
 @app.task
 async def looks_at_the_process_async() -> list[object]:
     return _look_at_the_process()
+
+
+def _look_at_the_threads() -> tuple[int, str]:
+    from threading import get_ident
+
+    return os.getpid(), get_ident.__module__
+
+
+@app.task
+def looks_at_the_threads() -> tuple[int, str]:
+    """By a save, as any plain function may: with greenlets for threads it would wait for itself."""
+    outlast.current().save_sync(1)
+    return _look_at_the_threads()
+
+
+@app.task
+def patches_the_threads() -> tuple[int, str]:
+    from gevent import monkey
+
+    before = _look_at_the_threads()
+    monkey.patch_all()
+    return before
+
+
+@app.task
+async def patches_the_threads_async() -> tuple[int, str]:
+    return patches_the_threads.fn()
+
+
+@app.task
+def takes_the_stacks(how: str) -> None:
+    if how == "disable":
+        faulthandler.disable()
+    else:
+        faulthandler.enable(file=sys.__stderr__)
+
+
+@app.task(retries=0)
+def dereferences_null_there() -> None:
+    ctypes.string_at(0)
+
+
+if _HOW in ("enable", "disable"):  # of the application itself
+    takes_the_stacks.fn(_HOW)

@@ -13,6 +13,7 @@ import pytest
 
 from harness.scene import Scene
 from outlast.model.crash import CrashKind, Progress
+from outlast.model.job import State
 
 CHANGES = {"OUTLAST_TEST_APP": "tests.crash.changes:app"}
 
@@ -70,6 +71,45 @@ async def test_changes_of_the_process_by_one_task_are_undone_for_the_next(
     assert (told["job_id"], told["task"]) == (first, f"changes_the_process{kind}")
     assert set(told["changes"]) == wanted
     assert "hunter4" not in worker.log.read_text()
+
+
+@pytest.mark.xfail(strict=True, reason="it is never looked at again")
+@pytest.mark.parametrize("how", ["enable", "disable"])
+@pytest.mark.parametrize("by", ["task", "application"])
+async def test_stacks_reach_the_report_of_a_death_though_user_code_took_or_stopped_them(
+    sqlite_stage: Scene, by: str, how: str
+) -> None:
+    stage = sqlite_stage
+    worker = await stage.worker(env={**CHANGES, "OUTLAST_TEST_STACKS": how * (by != "task")})
+    if by == "task":
+        first = await stage.ended(await stage.enqueue("takes_the_stacks", how=how))
+        told = await stage.told(worker, "runner_restored")
+        assert (told["job_id"], told["changes"]) == (first.id, ["faulthandler"])
+    _, crash = await stage.death(await stage.enqueue("dereferences_null_there"))
+    assert "dereferences_null_there" in (crash.stacks or "")
+
+
+@pytest.mark.xfail(strict=True, reason="it is looked at before the first task alone")
+@pytest.mark.parametrize("kind", ["", "_async"], ids=["plain", "async"])
+async def test_a_task_that_makes_greenlets_of_threads_costs_the_next_ones_nothing(
+    sqlite_stage: Scene, kind: str
+) -> None:
+    """Their runner is replaced: none of that can be set back."""
+    stage = sqlite_stage
+    worker = await stage.worker(env=CHANGES)
+    first = await stage.enqueue(f"patches_the_threads{kind}")
+    spoiled, threads = json.loads((await stage.ended(first)).result or "")
+    for _ in range(3):
+        row = await stage.ended(await stage.enqueue("looks_at_the_threads"))
+        assert (row.state, row.attempt_count) == (State.COMPLETED, 1)
+        pid, threads_now = json.loads(row.result or "")
+        assert pid != spoiled
+        assert threads_now == threads
+    told = await stage.told(worker, "runner_restored")
+    assert told["job_id"] == first
+    assert "gevent" in told["changes"][0]
+    assert (await stage.told(worker, "runner_recycled"))["pid"] == spoiled
+    assert (await stage.told(worker, "runner_stopped"))["pid"] == spoiled
 
 
 async def test_a_report_of_a_shared_death_names_the_neighbours(sqlite_stage: Scene) -> None:
