@@ -134,8 +134,9 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "runner_restored": Event(
-        "A task has left something of its runner's process changed, which was set back: the one"
-        " named, or one of the `others` that ran since the runner was last idle.",
+        "A task has left something of its runner's process changed: the one named, or one of the"
+        " `others` that ran since the runner was last idle. It was set back; if that cannot be, as"
+        " with threads that are greenlets now, `runner_recycled` follows.",
         ("job_id", "token", "task", "others", "pid", "changes"),
         "warning",
     ),
@@ -146,7 +147,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "runner_recycled": Event(
-        "A runner has reached a limit: it takes no more attempts and is replaced.",
+        "A runner has reached a limit, or a task has spoiled it (`runner_restored` says how): it"
+        " takes no more attempts and is replaced.",
         ("pid", "reason", "rss", "attempts"),
     ),
     "runner_restart_delayed": Event(

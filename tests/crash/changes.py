@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import importlib
 import os
 import signal
-import sys
 from pathlib import Path
 
 import outlast
@@ -74,10 +74,8 @@ def looks_at_the_threads() -> tuple[int, str]:
 
 @app.task
 def patches_the_threads() -> tuple[int, str]:
-    from gevent import monkey
-
     before = _look_at_the_threads()
-    monkey.patch_all()
+    importlib.import_module("gevent.monkey").patch_all()
     return before
 
 
@@ -91,7 +89,7 @@ def takes_the_stacks(how: str) -> None:
     if how == "disable":
         faulthandler.disable()
     else:
-        faulthandler.enable(file=sys.__stderr__)
+        faulthandler.enable(file=2)
 
 
 @app.task(retries=0)

@@ -73,7 +73,6 @@ async def test_changes_of_the_process_by_one_task_are_undone_for_the_next(
     assert "hunter4" not in worker.log.read_text()
 
 
-@pytest.mark.xfail(strict=True, reason="it is never looked at again")
 @pytest.mark.parametrize("how", ["enable", "disable"])
 @pytest.mark.parametrize("by", ["task", "application"])
 async def test_stacks_reach_the_report_of_a_death_though_user_code_took_or_stopped_them(
@@ -89,7 +88,6 @@ async def test_stacks_reach_the_report_of_a_death_though_user_code_took_or_stopp
     assert "dereferences_null_there" in (crash.stacks or "")
 
 
-@pytest.mark.xfail(strict=True, reason="it is looked at before the first task alone")
 @pytest.mark.parametrize("kind", ["", "_async"], ids=["plain", "async"])
 async def test_a_task_that_makes_greenlets_of_threads_costs_the_next_ones_nothing(
     sqlite_stage: Scene, kind: str

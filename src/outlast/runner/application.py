@@ -49,18 +49,22 @@ def refuse_greenlets() -> None:
     Heartbeats and plain functions run in threads: as greenlets they and the event loop would wait
     for each other, without an error. A process that only enqueues may be patched.
     """
+    if (made := find_greenlets()) is not None:
+        raise ApplicationError(
+            f"{made}, and workers need real ones: call it where your web server starts, not in a"
+            " module that a worker imports; for many calls at once write async tasks, and run them"
+            " with --concurrency 100"
+        )
+
+
+def find_greenlets() -> str | None:
+    """Return who has replaced Python's threads or queues by greenlets, if so."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and any(map(gevent.is_module_patched, ("threading", "queue"))):
-        call = "gevent's monkey.patch_all()"
-    elif eventlet is not None and eventlet.is_monkey_patched("thread"):
-        call = "eventlet's monkey_patch()"
-    else:
-        return
-    raise ApplicationError(
-        f"{call} has made greenlets of Python's threads, and workers need real ones: call it where"
-        " your web server starts, not in a module that a worker imports; for many calls at once"
-        " write async tasks, and run them with --concurrency 100"
-    )
+        return "gevent's monkey.patch_all() has made greenlets of Python's threads"
+    if eventlet is not None and eventlet.is_monkey_patched("thread"):
+        return "eventlet's monkey_patch() has made greenlets of Python's threads"
+    return None
 
 
 def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, object]:

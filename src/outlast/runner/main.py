@@ -28,7 +28,7 @@ from outlast.client.log_fields import mark_records
 from outlast.errors import ApplicationError, describe, text_of
 from outlast.model.crash import TEXT_MAX, CrashKind, Progress, clean
 from outlast.runner import interruptions
-from outlast.runner.application import load_app, refuse_greenlets
+from outlast.runner.application import find_greenlets, load_app, refuse_greenlets
 from outlast.runner.channel import Channel
 from outlast.runner.execute import RECALLED, Executor, enter_lifespan
 from outlast.runner.garbage import Collector, keep_what_is_loaded
@@ -162,6 +162,7 @@ class Runner:
         self._settings = settings
         self._channel = channel
         self._quit = asyncio.Event()
+        self._spoiled = False  # whether a task has changed what cannot be restored
         self._broken_off = False  # whether the serving task was cancelled
         self._loop = asyncio.get_running_loop()
         self._link = WorkerLink(channel, settings)
@@ -193,7 +194,7 @@ class Runner:
             on_idle=self._restore,
         )
         interruptions.watch(self._executor.note_signal)
-        self._state = ProcessState()
+        self._state = ProcessState(self._settings.stacks)
         keep_what_is_loaded()
 
     async def _until_quit(self) -> None:
@@ -227,14 +228,22 @@ class Runner:
     def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
         """Restore what tasks have changed in this process, and report it before the end, so that
         nothing else runs here meanwhile."""
-        if changes := self._state.restore(signals=in_loop):
-            self._channel.send(Restored(token, others, changes))
+        changes = self._state.restore(signals=in_loop)
+        if not self._spoiled and (greenlets := find_greenlets()) is not None:
+            self._spoiled = True
+            changes.append(greenlets)
+        if changes:
+            self._channel.send(Restored(token, others, changes, self._spoiled))
 
     def _on_frame(self, frame: ToRunner) -> None:
         """Pass a frame on to the loop. Attempts that have not begun are taken back at once: neither
         their recall nor their stop waits for the loop, which may be blocked."""
         if isinstance(frame, Run):
-            self._executor.expect(claimed.token for claimed in frame.attempts)
+            tokens = [claimed.token for claimed in frame.attempts]
+            self._executor.expect(tokens)
+            if self._spoiled:
+                self._recall(tokens)
+                return
         elif isinstance(frame, Stop):
             self._recall([frame.token])
         elif isinstance(frame, Recall):
@@ -301,6 +310,7 @@ def main(descriptor: int) -> int:
     _prepare(settings)
     try:
         app = load_app(settings.app)
+        faulthandler.enable(file=settings.stacks)  # which the application may have taken, or ended
         refuse_greenlets()
         if settings.shell:
             shell.add_to(app)

@@ -32,7 +32,7 @@ class Tagged(io.BufferedIOBase):
     def __init__(self, fd: int, token_of: Callable[[], int | None]) -> None:
         self._fd = fd
         self._token_of = token_of
-        self._pipe = _identity(fd)
+        self._pipe = find_identity(fd)
         self._partial: dict[int, bytes] = {}  # unfinished lines, by token
         self._renew_lock()
         os.register_at_fork(after_in_child=self._renew_lock)
@@ -87,7 +87,7 @@ class Tagged(io.BufferedIOBase):
                     self._put(token, text)
 
     def _put(self, token: int, text: bytes) -> None:
-        if text and _identity(self._fd) != self._pipe:
+        if text and find_identity(self._fd) != self._pipe:
             write_all(self._fd, text)
             return
         for at in range(0, len(text), PIECE_MAX):
@@ -95,7 +95,8 @@ class Tagged(io.BufferedIOBase):
             write_all(self._fd, HEAD % (token, len(piece)) + piece)
 
 
-def _identity(fd: int) -> tuple[int, int] | None:
+def find_identity(fd: int) -> tuple[int, int] | None:
+    """Return what tells the descriptor's file or pipe from others; None if it is closed."""
     try:
         stat = os.fstat(fd)
     except OSError:

@@ -2,13 +2,14 @@
 
 The state is taken once, when the application has started, and compared whenever no attempt runs in
 the runner: overlapping tasks see each other's changes, as in any process. Small jobs end here many
-thousand times a second, so each check is a few system calls (5 us). The umask cannot be read:
+thousand times a second, so each check is a few system calls (8 us). The umask cannot be read:
 setting it to its former value returns the current one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import importlib
 import os
 import signal
@@ -18,6 +19,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from outlast.model.crash import clean
+from outlast.runner.printing import find_identity
 from outlast.runner.protocol import STACKS_SIGNAL
 
 SIGNALS = tuple(
@@ -33,18 +35,25 @@ _get_handler = importlib.import_module("_signal").getsignal
 
 
 class ProcessState:
-    """The current umask, working directory, environment, standard descriptors, timer and signal
-    handlers of this process."""
+    """The current umask, working directory, environment, standard descriptors and streams, timer
+    and signal handlers of this process; and where it writes its stacks."""
 
-    def __init__(self) -> None:
-        """Call it in the main thread: no other thread may set signal handlers."""
+    def __init__(self, stacks: int) -> None:
+        """Call it in the main thread: no other thread may set signal handlers. ``stacks``: the
+        descriptor for the stacks, also if the application has another one for them."""
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._folder = _opened(".")
         self._path = _cwd()
         self._variables = os.environ
         self._values = dict(_bytes_of(os.environ))
-        self._copies = {fd: os.dup(fd) for fd in _STREAMS if _is_open(fd)}
+        self._places = {fd: find_identity(fd) for fd in _STREAMS}
+        self._copies = {fd: os.dup(fd) for fd, place in self._places.items() if place is not None}
+        self._streams = {name: getattr(sys, name) for name, _ in _STREAMS.values()}
+        # faulthandler does not tell its file, but holds a reference to it as long as it uses it
+        self._stacks = open(stacks, "wb", closefd=False)  # noqa: SIM115
+        faulthandler.enable(self._stacks)
+        self._stacks_references = sys.getrefcount(self._stacks)
         self._has_timer = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
         self._handlers = {int(number): _get_handler(number) for number in SIGNALS}
         self._looks = (
@@ -52,6 +61,8 @@ class ProcessState:
             self._look_at_folder,
             self._look_at_variables,
             self._look_at_descriptors,
+            self._look_at_streams,
+            self._look_at_stacks,
             self._look_at_timer,
         )
         self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
@@ -100,15 +111,25 @@ class ProcessState:
 
     def _look_at_descriptors(self) -> Iterator[str]:
         for fd, copy in self._copies.items():
-            if not _is_open(fd):
+            if find_identity(fd) != self._places[fd]:  # closed, or it leads elsewhere
                 os.dup2(copy, fd)
                 yield f"descriptor {fd}"
-            name, mode = _STREAMS[fd]
-            stream = getattr(sys, name)
+
+    def _look_at_streams(self) -> Iterator[str]:
+        for fd, (name, mode) in _STREAMS.items():
+            stream = self._streams[name]
             if stream is not None and stream.closed:
                 again = open(fd, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115
-                setattr(sys, name, again)
+                self._streams[name] = stream = again
+            if getattr(sys, name, self) is not stream:
+                setattr(sys, name, stream)
                 yield f"sys.{name}"
+
+    def _look_at_stacks(self) -> Iterator[str]:
+        is_ours = sys.getrefcount(self._stacks) == self._stacks_references
+        if not is_ours or not faulthandler.is_enabled():
+            faulthandler.enable(self._stacks)
+            yield "faulthandler"
 
     def _look_at_timer(self) -> Iterator[str]:
         if not self._has_timer and signal.setitimer(signal.ITIMER_REAL, 0) != (0.0, 0.0):
@@ -146,11 +167,3 @@ def _opened(folder: str) -> int | None:
         return os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.get_inheritable(fd)
-    except OSError:
-        return False
-    return True

@@ -229,11 +229,13 @@ class StackShown(_Frame, frozen=True):
 
 class Restored(_Frame, frozen=True):
     """Runner: this attempt, or one of the ``others`` that ran since the runner was last idle, has
-    made these changes to the process; they were undone."""
+    made these changes to the process. They were undone, unless the runner is ``spoiled``: then it
+    gives back what it has not begun."""
 
     token: int
     others: int
     changes: list[str]
+    spoiled: bool = False
 
 
 ToRunner = Configure | Run | Stop | Recall | Saved | Ping | ShowStack | Quit

@@ -45,7 +45,7 @@ from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspicions_of
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
-from outlast.worker.runners.recycling import MAX_RSS, Recycling
+from outlast.worker.runners.recycling import MAX_RSS, SPOILED, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
 from outlast.worker.runners.starter import STOCK_MAX, Prefetches, RunnerStarter
@@ -177,6 +177,9 @@ class RunnerPool:
                 setattr(self._in_flight.running[frame.token], field, frame.stack)
         elif isinstance(frame, Restored):
             self._tell_restored(runner, frame)
+            if frame.spoiled and runner.retiring is None:
+                self._recycling.retire_one(runner, SPOILED)
+                self._owner.note_pool_change()
         elif isinstance(frame, Hello):
             self._supervisor.take_hello(runner, frame)
         else:

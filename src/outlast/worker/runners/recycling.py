@@ -1,4 +1,5 @@
-"""Decides when a runner is replaced: after a number of attempts, or above an amount of memory.
+"""Decides when a runner is replaced: after a number of attempts, above an amount of memory, or if a
+task has changed in its process what cannot be set back.
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves once
 it is empty. A long job does not delay its replacement, since only runners that take work count for
@@ -27,7 +28,8 @@ from outlast.events import emit
 from outlast.model.crash import MemoryEvidence
 from outlast.worker.runners.process import GROUP_EMPTY_SECONDS, QUIT_SECONDS, Death, RunnerProcess
 
-MAX_RSS, MAX_JOBS = "max_rss", "max_jobs_per_runner"  # why a runner was recycled or killed
+# why a runner was recycled or killed
+MAX_RSS, MAX_JOBS, SPOILED = "max_rss", "max_jobs_per_runner", "spoiled"
 LOOK_SECONDS = 1.0
 FAR_ABOVE = 1.5  # times max_rss: it is killed
 RETIRING_PER_RUNNER = 2  # above that many retiring ones, due runners continue to take work
@@ -226,7 +228,8 @@ class Recycling:
         self, runners: Sequence[RunnerProcess], kill: Callable[[RunnerProcess, str], None]
     ) -> float | None:
         """Check counters and memory, once a second; return the seconds until the next check."""
-        if self._oom.cgroup is None and self._max_rss is None and self._max_jobs is None:
+        leaving = any(runner.quit_at is not None for runner in runners)
+        if self._oom.cgroup is None and not (self.has_limits or leaving):
             return None
         if self._clock.boot() >= self._next_look_at:
             self._next_look_at = self._clock.boot() + LOOK_SECONDS
@@ -270,23 +273,22 @@ class Recycling:
         always a runner to take work. A runner that has run nothing yet is not due, however large it
         is.
         """
-        if self._max_rss is None and self._max_jobs is None:
+        if not self.has_limits:
             return False
         retired = False
         for runner in runners:
             reason = self._reason(runner, runners)
             if reason is not None:
-                retired, runner.retiring = True, reason
-                rss = runner.rss or read_resident_of(runner.pid)
-                emit(
-                    "runner_recycled",
-                    pid=runner.pid,
-                    reason=reason,
-                    rss=rss,
-                    attempts=runner.taken,
-                )
-                self.dismiss(runner)
+                retired = True
+                self.retire_one(runner, reason)
         return retired
+
+    def retire_one(self, runner: RunnerProcess, reason: str) -> None:
+        """Retire this runner, whether or not another one can take its place yet."""
+        runner.retiring = reason
+        rss = runner.rss or read_resident_of(runner.pid)
+        emit("runner_recycled", pid=runner.pid, reason=reason, rss=rss, attempts=runner.taken)
+        self.dismiss(runner)
 
     def _reason(self, runner: RunnerProcess, runners: Sequence[RunnerProcess]) -> str | None:
         retiring = sum(each.retiring is not None for each in runners)
