@@ -24,7 +24,7 @@ from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_in_flight
 
 SLOTS = 4
-ENDS = 1_000  # in RATE_SECONDS
+ENDS = 500  # in RATE_SECONDS
 AHEAD = int(ENDS / RATE_SECONDS * HORIZON_SECONDS)
 
 

@@ -17,12 +17,12 @@ from outlast.store.values import Claimed
 from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import InFlight
 
-HORIZON_SECONDS = 0.06  # two round trips to the store, with a reserve
+HORIZON_SECONDS = 0.15  # a trip is worth its cost even if many workers share the jobs
 RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
 CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
 BEGIN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
-LINGER_SECONDS_MAX = 0.02  # in which ends gather for one trip while enough attempts wait here
+LINGER_SECONDS_MAX = 0.05  # in which ends gather for one trip while enough attempts wait here
 
 _LATE = Outcome(
     kind=OutcomeKind.RELEASED,
