@@ -18,7 +18,7 @@ overview.py     /: what needs attention: the doctor's findings by kind, each wit
 jobs.py         /jobs and /go
 job_filter.py   the filter of jobs in the URL, and which searches are refused
 bulk.py         acts on all jobs that match: shown first, then done in steps
-job.py          /jobs/17: why, attempts as a drawing, payloads, output; acts on the job
+job.py          /jobs/17: why, attempts, payloads, output; acts on the job
 flows.py        /flows: who waits for whom, as a drawing, too; cancel and retry
 dead.py         /dead: dead jobs by cause
 deaths.py       /deaths: how attempts end, and shared deaths

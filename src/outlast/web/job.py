@@ -3,11 +3,6 @@ payloads and output. Forms act on it (``api/acts.py``).
 
 An act that cannot be undone is confirmed on its own page. A form carries the token that its page
 has shown: if a newer attempt runs by now, nothing is done.
-
-The drawing of the attempts has one bar each, on one time axis, and refused late writes. It is
-numbers only: the template writes them as SVG, whose shapes are allowed where style attributes are
-not. Gaps that are much longer than the attempts would leave bars without width, so a gap that is
-longer than all attempts together is drawn shorter, as a break.
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
 from outlast.store.logs import LogLine, LogRow
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, RefusalRow, StoredJob
+from outlast.store.rows import AttemptRow, StoredJob
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
@@ -100,7 +95,6 @@ async def show_job(visit: Visit) -> Response:
         actions=found.actions,
         in_flow=found.in_flow,
         event=None if row.event == HIDDEN else row.event,
-        timeline=draw_timeline(details),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(details),
         payloads=[
@@ -193,53 +187,6 @@ def show_log(log: LogRow, most: int | None = None, line_max: int = 10**6) -> Sho
     return ShownLog(log.token, log.number, log.dropped, len(lines) - len(shown), told)
 
 
-WIDTH = 1_000.0
-BAR_LEAST = 4.0
-BARS_MAX = 40
-TICKS_MAX = 40
-
-
-class Bar(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt: from ``x`` over ``width``; ``saved``: the position of its last checkpoint."""
-
-    x: float
-    width: float
-    number: int
-    token: int
-    outcome: str
-    charge: str
-    started_at: float
-    seconds: float
-    host: str
-    saved: float | None = None
-    refused: list[float] = []
-
-
-class JobTimeline(msgspec.Struct, frozen=True):
-    """All bars, from ``began`` to ``ended``; ``breaks``: where time is left out."""
-
-    bars: list[Bar]
-    breaks: list[float]
-    began: float
-    ended: float
-
-
-def draw_timeline(details: JobDetails) -> JobTimeline | None:
-    """Return the drawing; None if the job has no attempts."""
-    shown = [
-        msgspec.structs.replace(one, ended_at=max(one.started_at, one.ended_at))
-        for one in list_attempts(details)[-BARS_MAX:]
-    ]
-    if not shown:
-        return None
-    late = [one for one in details.refusals if one.late_by is not None][:TICKS_MAX]
-    tokens = {one.token for one in shown}
-    ends = [shown[-1].ended_at, *(one.at for one in late if one.token in tokens)]
-    axis = _Axis(shown, max(ends))
-    bars = [_bar(axis, one, late) for one in shown]
-    return JobTimeline(bars, axis.breaks, shown[0].started_at, axis.ended)
-
-
 def list_attempts(details: JobDetails) -> list[AttemptRow]:
     """Return the closed attempts, and the running (as if it ended now) or completed one."""
     row, closed, now = details.row, details.attempts, details.now
@@ -255,66 +202,6 @@ def _age(row: StoredJob, now: float) -> float | None:
     if saved is None or began is None or saved < began:
         return None
     return (now if row.ended_at is None else row.ended_at) - saved
-
-
-class _Axis:
-    """The time axis, with shortened gaps. ``ended``: refused writes may come after the last end."""
-
-    def __init__(self, shown: list[AttemptRow], ended: float) -> None:
-        self.ended = ended
-        busy = sum(one.ended_at - one.started_at for one in shown) or 1.0
-        most = busy / len(shown)  # the longest that a gap is drawn
-        self._pieces: list[tuple[float, float, float]] = []  # began, ended, drawn as
-        cursor, self._drawn = shown[0].started_at, 0.0
-        cuts: list[float] = []
-        for one in shown:
-            if one.started_at > cursor:
-                gap = one.started_at - cursor
-                if gap > busy:
-                    cuts.append(self._drawn + most / 2)
-                self._add(cursor, one.started_at, most if gap > busy else gap)
-            cursor = max(cursor, one.started_at)
-            if one.ended_at > cursor:
-                self._add(cursor, one.ended_at, one.ended_at - cursor)
-                cursor = one.ended_at
-        self._add(cursor, max(cursor, ended), max(0.0, min(ended - cursor, most)))
-        self._drawn = self._drawn or 1.0
-        self.breaks = [cut / self._drawn * WIDTH for cut in cuts]
-
-    def _add(self, began: float, ended: float, drawn: float) -> None:
-        self._pieces.append((began, ended, drawn))
-        self._drawn += drawn
-
-    def at(self, moment: float) -> float:
-        """Return the position of a moment, from 0 to WIDTH."""
-        drawn = 0.0
-        for began, ended, length in self._pieces:
-            if moment >= ended:
-                drawn += length
-                continue
-            if moment > began:
-                drawn += length * (moment - began) / (ended - began)
-            break
-        return round(min(WIDTH, drawn / self._drawn * WIDTH), 1)
-
-
-def _bar(axis: _Axis, one: AttemptRow, late: list[RefusalRow]) -> Bar:
-    x = min(axis.at(one.started_at), WIDTH - BAR_LEAST)
-    saved = None if one.checkpoint_age is None else one.ended_at - one.checkpoint_age
-    has_saved = saved is not None and one.started_at <= saved <= one.ended_at
-    return Bar(
-        x=x,
-        width=max(BAR_LEAST, round(axis.at(one.ended_at) - x, 1)),
-        number=one.number,
-        token=one.token,
-        outcome=one.outcome,
-        charge=one.charge,
-        started_at=one.started_at,
-        seconds=one.ended_at - one.started_at,
-        host=one.host or "",
-        saved=axis.at(saved) if saved is not None and has_saved else None,
-        refused=[axis.at(each.at) for each in late if each.token == one.token],
-    )
 
 
 UNREAD_MAX = 1  # characters of payloads that are read: none is needed
