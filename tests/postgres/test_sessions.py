@@ -13,6 +13,7 @@ import pytest
 import outlast
 from outlast.model.lease import Presence
 from outlast.store.postgres import wakeup as wakeup_module
+from outlast.store.postgres.pool import _Checkout
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.postgres.wakeup import SharedWakeup
@@ -146,6 +147,36 @@ async def test_a_connection_that_is_not_the_exchanges_is_closed_when_it_is_idle(
     await own.observe()
     await own.close()
     await until(lambda: held(0))
+
+
+@pytest.mark.xfail(strict=True, reason="a connection that is known to be closed is lent")
+@pytest.mark.parametrize("keeps_plans", [False, True])
+async def test_no_connection_that_the_server_has_ended_is_lent(
+    pg_url: str, store: Store, session: Any, keeps_plans: bool
+) -> None:
+    """As after a restart: each caller would fail, though nothing was sent."""
+    own = PostgresStore(pg_url, connections=3)
+    connections = own._connections
+    async with AsyncExitStack() as stack:  # of both kinds, since one may take the place of another
+        kinds = (keeps_plans, keeps_plans, not keeps_plans)
+        lent = [
+            await stack.enter_async_context(_Checkout(connections, keeps_plans=each))
+            for each in kinds
+        ]
+    ended = [asyncio.Event() for _ in lent]
+    for connection, event in zip(lent, ended, strict=True):
+        connection.add_termination_listener(lambda _, event=event: event.set())
+    for connection in lent:
+        await session.execute("SELECT pg_terminate_backend($1)", connection.get_server_pid())
+    async with asyncio.timeout(25):
+        for event in ended:
+            await event.wait()
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            checkout = _Checkout(connections, keeps_plans=keeps_plans)
+            connection = await stack.enter_async_context(checkout)
+            assert await connection.fetchval("SELECT 1") == 1
+    await own.close()
 
 
 # -- one session that listens and holds a presence

@@ -1,0 +1,274 @@
+"""Several hosts in one URL: a primary, its standby, and hosts that say nothing.
+
+A host that has lost its power refuses nothing and answers nothing: its packets are swallowed. A
+stopped server, or one whose disk hangs, is mute: its kernel accepts, and nobody answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harness.servers import PostgresServer, free_port
+from outlast.errors import StoreUnavailable
+from outlast.model.job import State
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import NewJob
+from tests.cli import conftest as cli
+from tests.cli.conftest import Outlast
+from tests.conformance.kit import enqueued, eventually, row_of
+from tests.crash.kit import scene
+
+folder, fork_server, outlast = cli.folder, cli.fork_server, cli.outlast
+
+READING = (
+    *("jobs", "stats", "workers", "verify", "limits", "schedules", "pauses", "flows", "actions"),
+    *("dead list", "dead groups", "job 1", "why 1", "logs 1", "doctor"),
+)
+SOON = 4.0  # seconds for a connection past a silent host; its timeout is 10
+HERE, SILENT = "127.0.0.1", "127.0.0.9"
+
+
+class Pair:
+    """A primary and a standby that follows it."""
+
+    def __init__(self, primary: PostgresServer, standby: PostgresServer) -> None:
+        self.primary, self.standby = primary, standby
+
+    def url(self, attrs: str | None = None, *hosts: str, database: str = "pair") -> str:
+        """The URL of these hosts, in this order; the standby first if none are named."""
+        named = ",".join(hosts or (self.standby_host, self.primary_host))
+        return f"postgresql://postgres@{named}/{database}" + (
+            f"?target_session_attrs={attrs}" if attrs else ""
+        )
+
+    @property
+    def primary_host(self) -> str:
+        return f"{HERE}:{self.primary.port}"
+
+    @property
+    def standby_host(self) -> str:
+        return f"{HERE}:{self.standby.port}"
+
+
+@pytest.fixture(scope="module")
+def pair() -> Iterator[Pair]:
+    with PostgresServer() as primary:
+        url = primary.create_database("pair")
+
+        async def fill() -> None:
+            store = PostgresStore(url)
+            await store.open()
+            await store.enqueue([NewJob(task="t")])
+            await store.close()
+
+        asyncio.run(fill())
+        with PostgresServer(standby_of=primary) as standby:
+            yield Pair(primary, standby)
+
+
+@contextlib.contextmanager
+def swallowing(port: int) -> Iterator[str]:
+    """A host whose kernel drops each packet that opens a connection: its queue of them is full."""
+    with contextlib.ExitStack() as stack:
+        door = stack.enter_context(socket.socket())
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        door.bind((SILENT, port))
+        door.listen(0)
+        while True:
+            one = stack.enter_context(socket.socket())
+            one.settimeout(0.3)
+            try:
+                one.connect(door.getsockname())
+            except TimeoutError:
+                break
+        yield f"{SILENT}:{door.getsockname()[1]}"
+
+
+@contextlib.contextmanager
+def mute() -> Iterator[str]:
+    """A host whose kernel accepts connections, while nobody answers."""
+    with socket.socket() as door:
+        door.bind((SILENT, 0))
+        door.listen(100)
+        yield f"{SILENT}:{door.getsockname()[1]}"
+
+
+SILENCES = {"swallows": lambda: swallowing(0), "mute": mute}
+
+
+def sockets() -> set[str]:
+    """What the open descriptors of this process are."""
+    found = set()
+    for each in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            found.add(os.readlink(f"/proc/self/fd/{each}"))
+    return {each for each in found if each.startswith("socket:")}
+
+
+# -- what reads
+
+
+@pytest.mark.xfail(strict=True, reason="the driver takes our own setting for the server's")
+@pytest.mark.parametrize("how", ["url", "environment"])
+def test_what_reads_works_with_each_attribute(pair: Pair, outlast: Outlast, how: str) -> None:
+    wrong = []
+    for attrs in ("any", "primary", "read-write", "read-only", "prefer-standby", "standby"):
+        env = {} if how == "url" else {"PGTARGETSESSIONATTRS": attrs}
+        url = pair.url(attrs if how == "url" else None)
+        for command in READING if attrs == "read-write" else READING[:2]:
+            said = outlast(*command.split(), "--url", url, **env)
+            if said.code and command != "doctor" or said.code > 1:
+                wrong.append((attrs, command, said.code, said.err))
+    assert not wrong
+
+
+@pytest.mark.xfail(strict=True, reason="the driver takes our own setting for the server's")
+async def test_what_reads_cannot_write(pair: Pair) -> None:
+    for attrs in ("any", "primary", "read-write"):
+        store = PostgresStore(pair.url(attrs, pair.primary_host), read_only=True)
+        await store.open()
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await store.enqueue([NewJob(task="t")])
+        await store.close()
+
+
+# -- hosts that say nothing
+
+
+@pytest.mark.xfail(strict=True, reason="a silent host takes all of the time")
+@pytest.mark.parametrize("attrs", ["any", "primary", "read-write", "prefer-standby"])
+@pytest.mark.parametrize("silence", SILENCES.values(), ids=SILENCES)
+async def test_a_silent_host_is_passed_over(pair: Pair, silence: object, attrs: str) -> None:
+    with silence() as silent:  # type: ignore[operator]
+        for hosts in ((silent, pair.primary_host), (pair.primary_host, silent)):
+            store = PostgresStore(pair.url(attrs, *hosts))
+            before = sockets()
+            for _ in range(2):
+                started = time.monotonic()
+                async with asyncio.timeout(30):
+                    await store.enqueue([NewJob(task="t")])
+                assert time.monotonic() - started < SOON
+                await store.drop_connections()
+                await asyncio.sleep(0)
+            await store.close()
+            assert sockets() <= before, "what was tried in vain is closed"
+
+
+@pytest.mark.xfail(strict=True, reason="a silent host takes all of the time")
+async def test_the_host_that_answered_last_is_asked_first(pair: Pair) -> None:
+    with mute() as silent:
+        url = pair.url("primary", silent, pair.standby_host, pair.primary_host)
+        store = PostgresStore(url)
+        await store.enqueue([NewJob(task="t")])
+        await store.drop_connections()
+        started = time.monotonic()
+        await store.enqueue([NewJob(task="t")])
+        assert time.monotonic() - started < 0.4
+        await store.close()
+
+
+@pytest.mark.xfail(strict=True, reason="a silent address takes all of the time")
+async def test_a_silent_address_of_a_name_is_passed_over(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port, real = pair.primary.port, socket.getaddrinfo
+
+    def resolve(host: object, *rest: object, **named: object) -> object:
+        if host in ("db.example", b"db.example"):
+            kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+            return [(*kind, (SILENT, port)), (*kind, (HERE, port))]
+        return real(host, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with swallowing(port):
+        store = PostgresStore(pair.url(None, f"db.example:{port}"))
+        started = time.monotonic()
+        await store.enqueue([NewJob(task="t")])
+        assert time.monotonic() - started < SOON
+        await store.close()
+
+
+@pytest.mark.xfail(strict=True, reason="only the last host is named")
+async def test_an_error_names_each_host_with_its_reason(pair: Pair) -> None:
+    with mute() as silent:
+        refusing = f"{HERE}:{free_port()}"
+        url = pair.url("primary", silent, refusing, pair.standby_host)
+        store = PostgresStore(url, connect_timeout=1.0)
+        with pytest.raises(StoreUnavailable) as caught:
+            await store.open()
+        await store.close()
+    said = str(caught.value)
+    assert f"{silent}: no answer" in said
+    assert f"{refusing}: " in said
+    assert f"{pair.standby_host}: it is a standby" in said
+    assert "ended the session" not in said
+
+
+@pytest.mark.xfail(strict=True, reason="a silent host takes all of the time")
+async def test_a_worker_comes_back_when_its_first_host_falls_silent(tmp_path: Path) -> None:
+    """The primary is stopped with all it has accepted, and its standby is promoted."""
+    with PostgresServer() as primary:
+        primary.create_database("pair")
+        with PostgresServer(standby_of=primary) as standby:
+            both = Pair(primary, standby)
+            url = both.url("primary", both.primary_host, both.standby_host)
+            async with scene(url, tmp_path) as stage:
+                await stage.worker("--heartbeat", "1", "--lease", "6")
+                await stage.ended(await stage.enqueue("noop"))
+                stopped = psutil.Process(primary.pid)
+                stopped = [stopped, *stopped.children()]
+                for each in stopped:
+                    each.suspend()
+                try:
+                    await asyncio.to_thread(standby.promote)
+                    there = PostgresStore(standby.url("pair"))
+                    (job,) = await enqueued(there, NewJob(task="tests.crash.tasks:noop"))
+
+                    async def done() -> bool:
+                        return (await row_of(there, job)).state is State.COMPLETED
+
+                    await eventually(done, 25.0)
+                    await there.close()
+                finally:
+                    for each in stopped:
+                        each.resume()
+
+
+async def test_a_try_that_is_given_up_leaves_nothing(pair: Pair) -> None:
+    with mute() as silent:
+        store = PostgresStore(pair.url("standby", silent, pair.primary_host), connect_timeout=1.0)
+        before = sockets()
+        with pytest.raises(StoreUnavailable):
+            await store.open()
+        opening = asyncio.create_task(store.open())
+        await asyncio.sleep(0.3)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        await store.close()
+        assert sockets() <= before
+
+
+async def test_each_attribute_finds_its_host(pair: Pair) -> None:
+    for attrs, is_standby in (("primary", False), ("read-write", False), ("standby", True)):
+        url = pair.url(attrs, pair.standby_host, pair.primary_host)
+        for _ in range(3):
+            store = PostgresStore(url)
+            async with store._connections.use() as connection:
+                assert await connection.fetchval("SELECT pg_is_in_recovery()") is is_standby, attrs
+            await store.close()
+    for attrs in ("read-only", "prefer-standby"):
+        for hosts in ((pair.primary_host, pair.standby_host), (pair.standby_host,)):
+            store = PostgresStore(pair.url(attrs, *hosts))
+            async with store._connections.use() as connection:
+                assert await connection.fetchval("SELECT pg_is_in_recovery()"), attrs
+            await store.close()
