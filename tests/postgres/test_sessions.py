@@ -149,7 +149,6 @@ async def test_a_connection_that_is_not_the_exchanges_is_closed_when_it_is_idle(
     await until(lambda: held(0))
 
 
-@pytest.mark.xfail(strict=True, reason="a connection that is known to be closed is lent")
 @pytest.mark.parametrize("keeps_plans", [False, True])
 async def test_no_connection_that_the_server_has_ended_is_lent(
     pg_url: str, store: Store, session: Any, keeps_plans: bool

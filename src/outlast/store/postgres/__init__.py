@@ -14,6 +14,7 @@ presence.py      a worker's presence: a session advisory lock
 wakeup.py        wake-ups: LISTEN and NOTIFY, on one connection for all workers of an event loop
 pool.py          the connections that a store shares among its calls
 connection.py    opens one connection and sets up its session, through a pooler or not
+hosts.py         finds the host that answers, of several in a URL
 errors.py        translates the server's and the driver's errors into Outlast's
 checks.py        facts for the doctor, and checks of them: durability, connections, vacuum
 route.py         how safe the network path to the server is, for the doctor

@@ -98,7 +98,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             yield problem(
                 "standby",
                 "This server is a standby: it takes no writes, so no worker can run here.",
-                "Name the primary (for several hosts: ?target_session_attrs=read-write).",
+                "Name the primary (for several hosts: ?target_session_attrs=primary).",
             )
 
     def _check_role(self) -> Iterator[Finding]:

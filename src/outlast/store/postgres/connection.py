@@ -12,7 +12,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import asyncpg
@@ -20,6 +20,7 @@ import asyncpg
 from outlast.base.credentials import check_encoded, make_hider, redact
 from outlast.errors import ConfigError, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
+from outlast.store.postgres.hosts import reach_host
 from outlast.store.statements import statements
 
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
@@ -55,9 +56,10 @@ KEEPALIVE = {
     "tcp_keepalives_count": "6",
 }
 
-# For a session that only reads: the server refuses its writes. It is never set to "off", which
-# would overrule a server that protects itself.
-READS_ONLY = {"default_transaction_read_only": "on"}
+# For a session that only reads: the server refuses its writes. It is set once the session is there:
+# by this very setting the driver tells a server that takes writes (target_session_attrs). It is
+# never set to "off", which would overrule a server that protects itself.
+READS_ONLY = "SET default_transaction_read_only = on"
 
 
 class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
@@ -79,7 +81,6 @@ async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bo
         "application_name": options.application,
         "default_transaction_isolation": "read committed",
         **settings_of(options.statement_timeout, keeps_plans=keeps_plans),
-        **(READS_ONLY if options.read_only else {}),
         **KEEPALIVE,
     }
     try:
@@ -98,6 +99,8 @@ async def _open(url: str, options: StoreOptions, session: dict[str, str], *, poo
     ours = False
     try:
         ours = await use_one_schema(connection, options.connect_timeout)
+        if ours and options.read_only and not connection.is_pooled:
+            await connection.execute(READS_ONLY, timeout=options.connect_timeout)
     finally:
         if not ours:
             connection.terminate()
@@ -106,16 +109,17 @@ async def _open(url: str, options: StoreOptions, session: dict[str, str], *, poo
 
 async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, pooler: bool) -> Any:
     check_encoded(url)  # the driver's error for a bad one would show pieces of it
-    name = {"application_name": session["application_name"]}
+    connect_to = partial(
+        asyncpg.connect,
+        url,
+        connection_class=OpenedConnection,
+        timeout=None,  # pyright: ignore[reportArgumentType]  # it is the same for all hosts
+        command_timeout=options.statement_timeout + _CLIENT_GRACE_SECONDS,
+        statement_cache_size=0 if pooler else 100,
+        server_settings={"application_name": options.application} if pooler else session,
+    )
     try:
-        connection: Any = await asyncpg.connect(
-            url,
-            connection_class=OpenedConnection,
-            timeout=options.connect_timeout,  # pyright: ignore[reportArgumentType]
-            command_timeout=options.statement_timeout + _CLIENT_GRACE_SECONDS,
-            statement_cache_size=0 if pooler else 100,
-            server_settings=name if pooler else session,
-        )
+        connection = await reach_host(url, options.connect_timeout, connect_to)
     except ValueError as error:
         if isinstance(error, OSError):  # the server's certificate is refused: it may be replaced
             raise

@@ -57,6 +57,8 @@ class _LoopPool:
         A call that allows cached plans also works without, if no connection with them is idle; no
         other call gets a connection that keeps plans.
         """
+        for kind, idle in self.idle.items():  # the server may have ended them meanwhile
+            self.idle[kind] = [each for each in idle if not each.is_closed()]
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
         if fitting:
             return fitting.pop(), keeps_plans
