@@ -41,7 +41,6 @@ CHECK_MAX = 100  # queues in one check; the next check takes others
 DELIVERIES_MAX = 20  # of a message that is never settled
 IDLE_QUEUE_MS = 7 * 86_400_000  # unused, then the server deletes a queue
 PROBE_SECONDS = 3.0  # for a server to answer after a message to no queue
-SAID_MAX = 10_000  # remembered repeats, so that none is published twice
 DEFAULTS: dict[str, Any] = {"max_age": 3_600, "max_msgs": 1_000_000}
 
 
@@ -61,7 +60,6 @@ class AmqpBroker:
         self._checked = 0  # the source to be checked next
         self._tags: list[tuple[AbstractQueue, str]] = []
         self._prefetch = 0
-        self._said: dict[str, None] = {}
 
     async def open(self) -> None:
         """Connect, declare exchanges and queues; the server checks those that exist."""
@@ -156,18 +154,13 @@ class AmqpBroker:
 
     async def publish(self, notices: Sequence[Notice]) -> None:
         """Publish; return when the server has confirmed them all."""
-        fresh = [notice for notice in notices if notice.id not in self._said]
-        await asyncio.gather(*map(self._publish, fresh))
-        self._said |= dict.fromkeys(notice.id for notice in fresh if notice.repeat)
-        while len(self._said) > SAID_MAX:
-            del self._said[next(iter(self._said))]
+        await asyncio.gather(*map(self._publish, notices))
 
     async def _publish(self, notice: Notice) -> None:
         message = aio_pika.Message(
             notice.body(),
             content_type="application/json",
             delivery_mode=DeliveryMode.PERSISTENT,
-            message_id=notice.id,
         )
         await self._jobs.publish(message, token_of(notice.queue), mandatory=False)
 

@@ -104,7 +104,6 @@ NATS = Kind(
         "storage": _word("file", "memory"),
         **_LIMITS,
         "max_bytes": _whole(1, 10**15),
-        "duplicate_window": _whole(1, 10**9),
         "creds": _file,
         "nkey": _file,
         **_TLS,

@@ -35,6 +35,7 @@ PULL_SECONDS = 5.0  # of one wait for messages, at most
 LOOK_SECONDS = 1.0  # between two checks of the store while messages for others come first
 PUBLISH_SECONDS = 1.0  # for a messenger to confirm a batch; no batch begins after it
 BATCH_MAX = 256  # notices published before the first of them is confirmed
+SAID_MAX = 10_000  # announcements of sweeps that are remembered, so that none is made twice
 TELL_MAX = 100  # events for watchers, waiting for a connection
 HOLD_SECONDS = 30.0  # for an unsettled message; then it goes to another worker
 TELL_SECONDS = 60.0  # between two events about messages that are not notices
@@ -114,6 +115,7 @@ class Messenger(Listening):
         self._strangers = Strangers(clock)
         self._look_at = clock.boot()
         self._broker: Broker | None = None
+        self._said: dict[str, None] = {}  # what sweeps have announced on this connection
         self._useless = asyncio.Event()  # set when a publish failed on the connection
         self._to_tell: deque[tuple[str, bytes]] = deque(maxlen=TELL_MAX)
         self._telling = asyncio.Event()
@@ -133,8 +135,9 @@ class Messenger(Listening):
         """
         ends = self._clock.boot() + PUBLISH_SECONDS
         broker: Broker | None = None
+        fresh = [each for each in notices if each.name not in self._said]
         try:
-            for start in range(0, len(notices), BATCH_MAX):
+            for start in range(0, len(fresh), BATCH_MAX):
                 if self._clock.boot() >= ends:
                     return False
                 async with asyncio.timeout(PUBLISH_SECONDS):
@@ -142,10 +145,13 @@ class Messenger(Listening):
                     broker = self._broker
                     if broker is None:
                         return False
-                    await broker.publish(notices[start : start + BATCH_MAX])
+                    await broker.publish(fresh[start : start + BATCH_MAX])
         except Exception as error:
             self._note_failed_publish(broker, error)
             return False
+        self._said |= dict.fromkeys(each.name for each in fresh if each.repeat)
+        while len(self._said) > SAID_MAX:
+            del self._said[next(iter(self._said))]
         return True
 
     def _note_failed_publish(self, broker: Broker | None, error: Exception) -> None:
@@ -189,7 +195,7 @@ class Messenger(Listening):
                 await broker.open()
             if self.is_closing:  # and the driver has swallowed the cancellation
                 return
-            self._broker = broker
+            self._broker, self._said = broker, {}
             self._backoff.note_connected()
             self._note_health()
             self._tried.set()

@@ -83,7 +83,6 @@ DEFAULTS: dict[str, Any] = {
     "max_age": 3_600,
     "max_msgs": 1_000_000,
     "max_bytes": -1,
-    "duplicate_window": 120,
 }
 SILENCE_SECONDS = 2.5 * BEAT_SECONDS  # of a consumer after a request; then a new connection is made
 BACK_SECONDS = 0.1  # before a returned message comes again
@@ -187,7 +186,6 @@ class NatsBroker:
             max_age=chosen["max_age"],
             max_msgs=chosen["max_msgs"],
             max_bytes=chosen["max_bytes"],
-            duplicate_window=min(chosen["duplicate_window"], chosen["max_age"]),
         )
 
     def _check(self, found: StreamConfig) -> None:
@@ -198,7 +196,6 @@ class NatsBroker:
             "max_age": found.max_age,
             "max_msgs": found.max_msgs,
             "max_bytes": found.max_bytes,
-            "duplicate_window": found.duplicate_window,
         }
         for name, value in self._address.settings.items():
             if name in shown and shown[name] != value:
@@ -234,10 +231,8 @@ class NatsBroker:
 
     async def _publish(self, notice: Notice) -> None:
         subject = f"{self._root}.{token_of(notice.queue)}"
-        # only what several workers announce has an id: a stranger who sends an id before has the
-        # notice dropped as a duplicate
-        headers = {"Nats-Msg-Id": notice.id} if notice.repeat else None
-        await self._js.publish(subject, notice.body(), stream=self._stream, headers=headers)
+        # no id: a stranger who sends an id before has the notice dropped as a duplicate
+        await self._js.publish(subject, notice.body(), stream=self._stream)
 
     async def tell(self, topic: str, body: bytes) -> None:
         """Publish an event to watchers, on a subject that no stream keeps."""

@@ -1,8 +1,8 @@
 """Defines a messenger's messages: "check queue Q, job J". A hint, never a claim: the store decides.
 
 A notice names the job, the token of its last attempt and its position in the line, so that each
-entry into the queue has its own name: the messenger drops the same notice published twice. Incoming
-messages may come from anyone; they are bounded and checked, and a wrong one costs only itself.
+entry into the queue has its own name, which no worker announces twice. Incoming messages may come
+from anyone; they are bounded and checked, and a wrong one costs only itself.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     position: int = 0
 
     @property
-    def id(self) -> str:
-        """The name by which the messenger recognises a duplicate."""
+    def name(self) -> str:
+        """The name by which a worker knows that it has announced the same before."""
         return f"{self.job_id}-{self.token}-{self.position}-{self.repeat}"
 
     def body(self) -> bytes:

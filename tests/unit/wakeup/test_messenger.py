@@ -403,8 +403,8 @@ def test_a_row_with_names_that_no_program_gives_is_not_announced() -> None:
 def test_a_job_that_entered_the_line_again_has_a_notice_of_another_id() -> None:
     """As one does that was cancelled and requeued, or was a suspect: no attempt was between."""
     waits = [Unpublished(1, "q", "t", 5, 1.0, position) for position in (0, 7, 8)]
-    assert len({notice_of(each, None, 1).id for each in waits}) == len(waits)
-    assert notice_of(waits[1], None, 1).id == notice_of(waits[1], "gone", 1).id
+    assert len({notice_of(each, None, 1).name for each in waits}) == len(waits)
+    assert notice_of(waits[1], None, 1).name == notice_of(waits[1], "gone", 1).name
 
 
 # --------------------------------------------------- the announcer, while its messenger is away

@@ -117,8 +117,8 @@ class Announcer:
 
 def repeat_of(seconds: float) -> int:
     """Return the ordinal of the announcement that is due after ``seconds`` of waiting.
-    Announcements become ever rarer, so that a long line costs the messenger little. All workers
-    compute the same ordinal, so the messenger drops the duplicates that several of them publish."""
+    Announcements become ever rarer, so that a long line costs the messenger little: each worker
+    makes that of one ordinal once."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
 
 
