@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
+import outlast
 from outlast.errors import ConfigError
 from outlast.store import backend
-from outlast.store.backend import backend_of, file_of, resolve_url
+from outlast.store.backend import backend_of, file_of, open_store, resolve_url
 from outlast.store.postgres.backend import POSTGRES
 from outlast.store.sqlite.backend import SQLITE
+from outlast.wakeup import kinds
 from tests.cases import each_case
 
 KINDS = backend._backends
@@ -85,3 +87,37 @@ def test_who_uses_sqlite_loads_nothing_of_postgres_but_its_entry(tmp_path: Path)
         [sys.executable, "-c", USED, url], capture_output=True, text=True, check=True, timeout=120
     )
     assert done.stderr.splitlines()[-1] == "['outlast.store.postgres.backend']"
+
+
+ENDS = ("\n", "\r", "\r\n", " ", "\t")
+
+
+@pytest.mark.xfail(strict=True, reason="it is taken for a part of the URL")
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize(
+    "url", ["sqlite:///{}/jobs.db", "postgresql://h/d", "postgresql://h/d?sslmode=require"]
+)
+def test_white_space_around_a_url_is_refused(tmp_path, monkeypatch, url, end):
+    """A line break of `echo` or of a file with CRLF: SQLite would make a file of that name."""
+    url = url.format(tmp_path)
+    for given in (f"{url}{end}", f"{end}{url}"):
+        monkeypatch.delenv("OUTLAST_URL", raising=False)
+        for read in (resolve_url, outlast.App, open_store, file_of):
+            with pytest.raises(ConfigError, match=r"begins or ends with a line break or a blank"):
+                read(given)
+        monkeypatch.setenv("OUTLAST_URL", given)
+        for read in (lambda: resolve_url(None), lambda: outlast.App().url):
+            with pytest.raises(ConfigError, match=r"^\$OUTLAST_URL: .* begins or ends with"):
+                read()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_blank_in_a_files_name_is_kept(tmp_path):
+    assert file_of(f"sqlite:///{tmp_path}/a b%20") == tmp_path / "a b "
+
+
+@pytest.mark.xfail(strict=True, reason="it is taken for a part of the URL")
+@pytest.mark.parametrize("end", ENDS)
+def test_white_space_around_a_messengers_url_is_refused(end):
+    with pytest.raises(ConfigError, match="begins or ends with"):
+        kinds.parse(f"nats://h{end}")
