@@ -33,7 +33,6 @@ async def shop_url(bare_pg_url: str) -> str:
     return bare_pg_url
 
 
-@pytest.mark.xfail(strict=True, reason="the session has less than the URL asks for, without a word")
 @pytest.mark.parametrize("asked", [SHOP, "search_path=shop"])
 @pytest.mark.pgbouncer
 @pytest.mark.usefixtures("pgbouncer")
@@ -54,7 +53,6 @@ async def test_a_schema_that_a_pooler_drops_is_an_error(shop_url: str, asked: st
             await store.enqueue([job()])
 
 
-@pytest.mark.xfail(strict=True, reason="the session has less than the URL asks for, without a word")
 @pytest.mark.pgbouncer
 async def test_a_pooler_that_refuses_a_setting_is_an_error_with_advice(
     shop_url: str, pgbouncer: PgBouncerServer
@@ -69,7 +67,6 @@ async def test_settings_that_are_ours_may_differ_from_the_url(pg_url: str) -> No
         pass
 
 
-@pytest.mark.xfail(strict=True, reason="the session has less than the URL asks for, without a word")
 @pytest.mark.parametrize("asked", ["supa=base-pooler", "fsync=off", "geqo=perhaps"])
 async def test_a_setting_that_the_server_refuses_is_no_outage(pg_url: str, asked: str) -> None:
     with pytest.raises(ConfigError, match=rf"{asked.partition('=')[0]}.*leave it out"):
@@ -77,7 +74,6 @@ async def test_a_setting_that_the_server_refuses_is_no_outage(pg_url: str, asked
             pass
 
 
-@pytest.mark.xfail(strict=True, reason="the session has less than the URL asks for, without a word")
 async def test_a_service_or_the_environment_names_the_database(
     pg_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +96,6 @@ async def test_a_service_or_the_environment_names_the_database(
             assert await store.store_id() == here
 
 
-@pytest.mark.xfail(strict=True, reason="the session has less than the URL asks for, without a word")
 async def test_a_certificate_that_is_not_there_is_named(pg_url: str) -> None:
     for name in ("sslrootcert", "sslcert", "sslcrl"):
         with pytest.raises(StoreUnavailable, match=r"'/nowhere/a\.pem'; correct the path"):

@@ -119,9 +119,21 @@ def _is_known_to_python(url: str) -> bool:
     return True
 
 
+def check_ends(url: str) -> None:
+    """Raise ConfigError if a URL begins or ends with white space, as one that comes from a file or
+    from ``echo``: a file of that name would be another one."""
+    bare = url.strip()
+    if url != bare:
+        raise ConfigError(
+            f"{redact(bare)!r} begins or ends with a line break or a blank: take it away (`printf`"
+            " writes none); in the name of a file write %20"
+        )
+
+
 def check_encoded(url: str) -> str:
     """Return a server's URL. Raises ConfigError if a special character splits it in the wrong
     place: a driver's message about that would show pieces of the password."""
+    check_ends(url)
     parts = _cut(url)
     pieces = parts.query.split("&") if parts is not None and parts.query else []
     if parts is None or not all("=" in piece for piece in pieces):

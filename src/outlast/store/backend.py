@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import URL_DEFAULT, URL_VARIABLE
-from outlast.base.credentials import FILE_SCHEMES, check_encoded, redact
+from outlast.base.credentials import FILE_SCHEMES, check_encoded, check_ends, redact
 from outlast.base.forks import importing
 from outlast.errors import ConfigError, text_of
 
@@ -141,6 +141,7 @@ def all_callers() -> Sequence[Callers]:
 
 def backend_of(url: str) -> Backend:
     """Return the kind of store that a URL names. ConfigError with what to write if it is none."""
+    check_ends(url)
     scheme, colon, _ = url.partition(":")
     for each in _backends:
         if colon and scheme in each.schemes:

@@ -92,7 +92,6 @@ def test_who_uses_sqlite_loads_nothing_of_postgres_but_its_entry(tmp_path: Path)
 ENDS = ("\n", "\r", "\r\n", " ", "\t")
 
 
-@pytest.mark.xfail(strict=True, reason="it is taken for a part of the URL")
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize(
     "url", ["sqlite:///{}/jobs.db", "postgresql://h/d", "postgresql://h/d?sslmode=require"]
@@ -116,7 +115,6 @@ def test_a_blank_in_a_files_name_is_kept(tmp_path):
     assert file_of(f"sqlite:///{tmp_path}/a b%20") == tmp_path / "a b "
 
 
-@pytest.mark.xfail(strict=True, reason="it is taken for a part of the URL")
 @pytest.mark.parametrize("end", ENDS)
 def test_white_space_around_a_messengers_url_is_refused(end):
     with pytest.raises(ConfigError, match="begins or ends with"):

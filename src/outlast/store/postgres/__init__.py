@@ -13,6 +13,7 @@ inspector.py     runs the inspector's statements, and the reads that differ here
 presence.py      a worker's presence: a session advisory lock
 wakeup.py        wake-ups: LISTEN and NOTIFY, on one connection for all workers of an event loop
 pool.py          the connections that a store shares among its calls
+url.py           reads a URL: what the driver takes of it, and what it asks of the session
 connection.py    opens one connection and sets up its session, through a pooler or not
 hosts.py         finds the host that answers, of several in a URL
 errors.py        translates the server's and the driver's errors into Outlast's

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 
 def _open_store(url: str, options: StoreOptions) -> PostgresStore:
+    from outlast.store.postgres.url import read_url
+
     try:
         from outlast.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
@@ -25,6 +27,7 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
         raise ConfigError(
             "PostgreSQL needs the driver asyncpg: pip install 'outlast[postgres]'"
         ) from error
+    read_url(url)
     return PostgresStore(url, options)
 
 

@@ -16,11 +16,13 @@ from functools import lru_cache, partial
 from typing import Any
 
 import asyncpg
+from msgspec.structs import replace
 
-from outlast.base.credentials import check_encoded, make_hider, redact
+from outlast.base.credentials import make_hider, redact
 from outlast.errors import ConfigError, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.postgres.hosts import reach_host
+from outlast.store.postgres.url import ParsedUrl, read_url
 from outlast.store.statements import statements
 
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
@@ -45,6 +47,12 @@ _PLAIN = {
     "idle_session_timeout": "0",
     "row_security": "off",
 }
+
+_STARTUP = "startup parameter"  # in the refusal of a pooler
+_NOT_SET = (
+    "leave it out of the URL and of $PGOPTIONS. For one that the server has: ALTER ROLE … IN"
+    " DATABASE … SET …, also behind a pooler"
+)
 
 # How the server finds that a client's host is gone while it has nothing to send: it probes after a
 # minute of silence, then each ten seconds, and ends the session once tcp_user_timeout is over as
@@ -77,6 +85,10 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
 async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bool = False) -> Any:
     """Open one connection, through a pooler if there is one. The driver prepares and executes
     without a break, so a pooler keeps both on one session of the server."""
+    asked = read_url(url)
+    asked.check_files()
+    if asked.connect_timeout is not None:
+        options = replace(options, connect_timeout=asked.connect_timeout)
     session = {
         "application_name": options.application,
         "default_transaction_isolation": "read committed",
@@ -84,20 +96,30 @@ async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bo
         **KEEPALIVE,
     }
     try:
-        connection = await _open(url, options, session, pooler=options.pooler)
-    except asyncpg.ProtocolViolationError as error:
-        if "startup parameter" not in str(error):
-            raise
-        connection = None
-    return connection or await _open(url, options, session, pooler=True)
+        try:
+            connection = await _open(asked, options, session, pooler=options.pooler)
+        except asyncpg.ProtocolViolationError as error:
+            if _STARTUP not in str(error):
+                raise
+            connection = None
+        return connection or await _open(asked, options, session, pooler=True)
+    except asyncpg.PostgresError as error:
+        text = text_of(error)
+        if any(name in text for name in asked.settings) or _STARTUP in text:
+            raise ConfigError(f"{redact(url)}: {text}: {_NOT_SET}") from None
+        raise
 
 
-async def _open(url: str, options: StoreOptions, session: dict[str, str], *, pooler: bool) -> Any:
+async def _open(
+    asked: ParsedUrl, options: StoreOptions, session: dict[str, str], *, pooler: bool
+) -> Any:
     """Open a connection whose search_path is ours. None: it leads to a pooler, which accepted our
     settings and dropped them."""
-    connection = await _dial(url, options, session, pooler=pooler)
+    connection = await _dial(asked.url, options, session, pooler=pooler)
     ours = False
     try:
+        if pooler:
+            await _compare(connection, asked, session, options.connect_timeout)
         ours = await use_one_schema(connection, options.connect_timeout)
         if ours and options.read_only and not connection.is_pooled:
             await connection.execute(READS_ONLY, timeout=options.connect_timeout)
@@ -108,7 +130,6 @@ async def _open(url: str, options: StoreOptions, session: dict[str, str], *, poo
 
 
 async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, pooler: bool) -> Any:
-    check_encoded(url)  # the driver's error for a bad one would show pieces of it
     connect_to = partial(
         asyncpg.connect,
         url,
@@ -127,6 +148,24 @@ async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, poo
         raise ConfigError(f"{redact(url)}: {text}") from None
     connection.is_pooled = pooler
     return connection
+
+
+async def _compare(
+    connection: Any, asked: ParsedUrl, session: dict[str, str], patience: float
+) -> None:
+    """Raise ConfigError if a pooler has dropped a setting for which the URL asks, and which is none
+    of ours: a store would be made in another schema."""
+    wanted = {name: value for name, value in asked.settings.items() if name not in session}
+    if not wanted:
+        return
+    texts = [*wanted], [*wanted.values()]
+    unmet = await connection.fetchrow(_SQL["unmet"], *texts, timeout=patience)
+    if unmet is not None:
+        name, value, has = unmet
+        raise ConfigError(
+            f"{redact(asked.url)} asks for {name} = {value}, and a pooler has dropped that"
+            f" ({name} is {has!r}): {_NOT_SET}"
+        )
 
 
 class Transaction(StrEnum):

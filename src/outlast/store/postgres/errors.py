@@ -110,6 +110,8 @@ def translate(error: BaseException) -> Exception | None:
 
 def remedy_of(error: BaseException) -> str:
     """Return what to do about a connection that could not be made; empty if that is not known."""
+    if getattr(error, "filename", None):
+        return "correct the path, in the URL or the environment"
     return _REMEDIES.get(type(error), "")
 
 

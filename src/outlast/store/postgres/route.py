@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from outlast.base.text import line
 from outlast.store.environment import is_here
 from outlast.store.finding import Finding, Route, hint, ok, warning
+from outlast.store.postgres.url import read_url
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (
@@ -20,7 +21,7 @@ VERIFY = (
 
 def read_route(url: str, environ: Mapping[str, str]) -> Route:
     """Return what the URL and the environment show of the network path. Connects to nothing."""
-    query = dict(parse_qsl(url.partition("?")[2]))
+    query = read_url(url, environ).parameters
     key = query.get("sslkey") or environ.get("PGSSLKEY")
     findings = judge(read_sslmode(url, environ), authority=_authority(query, environ))
     return Route([*findings], [key] if key else [])
@@ -47,7 +48,7 @@ def judge(mode: str | None, *, authority: bool) -> Iterator[Finding]:
 
 def read_sslmode(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the mode that libpq would use; None if the server is on this machine."""
-    query = dict(parse_qsl(url.partition("?")[2]))
+    query = read_url(url, environ).parameters
     hosts = _hosts(url) or query.get("host") or environ.get("PGHOST") or ""
     if all(is_here(host) for host in hosts.split(",")):
         return None

@@ -43,6 +43,17 @@ SELECT home.path,
             THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END
 FROM home
 
+-- name: unmet
+-- Find settings whose value in this session differs from the wanted one ($1: names, $2: values), as it would read. It
+-- is set for this statement's transaction alone, and undone by its end.
+WITH asked AS MATERIALIZED (
+    SELECT a.name, a.value, pg_catalog.current_setting(a.name, true) AS has
+    FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
+        AS a (name, value)
+)
+SELECT name, value, has FROM asked
+WHERE pg_catalog.set_config(name, value, true) IS DISTINCT FROM has
+
 -- name: strangers
 -- Find objects in our schema (the first of the path: see `use_one_schema`) that belong to a stranger and that
 -- statements of ours would use: objects that stand for something of ours or of the server's, or that run when our

@@ -1,0 +1,156 @@
+"""Reads a URL of PostgreSQL: what its driver takes, and what it asks of the session.
+
+The driver would send each parameter that it does not know to the server, as a setting. So two
+tables name those of libpq and of other clients: what is so anyhow is left out, and what cannot be
+done is refused, with what to write instead. Any other name is a setting of the server.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, urlencode
+
+import msgspec
+
+from outlast.base.credentials import check_encoded, redact
+from outlast.errors import ConfigError, text_of
+
+# Files, and the sslmode from which on the driver reads them.
+_FILES = {"sslrootcert": "require", "sslcrl": "require", "sslcert": "allow", "sslkey": "allow"}
+_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+TAKEN = {  # by the driver
+    *("host", "port", "dbname", "database", "user", "password", "passfile", "sslmode", *_FILES),
+    *("sslpassword", "sslnegotiation", "ssl_min_protocol_version", "ssl_max_protocol_version"),
+    *("target_session_attrs", "krbsrvname", "gsslib", "options"),
+}
+# Left out: with any value, or with one of these.
+LEFT_OUT: dict[str, tuple[str, ...]] = {
+    "application_name": (),  # sessions have a name of ours
+    "fallback_application_name": (),
+    "keepalives": (),  # each call, and each beat, has a timeout of its own
+    "keepalives_idle": (),
+    "keepalives_interval": (),
+    "keepalives_count": (),
+    "tcp_user_timeout": (),
+    "sslcompression": (),
+    "pgbouncer": (),  # a pooler is recognized
+    "channel_binding": ("disable", "prefer"),
+    "client_encoding": ("utf8", "utf-8", "auto"),
+    "gssdelegation": ("0",),
+    "gssencmode": ("disable", "prefer"),
+    "load_balance_hosts": ("disable",),
+    "max_protocol_version": ("3.0", "3.2", "latest"),
+    "min_protocol_version": ("3.0",),
+    "sslcertmode": ("allow",),
+    "sslsni": ("1",),
+}
+_NOT_DONE = "the driver does not do that: leave it out"
+_SCHEMA = "write search_path=NAME for a schema of its own"
+REFUSED = {
+    **dict.fromkeys(("oauth_issuer", "oauth_client_id", "oauth_client_secret"), _NOT_DONE),
+    **dict.fromkeys(("oauth_scope", "scram_client_key", "scram_server_key"), _NOT_DONE),
+    **dict.fromkeys(("requirepeer", "sslkeylogfile"), _NOT_DONE),
+    "channel_binding": "the driver cannot bind a login to its TLS connection. Leave it out; what"
+    " proves the server is sslmode=verify-full with sslrootcert=PATH",
+    "connection_limit": "leave it out: a store opens few connections",
+    "currentSchema": _SCHEMA,
+    "hostaddr": "write the address as the host",
+    "load_balance_hosts": "leave it out: only a primary runs jobs",
+    "replication": "leave it out: no job runs in such a session",
+    "require_auth": "leave it out: the driver answers as the server asks",
+    "requiressl": "write sslmode=require",
+    "schema": _SCHEMA,
+    "ssl": "write sslmode=require",
+    "sslcrldir": "write sslcrl=PATH, a file",
+}
+_SYSTEM = (
+    "the driver needs a file: write its path (on Debian /etc/ssl/certs/ca-certificates.crt), and"
+    " sslmode=verify-full"
+)
+_SLASHES_OF_ROOT = 3  # of "postgresql://host/"
+_OPTION = re.compile(r"(?:-c\s*|--)([A-Za-z][\w.-]*)=((?:\\.|\S)*)")
+
+
+class ParsedUrl(msgspec.Struct, frozen=True):
+    """What a URL asks for.
+
+    Attributes:
+        url: for the driver. It may hold the password of a service.
+        parameters: of libpq, those of a service included.
+        settings: of the session.
+        connect_timeout: in seconds; None: nothing is asked.
+    """
+
+    url: str
+    parameters: dict[str, str]
+    settings: dict[str, str]
+    connect_timeout: float | None
+
+    def check_files(self, environ: Mapping[str, str] = os.environ) -> None:
+        """Raise an OSError that names a certificate or key, if it cannot be read now."""
+        mode = self.parameters.get("sslmode") or environ.get("PGSSLMODE")
+        for name, least in _FILES.items():
+            path = self.parameters.get(name) or environ.get(f"PG{name.upper()}")
+            if path and mode in _MODES[_MODES.index(least) :]:
+                with open(path, "rb"):
+                    pass
+
+
+def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
+    """Return what a URL asks for. Raises ConfigError with what to write instead."""
+    place, _, query = check_encoded(url).partition("?")
+    given = dict(parse_qsl(query))
+    if service := given.pop("service", None) or environ.get("PGSERVICE"):
+        given = _read_service(url, service, environ) | given
+    if "PGOPTIONS" in environ:
+        given.setdefault("options", environ["PGOPTIONS"])
+    seconds = _read_seconds(url, given.pop("connect_timeout", "0"))
+    for name, value in given.items():
+        if name in LEFT_OUT or name in REFUSED:
+            _check(url, name, value)
+    if given.get("sslrootcert") == "system":
+        raise ConfigError(f"{redact(url)}: sslrootcert=system: {_SYSTEM}")
+    parameters = {name: value for name, value in given.items() if name not in LEFT_OUT}
+    settings = {name: value for name, value in parameters.items() if name not in TAKEN}
+    if place.count("/") == _SLASHES_OF_ROOT:
+        place = place.removesuffix("/")  # else the driver would take "" for the database
+    end = f"?{urlencode(parameters, quote_via=quote, safe='/')}" if parameters else ""
+    return ParsedUrl(place + end, parameters, settings | _read_options(parameters), seconds or None)
+
+
+def _check(url: str, name: str, value: str) -> None:
+    allowed = LEFT_OUT.get(name)
+    if allowed is None or (allowed and value.lower() not in allowed):
+        said = REFUSED.get(name, _NOT_DONE)
+        raise ConfigError(f"{redact(url)}: {name}: {said}")
+
+
+def _read_options(parameters: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings in ``options``, which is written as the arguments of a server."""
+    found = _OPTION.findall(parameters.get("options", ""))
+    return {name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value) for name, value in found}
+
+
+def _read_seconds(url: str, text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        raise ConfigError(f"{redact(url)}: connect_timeout is a number of seconds") from None
+
+
+def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the parameters of a service, which the driver would read in part, and pass over if it
+    is not there."""
+    path = environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")
+    services = configparser.ConfigParser(delimiters="=", interpolation=None, strict=False)
+    try:
+        services.read_string(Path(path).read_text())
+        return dict(services[service])
+    except KeyError:
+        raise ConfigError(f"{redact(url)}: {path} has no service {service!r}") from None
+    except (OSError, ValueError, configparser.Error) as error:
+        raise ConfigError(f"{redact(url)}: the service {service!r}: {text_of(error)}") from None
