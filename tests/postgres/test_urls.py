@@ -101,3 +101,14 @@ async def test_a_certificate_that_is_not_there_is_named(pg_url: str) -> None:
         with pytest.raises(StoreUnavailable, match=r"'/nowhere/a\.pem'; correct the path"):
             async with opened(f"{pg_url}?sslmode=verify-full&{name}=/nowhere/a.pem"):
                 pass
+
+
+@pytest.mark.xfail(strict=True, raises=IndexError, reason="no host is known, and no error kept")
+@pytest.mark.parametrize("asked", ["sslmode=verify-full&sslrootcert={}", "sslcert={}"])
+async def test_a_file_that_is_no_certificate_is_an_error(
+    pg_url: str, tmp_path: Path, asked: str
+) -> None:
+    (tmp_path / "a.pem").write_text("no certificate")
+    with pytest.raises(StoreUnavailable, match=r"SSL"):
+        async with opened(f"{pg_url}?{asked.format(tmp_path / 'a.pem')}"):
+            pass
