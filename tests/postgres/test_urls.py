@@ -103,12 +103,11 @@ async def test_a_certificate_that_is_not_there_is_named(pg_url: str) -> None:
                 pass
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="no host is known, and no error kept")
 @pytest.mark.parametrize("asked", ["sslmode=verify-full&sslrootcert={}", "sslcert={}"])
 async def test_a_file_that_is_no_certificate_is_an_error(
     pg_url: str, tmp_path: Path, asked: str
 ) -> None:
     (tmp_path / "a.pem").write_text("no certificate")
-    with pytest.raises(StoreUnavailable, match=r"SSL"):
+    with pytest.raises(StoreUnavailable, match=r"certificate|SSL"):
         async with opened(f"{pg_url}?{asked.format(tmp_path / 'a.pem')}"):
             pass

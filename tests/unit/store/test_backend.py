@@ -105,9 +105,9 @@ def test_white_space_around_a_url_is_refused(tmp_path, monkeypatch, url, end):
             with pytest.raises(ConfigError, match=r"begins or ends with a line break or a blank"):
                 read(given)
         monkeypatch.setenv("OUTLAST_URL", given)
-        for read in (lambda: resolve_url(None), lambda: outlast.App().url):
+        for find in (lambda: resolve_url(None), lambda: outlast.App().url):
             with pytest.raises(ConfigError, match=r"^\$OUTLAST_URL: .* begins or ends with"):
-                read()
+                find()
     assert list(tmp_path.iterdir()) == []
 
 
