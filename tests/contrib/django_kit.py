@@ -65,22 +65,22 @@ def manage(
     return done
 
 
-def ask(url: str, code: str) -> str:
+def ask(url: str, code: str, **more: str) -> str:
     """Return what this code prints in a process of the project."""
-    return manage(url, "shell", "-v", "0", "--no-startup", "-c", code).stdout.strip()
+    return manage(url, "shell", "-v", "0", "--no-startup", "-c", code, **more).stdout.strip()
 
 
 class ManagedWorker(WorkerProcess):
     """`manage.py outlast worker` as a process of its own; its tree is gone after the test."""
 
-    def __init__(self, url: str, folder: Path, log: Path) -> None:
+    def __init__(self, url: str, folder: Path, log: Path, **more: str) -> None:
         self.log = log
         self._output = log.open("ab")
         self._known = {}
         self.process = subprocess.Popen(
             [sys.executable, str(SCRIPT), "outlast", "worker", "--runners", "2"],
             cwd=folder,
-            env=environment(url, OUTLAST_RUN_DIR=str(folder / "run")),
+            env=environment(url, OUTLAST_RUN_DIR=str(folder / "run"), **more),
             stdin=subprocess.DEVNULL,
             stdout=self._output,
             stderr=self._output,

@@ -33,6 +33,8 @@ def database_of(url: str) -> dict[str, Any]:
 DATABASES = {"default": {**database_of(URL), "ATOMIC_REQUESTS": True}}
 if "BOOKSHOP_TEST_FILE" in os.environ:  # a file in the place of a database in memory
     DATABASES["default"]["TEST"] = {"NAME": os.environ["BOOKSHOP_TEST_FILE"]}
+if "BOOKSHOP_HOOKS" in os.environ:  # connections are kept, and looked at before they are used
+    DATABASES["default"].update(CONN_MAX_AGE=None, CONN_HEALTH_CHECKS=True)
 INSTALLED_APPS = [
     "django.contrib.admin",
     "django.contrib.auth",

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import django
 from asgiref.sync import sync_to_async
+from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection
 
 import outlast
@@ -104,6 +107,33 @@ def session() -> int:
         else:
             cursor.execute("SELECT pg_backend_pid()")
         return int(cursor.fetchone()[0])
+
+
+def _ask() -> None:
+    """Use the database where Django allows it: not in an event loop."""
+    with suppress(SynchronousOnlyOperation):
+        Order.objects.exists()
+
+
+if "BOOKSHOP_HOOKS" in os.environ:
+
+    @app.lifespan
+    async def lives() -> AsyncIterator[None]:
+        await Order.objects.aexists()
+        yield
+        await Order.objects.aexists()
+
+    @app.around
+    def asks(_attempt: outlast.Attempt) -> Iterator[None]:
+        _ask()
+        yield
+        _ask()
+
+    @app.around
+    async def asks_later(_attempt: outlast.Attempt) -> AsyncIterator[None]:
+        await Order.objects.aexists()
+        yield
+        await Order.objects.aexists()
 
 
 @app.task
