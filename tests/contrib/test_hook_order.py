@@ -47,7 +47,6 @@ def test_ours_are_outside_those_of_the_code(ours: list[str], users_first: bool) 
     assert {module.rpartition(".")[2] for module in modules[: len(ours)]} == set(ours)
 
 
-@pytest.mark.xfail(strict=True, reason="tasks.py is imported before Django's care is registered")
 @pytest.mark.parametrize("also", [[], ["otel"], ["sentry"]], ids=["alone", "otel", "sentry"])
 def test_those_of_a_django_project_are_too(sqlite_url: str, also: list[str]) -> None:
     lines = "\n".join(f"{name}.instrument(app)" for name in also)

@@ -51,7 +51,6 @@ def start(shop: Scene, **more: str) -> ManagedWorker:
     return worker
 
 
-@pytest.mark.xfail(strict=True, reason="hooks run outside Django's care of its connections")
 async def test_jobs_run_after_the_server_has_dropped_sessions_that_hooks_had(shop: Scene) -> None:
     start(shop, BOOKSHOP_HOOKS="1")
     for _ in range(3):
@@ -63,7 +62,6 @@ async def test_jobs_run_after_the_server_has_dropped_sessions_that_hooks_had(sho
         assert dropped >= 2  # of the plain task's thread, and of the thread of async code
 
 
-@pytest.mark.xfail(strict=True, reason="hooks run outside Django's care of its connections")
 def test_hooks_leave_no_connection_in_a_test(bare_pg_url: str) -> None:
     done = manage(
         bare_pg_url, "test", "shop.checks.check_hooks", "--noinput", code=None, BOOKSHOP_HOOKS="1"

@@ -11,7 +11,8 @@ project.py     the database that is the store, and the project's App
 calls.py       calls of Django's tasks as jobs, and the functions that run them
 backend.py     the backend of django.tasks
 results.py     a job in the store as a TaskResult
-attempts.py    what happens around each attempt in a worker: context, signals, connections
+attempts.py    what happens around each attempt in a worker: context, signals
+connections.py  Django's connections around each attempt: too old or broken ones are closed
 runner.py      the application that workers import
 models.py      the tables of the store, as models that are not managed
 admin.py       jobs and schedules in Django's admin

@@ -1,30 +1,25 @@
-"""Wrap each attempt in a worker: give it the context and signals of Django's tasks, and usable
-connections.
+"""Wrap each attempt in a worker: give it the context and signals of Django's tasks.
 
 The TaskResult of an attempt is made from the attempt, without a query; ``refresh()`` on it reads
 the rest. If a receiver of a signal raises, Django logs that, and the attempt, whose work may be
 done, does not fail.
 
-No async attempt waits, at its start or its end, for the single thread in which asgiref runs
-thread-sensitive code: the query of a neighbour may hold it for long.
+No signal waits for the single thread in which asgiref runs thread-sensitive code: the query of a
+neighbour may hold it for long.
 """
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
-from asgiref.sync import AsyncToSync, SyncToAsync, sync_to_async
-from django.db import close_old_connections, connections, reset_queries
+from asgiref.sync import sync_to_async
+from django.db import connections
 from django.utils import timezone
 
-from outlast.client.app import App
 from outlast.client.attempt import Attempt, current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
@@ -148,69 +143,3 @@ def _is_final(error: BaseException, attempt: Attempt) -> bool:
 def _end(result: Any, status: Any) -> None:
     object.__setattr__(result, "status", status)
     object.__setattr__(result, "finished_at", timezone.now())
-
-
-def keep_connections_fit(app: App) -> None:
-    """Around each attempt, close connections that are too old or broken, as Django does around each
-    request, in the thread in which the attempt uses them."""
-
-    def leave() -> None:
-        _close_old()
-        if not app.stores.is_durable:  # a test's store, whose database is dropped in the end
-            connections.close_all()
-
-    @contextmanager
-    def in_its_thread(attempt: Attempt) -> Iterator[None]:
-        if app.find(attempt.task).is_async:
-            yield
-            return
-        _close_old()
-        try:
-            yield
-        finally:
-            leave()
-
-    @asynccontextmanager
-    async def in_the_loop(attempt: Attempt) -> AsyncIterator[None]:
-        if not app.find(attempt.task).is_async:
-            yield
-            return
-        await _call_in_order(_close_old)
-        try:
-            yield
-        finally:
-            if app.stores.is_durable:
-                await _call_in_order(leave)
-            else:
-                await sync_to_async(leave)()
-
-    app.around(in_its_thread)
-    app.around(in_the_loop)
-
-
-async def _call_in_order(close: Callable[[], None]) -> None:
-    """Close connections in the thread that async code shares, before the next call in it.
-
-    That thread keeps calls in order, so nothing needs to wait for this one. If the loop or a
-    ThreadSensitiveContext has another thread, wait for the call."""
-    of_its_own = (
-        getattr(AsyncToSync.executors, "current", None)
-        or asyncio.get_running_loop() in AsyncToSync.loop_thread_executors
-        or SyncToAsync.thread_sensitive_context.get(None)
-    )
-    if of_its_own:
-        await sync_to_async(close)()
-    else:
-        SyncToAsync.single_thread_executor.submit(_logging_errors, close)
-
-
-def _logging_errors(close: Callable[[], None]) -> None:
-    try:
-        close()
-    except Exception:
-        logging.getLogger("outlast").exception("connections of Django were not closed")
-
-
-def _close_old() -> None:
-    reset_queries()
-    close_old_connections()

@@ -22,6 +22,7 @@ from outlast.client.limits import Limit, LimitOptions
 from outlast.client.stores import StoreProvider
 from outlast.client.task import Task
 from outlast.client.task_options import TaskOptions
+from outlast.contrib.django.connections import keep_connections_fit
 from outlast.contrib.django.database import url_of
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.store.foreign import foreign
@@ -231,3 +232,4 @@ class DjangoApp(App):
 
 
 app = DjangoApp()
+keep_connections_fit(app)  # the project's own hooks come later, so they are inside

@@ -15,7 +15,6 @@ from django.utils.module_loading import autodiscover_modules
 
 from outlast.contrib.django import calls
 from outlast.contrib.django import tasks_api as api
-from outlast.contrib.django.attempts import keep_connections_fit
 from outlast.contrib.django.project import app, settings_limits
 
 __all__ = ["app"]
@@ -38,7 +37,6 @@ def _set_up() -> None:
         calls.note(task)
     for task in list(calls.known.values()):
         calls.register(task)
-    keep_connections_fit(app)
 
 
 _set_up()

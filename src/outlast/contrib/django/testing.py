@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
 
+from asgiref.sync import SyncToAsync
 from django.db import connections
 
 from outlast.client.app import App
@@ -43,6 +44,7 @@ def isolate() -> Iterator[AppUnderTest]:
     app: App = import_module("outlast.contrib.django.runner").app
     with isolate_app(app, url) as jobs:
         yield jobs
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()  # a lifespan's, too
     file = file_of(url)
     if file is not None:  # Django deletes only the file
         with suppress(OSError):  # a worker that the test started still has its lock there
