@@ -1,4 +1,4 @@
-"""Hooks of ours around each attempt are outside those of users, whoever came first."""
+"""Hooks of ours around each attempt are outside those of users, in any order of registration."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def test_a_user_signs_in_and_acts_and_open_pages_cost_nothing(
     with Nginx(program, location) as nginx:
         named = f"{ELSEWHERE}:{nginx.port}{path}"
         browser.open(f"http://{named}queues")
-        assert PAUSE not in browser.driver.page_source, "nobody has signed in"
+        assert PAUSE not in browser.driver.page_source, "without a sign-in"
         browser.open(f"http://ada:correct%20horse@{named}queues")
         browser.wait(lambda each: PAUSE in each.driver.page_source, "the page of a user")
 

@@ -133,7 +133,7 @@ def _jobs(jobs: list[FlowJob], width: int) -> Table:
         {
             "LAYER": str(job.layer),
             "ID": str(job.id),
-            "STATE": word(job.state.value if job.state else "deleted"),
+            "STATE": word(job.phase or "deleted"),
             "TASK": line(job.task, 60),
             "AFTER": _after(job),
             "RETRY": {"runs": "runs again", "waits": "waits again"}.get(job.retry or "", ""),

@@ -35,6 +35,7 @@ FLOWS_MAX = 200  # jobs of one look by which a list finds flows
 SHOWN = 50  # jobs that are shown one by one
 UPSTREAM_SHOWN = 20  # of what one of them waits for
 NAMED_AFTER = 20  # jobs whose labels tell the name of a flow
+_PHASES = ("queued", "waiting", "suspect", "retrying", "scheduled", *list(State)[1:])  # as shown
 _WANTS = {Wants.COMPLETED: "completed", Wants.ENDED: "ended", Wants.DEAD: "dead"}
 
 
@@ -44,7 +45,7 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         layer: 1 for a job that waits for none; else one more than the highest of those that it
             waits for, or of its parent.
-        state, task: None once its row is deleted.
+        state, task, phase: None once its row is deleted. The phase is that of FlowMember.
         upstream: what it waits or waited for, in its order. ``parent``: whose child it is.
         retry: what a retry of the flow does with it: it ``runs`` again, or ``waits`` again for one
             that does; None: nothing.
@@ -54,6 +55,7 @@ class FlowJob(msgspec.Struct, frozen=True, kw_only=True):
     layer: int
     task: str | None = None
     state: State | None = None
+    phase: str | None = None
     tenant: str | None = None
     enqueued_at: float | None = None
     upstream: list[FlowLink] = []
@@ -81,8 +83,8 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its jobs is left to run."""
-        return all(job.state is None or job.state in ENDED for job in self.jobs)
+        """Whether none of its jobs is left to run; not so if there are others, not looked at."""
+        return not self.is_cut and all(job.state is None or job.state in ENDED for job in self.jobs)
 
     @property
     def oldest_at(self) -> float | None:
@@ -322,9 +324,11 @@ async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[
 
 
 def describe_states(flow: FlowView) -> str:
-    """Return how many of its jobs are in each state, in words."""
-    told = [f"{number:,} {state}" for state, number in flow.states.items()]
-    return ", ".join(told) or "all deleted"
+    """Return how many of its jobs are in each phase, in words; of a part, that it is one."""
+    counts = Counter(job.phase for job in flow.jobs)
+    told = [f"{counts[phase]:,} {phase}" for phase in _PHASES if counts[phase]]
+    part = f"of {len(flow.jobs):,} looked at: " if flow.is_cut else ""
+    return part + (", ".join(told) or "all deleted")
 
 
 def describe_retry(flow: FlowView) -> str:
@@ -367,6 +371,7 @@ def _member(job: FlowJob) -> Document:
         "layer": job.layer,
         "task": job.task,
         "state": job.state and job.state.value,
+        "phase": job.phase,
         "after": [
             {"id": link.upstream_id, "wants": _WANTS[link.wants]}
             for link in job.upstream[:UPSTREAM_SHOWN]

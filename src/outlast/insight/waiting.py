@@ -42,10 +42,20 @@ from outlast.store.rows import WorkerRow
 
 
 def explain_waiting(about: JobDetails) -> Explanation:
-    """Return why a queued job waits, and what it waits for."""
+    """Return why a queued job waits and what it waits for, then how often it came back so."""
+    answer, last = _explain(about), about.attempts[-1] if about.attempts else None
+    if last is None or last.charge != Charge.NONE or last.repeats == 1 or about.row.waiting:
+        return answer
+    if last.outcome == CrashKind.UNDECODABLE:  # which is why, and told before
+        return answer
+    often = f"It was {line(last.outcome, NAME_MAX)} {count_of(last.repeats, 'time')} in a row."
+    return msgspec.structs.replace(answer, sentences=[*answer.sentences, often])
+
+
+def _explain(about: JobDetails) -> Explanation:
     row = about.row
     came_back = row.failures > 0 or row.losses > 0
-    past = (_past(about) if came_back else []) + _suspicion(about) + _repeated(about)
+    past = (_past(about) if came_back else []) + _suspicion(about) + _uncharged(about)
     blocked = _describe_pause(about) or describe_hindrance(about)
     if row.waiting:
         number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
@@ -160,23 +170,23 @@ def _suspicion(about: JobDetails) -> list[str]:
     ]
 
 
-def _repeated(about: JobDetails) -> list[str]:
-    """Say how many times in a row it came back in the same way, without being charged for it."""
+def _uncharged(about: JobDetails) -> list[str]:
+    """Say why its last attempt came back, if that was not charged and is why it waits."""
     last = about.attempts[-1] if about.attempts else None
     if last is None or last.charge != Charge.NONE or about.row.event is not None:
         return []
-    times = count_of(last.repeats, "time")
     if last.outcome == CrashKind.UNDECODABLE:
         release = last.crash.release if last.crash else None
         by = f", last by release {line(release, NAME_MAX)}" if release else ""
         because = f": {line(last.message, SAID_MAX).rstrip('.')}" if last.message else ""
+        times = count_of(last.repeats, "time")
         return [
             f"It could not be decoded {times} in a row{by}{because}.",
             "It waits for a release that can; the delay between tries grows to 10 minutes.",
         ]
-    if last.outcome == OutcomeKind.SNOOZED and about.row.waiting and about.row.event is None:
+    if last.outcome == OutcomeKind.SNOOZED and about.row.waiting:
         return [f"Its last attempt has ended with: {line(last.message, SAID_MAX)}."]
-    return [f"It was {line(last.outcome, NAME_MAX)} {times} in a row."] if last.repeats > 1 else []
+    return []
 
 
 def describe_hindrance(about: JobDetails) -> Explanation | None:

@@ -142,11 +142,13 @@ class FlowLink(msgspec.Struct, frozen=True):
 
 class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     """A job, as far as a flow shows it. ``may_return``: it was cancelled because of what it waited
-    for, and waits again if that is requeued."""
+    for, and waits again if that is requeued. ``phase``: its state, or for what a queued one waits
+    (its time, a retry, an event, to run alone)."""
 
     id: int
     task: str
     state: State
+    phase: str
     tenant: str | None
     enqueued_at: float
     may_return: bool

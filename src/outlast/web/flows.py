@@ -94,8 +94,8 @@ _WORST = (
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, or several of one task: the ``number`` of them, of which ``job_id`` is the first one
-    in that ``state`` (None: deleted)."""
+    """A job, with its phase as ``state``, or several of one task: the ``number`` of them, of which
+    ``job_id`` is the first one in that ``state`` (None: deleted)."""
 
     x: int
     y: int
@@ -145,7 +145,7 @@ def _box(jobs: list[FlowJob], x: int, y: int) -> Box:
     states = {job.state for job in jobs}
     worst = next((state for state in _WORST if state in states), None)
     first = next(job for job in jobs if job.state is worst)
-    state = None if worst is None else worst.value
+    state = first.phase if len(jobs) == 1 else worst and worst.value
     return Box(
         x=x, y=y, job_id=first.id, number=len(jobs), task=first.task or "deleted", state=state
     )

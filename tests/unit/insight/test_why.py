@@ -381,7 +381,6 @@ def test_every_position_has_an_example_here_and_a_row_in_the_docs() -> None:
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == POSITIONS
 
 
-@pytest.mark.xfail(strict=True, reason="how it came back comes before why it waits")
 @pytest.mark.parametrize(
     ("outcome", "fields", "first"),
     [

@@ -10,6 +10,13 @@ FROM json_each(:ids) AS e CROSS JOIN outlast_dependencies AS d INDEXED BY outlas
 LIMIT :most
 -- name: members
 SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
+       CASE WHEN j.state <> 'queued' THEN j.state
+            WHEN j.solo > 0 THEN 'suspect'
+            WHEN j.position IS NOT NULL OR j.run_at <= :now THEN 'queued'
+            WHEN j.attempt_count > 0 AND EXISTS (
+                SELECT 1 FROM outlast_waits AS v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) THEN 'waiting'
+            WHEN j.failures > 0 OR j.losses > 0 THEN 'retrying'
+            ELSE 'scheduled' END AS phase,
        j.state = 'cancelled' AND NOT j.cancel_requested AND j.attempt_count = 0 AND j.key IS NULL
            AND (j.expires_at IS NULL OR j.expires_at > :now) AS may_return
 FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value
