@@ -65,9 +65,9 @@ def manage(
     return done
 
 
-def ask(url: str, code: str, **more: str) -> str:
+def ask(url: str, code: str) -> str:
     """Return what this code prints in a process of the project."""
-    return manage(url, "shell", "-v", "0", "--no-startup", "-c", code, **more).stdout.strip()
+    return manage(url, "shell", "-v", "0", "--no-startup", "-c", code).stdout.strip()
 
 
 class ManagedWorker(WorkerProcess):

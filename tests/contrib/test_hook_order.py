@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
 import outlast
 from outlast.contrib import otel, sentry
-from tests.contrib.django_kit import ask
+from tests.contrib.django_kit import manage
 
-INSTRUMENT = {"otel": otel.instrument, "sentry": sentry.instrument}
+INSTRUMENT: dict[str, Callable[[outlast.App], None]] = {
+    "otel": otel.instrument,
+    "sentry": sentry.instrument,
+}
 IN_A_PROJECT = """
 import json
 from outlast.contrib import otel, sentry
@@ -50,6 +53,7 @@ def test_ours_are_outside_those_of_the_code(ours: list[str], users_first: bool) 
 @pytest.mark.parametrize("also", [[], ["otel"], ["sentry"]], ids=["alone", "otel", "sentry"])
 def test_those_of_a_django_project_are_too(sqlite_url: str, also: list[str]) -> None:
     lines = "\n".join(f"{name}.instrument(app)" for name in also)
-    told = ask(sqlite_url, IN_A_PROJECT.format(lines=lines), BOOKSHOP_HOOKS="1")
-    modules = json.loads(told)
+    code = IN_A_PROJECT.format(lines=lines)
+    done = manage(sqlite_url, "shell", "-v", "0", "--no-startup", "-c", code, BOOKSHOP_HOOKS="1")
+    modules = json.loads(done.stdout)
     assert modules[-2:] == ["shop.tasks", "shop.tasks"], modules

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -92,7 +92,7 @@ class Nginx(Disposable):
         return self._process is None or self._process.poll() is not None
 
 
-def until(condition, what: str) -> None:
+def until(condition: Callable[[], bool], what: str) -> None:
     """Wait until something is so, and fail if it is not in time."""
     deadline = time.monotonic() + SECONDS
     while not condition():
@@ -114,7 +114,7 @@ def page(sqlite_url: str, tmp_path: Path) -> Iterator[int]:
     """`outlast web` of an empty store as the docs start it, for one user; its port."""
     asyncio.run(read_pauses(sqlite_url))
     env = {**os.environ, "OUTLAST_URL": sqlite_url, "PYTHONPATH": str(ROOT / "src")}
-    users, port = tmp_path / "users", free_port()
+    users, port = str(tmp_path / "users"), free_port()
     add = [*OUTLAST, "web", "--password-file", users, "--add-user", "ada"]
     subprocess.run(add, input=b"correct horse\n", env=env, check=True, capture_output=True)
     options = ["--port", str(port), "--password-file", users, "--allow-host", ELSEWHERE]

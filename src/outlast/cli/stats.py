@@ -30,8 +30,9 @@ def stats(
 
     For each queue: due jobs (and for how long the oldest has been due), jobs that wait for their
     time, suspects (which wait to be run alone), jobs blocked by others, running jobs, and ended
-    jobs that are kept. A + means that there may be more: counting stopped. --watch with --json
-    prints one document a line.
+    jobs that are kept. A + means that there may be more: counting stopped. Completed and cancelled
+    jobs are counted among those that ended last, of all queues together: with a + such a number is
+    a queue's share of them. --watch with --json prints one document a line.
 
     Examples:
         outlast stats
