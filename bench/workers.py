@@ -1,4 +1,4 @@
-"""One worker, ten and fifty at once, of Outlast and of peers on PostgreSQL.
+"""One worker, two, eight and fifty at once, of Outlast and of peers on PostgreSQL.
 
 All workers are started and come to rest first, so that no start-up counts. Then, for each number of
 them: what they cost while there is nothing to do; how long single jobs wait, 35 ms apart, and what
@@ -24,8 +24,14 @@ from bench.peers.common import WARM
 from bench.rates import DRAIN_SECONDS
 from bench.series import Series
 
-NAMES = ("outlast postgres in process", "pgqueuer", "procrastinate", "awa")
-COUNTS, QUICK_COUNTS = (1, 10, 50), (1, 3)
+NAMES = (
+    "outlast postgres, default settings",
+    "outlast postgres in process",
+    "pgqueuer",
+    "procrastinate",
+    "awa",
+)
+COUNTS, QUICK_COUNTS = (1, 2, 8, 50), (1, 3)
 CONNECTIONS = {"max_connections": "2000"}  # a peer's worker may open twenty
 START_SECONDS = 120.0  # fifty Pythons on a small machine
 # of a core: workers that use no more for some seconds, or no less than before, are at rest
@@ -33,7 +39,7 @@ CALM = 0.05
 CALM_SECONDS = 3.0
 REST_SECONDS = 15.0
 SINGLE_JOBS = 120
-STEP_SECONDS = {1: 35.0, 10: 50.0, 50: 110.0}  # about
+STEP_SECONDS = {1: 35.0, 2: 36.0, 8: 48.0, 50: 110.0}  # about
 
 
 def measure_workers(
@@ -112,7 +118,7 @@ UNITS = {
 
 def main(options: Any) -> int:
     """Measure, print and keep; return how many lines have failed."""
-    series = Series("workers", "one worker, ten and fifty")
+    series = Series("workers", "one worker, two, eight and fifty")
     entries = [e for e in chosen(options.only or NAMES, ALL_ENTRIES) if is_measured(e)]
     counts = QUICK_COUNTS if options.quick else COUNTS
     rest = 3.0 if options.quick else REST_SECONDS
