@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 from collections.abc import AsyncIterator, Iterator
 from importlib import resources
+from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
@@ -25,6 +27,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
+from outlast.worker.maintenance.pruner import Pruner
 from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.conformance.limits_kit import declare as declare_limit
@@ -246,6 +249,24 @@ async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     assert STRANGER not in str(of_a_tenant)
     await stranger.close()
     assert len(await hands.claim()) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="only why and the doctor name the holder")
+@pytest.mark.parametrize("kind", HELD)
+async def test_the_log_of_a_worker_names_who_holds_a_lock_of_limits_or_counters(
+    store: PostgresStore, stranger: Any, kind: str
+) -> None:
+    await declare_limit(store, running=1)
+    await enqueued(store, limited(need("a")))
+    keys, what = HELD[kind]
+    await stranger.execute(f"SELECT pg_advisory_lock(k) FROM ({keys}) AS t (k)")
+    alone: Any = SimpleNamespace(peers=1)
+    pruner = Pruner(store, keep_jobs=1e9, keep_workers=1e9, clock=SYSTEM, kind=alone)
+    with heard_fields() as told, contextlib.suppress(StoreUnavailable):
+        await pruner.run_once()
+    (fields,) = [fields for name, fields in told if name == "limits_locked"]
+    assert f"The role {STRANGER} has taken {what}" in fields["holder"]
+    assert f"pg_terminate_backend({stranger.get_server_pid()})" in fields["mend"]
 
 
 async def test_a_worker_that_holds_a_lock_of_a_limit_is_named_once_it_has_done_so_for_long(
