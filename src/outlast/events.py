@@ -339,6 +339,11 @@ CATALOGUE: dict[str, Event] = {
         ("limit", "key", "counted", "running"),
         "warning",
     ),
+    "limits_locked": Event(
+        "A session of the database holds a lock without which limits or counters do not go on.",
+        ("holder", "mend"),
+        "warning",
+    ),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
     # schedules
     "schedule_fired": Event(

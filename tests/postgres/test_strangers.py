@@ -251,7 +251,6 @@ async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     assert len(await hands.claim()) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="only why and the doctor name the holder")
 @pytest.mark.parametrize("kind", HELD)
 async def test_the_log_of_a_worker_names_who_holds_a_lock_of_limits_or_counters(
     store: PostgresStore, stranger: Any, kind: str

@@ -1,5 +1,5 @@
-"""Deletes jobs and workers that ended long ago, adds up the counts of workers, in batches, and has
-the permits of limits recounted.
+"""Deletes jobs and workers that ended long ago, adds up the counts of workers, in batches, has the
+permits of limits recounted, and tells who keeps limits from going on.
 
 Each batch is bounded in rows, and roughly in time.
 """
@@ -51,8 +51,11 @@ class Pruner:
 
     async def run_once(self) -> float:
         """Delete one batch, if the lot falls on this worker; run again at once if there is more."""
-        if not (self._has_begun or self._is_drawn()):
-            return self._pause()
+        if not self._has_begun:
+            if not self._is_drawn():
+                return self._pause()
+            for holder in await self._store.inspector.lock_holders():
+                emit("limits_locked", holder=str(holder), mend=holder.mend)
         self._has_begun = True
         began_at = self._clock.boot()
         onward = began_at < self._full_look_at

@@ -8,7 +8,7 @@ import pytest
 
 from outlast import events
 from outlast.errors import StoreUnavailable
-from outlast.store.limits import Miscounted
+from outlast.store.limits import LockHolder, Miscounted
 from outlast.store.protocol import PRUNE_MAX
 from outlast.worker.maintenance.pruner import (
     BATCH_SECONDS,
@@ -27,6 +27,7 @@ class Rows:
         self.clock = clock
         self.left = 0
         self.wrong: list[Miscounted] = []
+        self.inspector = self
         self.seconds = 0.0
         self.commit = 0.0
         self.looks: list[bool] = []  # of each batch: whether it went on where the last one stopped
@@ -42,6 +43,9 @@ class Rows:
         self.looks.append(onward)
         self.batches.append(limit)
         return gone
+
+    async def lock_holders(self) -> list[LockHolder]:
+        return []
 
     async def merge_minutes(self, limit: int) -> int:
         return 0
