@@ -10,6 +10,8 @@ from typing import Any
 import asyncpg
 import pytest
 
+import outlast
+from outlast.client.rehearsal import rehearse
 from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
@@ -333,6 +335,25 @@ async def test_a_role_for_enqueuing_can_enqueue_and_read_and_no_more(
     with pytest.raises(NotPermitted):
         await store.discard([rows[0].id])
     await store.close()
+
+
+async def test_a_release_is_rehearsed_by_a_role_that_may_only_read_and_no_task_runs(
+    pg_url: str, role: str
+) -> None:
+    await granted(pg_url, Purpose.VIEW)
+    app, ran = outlast.App(role), []
+
+    @app.task
+    def remind(to: int) -> None:
+        ran.append(to)
+
+    owner, reader = PostgresStore(pg_url), PostgresStore(role)
+    await owner.enqueue([job(task="remind", args='{"to":1}'), job(task="gone")])
+    found = await rehearse(app, reader.inspector)
+    assert (found.read, [each.name for each in found.findings]) == (2, ["gone"])
+    assert ran == []
+    for one in (owner, reader, app):
+        await one.close()
 
 
 LOCKS = ["SHARE UPDATE EXCLUSIVE", "SHARE", "SHARE ROW EXCLUSIVE", "EXCLUSIVE", "ACCESS EXCLUSIVE"]
