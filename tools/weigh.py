@@ -1,12 +1,14 @@
 """Prints how heavy the code is, by counts that can be repeated: `make weigh`.
 
 It counts lines, words and cases of what git knows, the claim of PostgreSQL with all that it calls,
-and, in process, the Python calls of one job's life and of an idle worker. Generated pages and the
-records of measurements (`bench/results`) count for nothing.
+what a reader has to know by name, and, in process, the Python calls of one job's life and of an
+idle worker. Code is what is left of Python and SQL without blank lines, comments and docstrings.
+Generated pages and the records of measurements (`bench/results`) count for nothing.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextlib
 import re
@@ -20,12 +22,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import median
 from types import FrameType
+from typing import get_type_hints
 
 import asyncpg
 
 import outlast
 from harness.servers import PostgresServer
+from harness.stores import opened
 from outlast.base.clock import SYSTEM
+from outlast.client.task_options import BatchOptions
+from outlast.events import CATALOGUE
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "outlast"
@@ -36,6 +42,12 @@ WARM_JOBS = 3
 CLAIM_MODULES = ("exchange.py",)
 CLAIM = "outlast_exchange_v1"
 OTHER_DUTIES = ("outlast_end_v1", "outlast_notify_v1")  # the end, and wake-ups
+OURS = "'outlast\\_%'"
+COUNTED = {  # in a store on PostgreSQL
+    "columns of outlast_jobs": "information_schema.columns WHERE table_name = 'outlast_jobs'",
+    "SQL functions": f"pg_proc WHERE proname LIKE {OURS}",
+    "indexes": f"pg_indexes WHERE tablename LIKE {OURS}",
+}
 _ASKED = "SELECT state FROM outlast_jobs WHERE id ="
 _FUNCTION = re.compile(r"\boutlast_\w+_v1\b")
 
@@ -134,6 +146,72 @@ def count_lines(paths: Iterable[Path]) -> int:
     return sum(path.read_bytes().count(b"\n") for path in paths)
 
 
+def count_code(paths: Iterable[Path]) -> int:
+    """Return how many lines of these files are code."""
+    return sum(
+        _code_of_sql(path) if path.suffix == ".sql" else _code_of_python(path)
+        for path in paths
+        if path.suffix in {".py", ".sql"}
+    )
+
+
+def _code_of_sql(path: Path) -> int:
+    lines = map(str.strip, path.read_text().splitlines())
+    return sum(bool(line) and not line.startswith("--") for line in lines)
+
+
+def _code_of_python(path: Path) -> int:
+    text = path.read_text()
+    prose = {
+        number
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    lines = enumerate(map(str.strip, text.splitlines()), 1)
+    return sum(
+        bool(line) and not line.startswith("#") and number not in prose for number, line in lines
+    )
+
+
+def count_verbs() -> int:
+    """Return how many methods the protocols of a store have."""
+    tree = ast.parse((SOURCE / "store" / "protocol.py").read_text())
+    protocols = [
+        node
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(base, ast.Name) and base.id == "Protocol" for base in node.bases)
+    ]
+    return sum(
+        isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        for protocol in protocols
+        for each in protocol.body
+    )
+
+
+async def count_names(url: str) -> dict[str, int]:
+    """Return what a reader has to know by name: kinds of things, and how many there are."""
+    async with opened(url) as store:
+        await store.migrate()
+    connection = await asyncpg.connect(url)
+    try:
+        counted = {
+            what: int(await connection.fetchval(f"SELECT count(*) FROM {of}"))  # noqa: S608
+            for what, of in COUNTED.items()
+        }
+    finally:
+        await connection.close()
+    return {
+        **counted,
+        "verbs of the store protocols": count_verbs(),
+        "options of a task": len(get_type_hints(BatchOptions)),
+        "kinds of events": len(CATALOGUE),
+    }
+
+
 def claim_functions() -> set[Path]:
     """Return the SQL of PostgreSQL's claim: the exchange and, from there on, each function that is
     called, but for the ones that end attempts and send wake-ups."""
@@ -171,6 +249,7 @@ def main(say: Callable[[str], object] = print) -> None:
     modules = [SOURCE / "store" / "postgres" / name for name in CLAIM_MODULES]
     rows = [
         ("src: lines", count_lines(source)),
+        ("src: code", count_code(source)),
         ("src: of it Python", count_lines(code)),
         ("src: of it SQL", count_lines(sql)),
         ("src: files", len(source)),
@@ -183,6 +262,10 @@ def main(say: Callable[[str], object] = print) -> None:
     ]
     for name, figure in rows:
         say(f"{name:44} {figure:>9,}")
+    with PostgresServer() as server:
+        names = asyncio.run(count_names(server.url("postgres")))
+    for what, figure in [*names.items(), ("these names: the sum", sum(names.values()))]:
+        say(f"{what:44} {figure:>9,}")
     calls = Calls()
     threading.setprofile(calls.note)
     sys.setprofile(calls.note)
