@@ -253,7 +253,7 @@ async def test_a_listener_reports_any_failure_and_listens_again(
     """For example by a removed certificate. Its task must not end unnoticed."""
     failing = AsyncMock(side_effect=ConfigError("the certificate is gone"))
     with monkeypatch.context() as patch, heard_fields() as events:
-        patch.setattr(postgres_wakeup, "connect", failing)
+        patch.setattr(postgres_wakeup, "connect_spare", failing)
         await session.execute(END_LISTENER)
         async with asyncio.timeout(30):
             while not failing.called:

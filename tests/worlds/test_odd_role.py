@@ -80,7 +80,7 @@ def as_odd(url: str) -> str:
     return url.replace("postgres@", "odd@")
 
 
-async def test_jobs_run_whatever_is_set_for_the_role(
+async def test_jobs_run_under_odd_settings_of_the_role(
     server: PostgresServer, owned: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
@@ -116,7 +116,6 @@ async def stage(owned: str, tmp_path: Path) -> AsyncIterator[Scene]:
         yield opened
 
 
-@pytest.mark.xfail(strict=True, reason="presence or the listener takes the exchange's place")
 @pytest.mark.parametrize("places", [2, 3])
 async def test_a_worker_runs_jobs_with_so_few_connections(
     server: PostgresServer, stage: Scene, places: int
@@ -133,7 +132,6 @@ async def test_a_worker_runs_jobs_with_so_few_connections(
     assert row.status == "active"
 
 
-@pytest.mark.xfail(strict=True, reason="only the server's own limit is looked at")
 @pytest.mark.parametrize("of", ["ROLE", "DATABASE"])
 async def test_doctor_sees_the_limit_of_the_role_and_the_database(
     server: PostgresServer, owned: str, outlast_command: Outlast, of: str

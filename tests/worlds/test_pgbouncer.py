@@ -92,14 +92,8 @@ async def test_a_job_ends_with_its_result(shop: Shop) -> None:
 
 
 async def test_wake_ups_are_healthy_only_where_they_arrive(
-    shop: Shop,
-    pooler: PgBouncerServer,
-    outlast_command: Outlast,
-    pg_url: str,
-    request: pytest.FixtureRequest,
+    shop: Shop, pooler: PgBouncerServer, outlast_command: Outlast, pg_url: str
 ) -> None:
-    if pooler.mode == "transaction":  # type: ignore[attr-defined]
-        request.node.add_marker(pytest.mark.xfail(strict=True, reason="all wake-ups count as well"))
     said = await shop.wakeup()
     health = shop.worker._wakeup.health  # type: ignore[union-attr]
     stats = await asyncio.to_thread(outlast_command, "stats", "--json", "--url", pg_url)

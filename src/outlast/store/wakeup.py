@@ -100,13 +100,13 @@ class Backoff:
         """Note that a connection stands from now on."""
         self._since = self._clock.boot()
 
-    async def rest(self) -> None:
-        """Wait until it is time for the next connection."""
+    async def rest(self, least: float = 0.0) -> None:
+        """Wait until it is time for the next connection, for ``least`` seconds or more."""
         if self._clock.boot() - self._since >= BACKOFF_MAX_SECONDS:
             self._pause = BACKOFF_FIRST_SECONDS
         self._since = math.inf
         pause, self._pause = self._pause, min(2 * self._pause, BACKOFF_MAX_SECONDS)
-        await self._clock.sleep(pause * (0.5 + 0.5 * self._clock.random()))
+        await self._clock.sleep(max(least, pause * (0.5 + 0.5 * self._clock.random())))
 
 
 async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:

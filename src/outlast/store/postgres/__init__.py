@@ -15,6 +15,7 @@ wakeup.py        wake-ups: LISTEN and NOTIFY, on one connection for all workers 
 pool.py          the connections that a store shares among its calls
 url.py           reads a URL: what the driver takes of it, and what it asks of the session
 connection.py    opens one connection and sets up its session, through a pooler or not
+spare.py         sessions that end where the server has too few places
 hosts.py         finds the host that answers, of several in a URL
 errors.py        translates the server's and the driver's errors into Outlast's
 checks.py        facts for the doctor, and checks of them: durability, connections, vacuum

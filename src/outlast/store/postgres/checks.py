@@ -29,7 +29,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             have; limited_to: the other purposes that it has the privileges for, in words.
         pooled: whether our backend is another than the one that greeted us: a pooler.
         standby: whether it follows another server and takes no writes.
-        connections: open ones of clients; connections_max: how many this role could have.
+        connections: open ones of clients; connections_max: how many this role could have;
+            limited_by: the setting, or the command, which says that.
         oldest_transaction: of other sessions of this database, as far as this role may see.
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
@@ -73,6 +74,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     lock_holders: list[LockHolder] = []
     behind: list[str] = []
     strangers: list[str] = []
+    limited_by: str = "max_connections"
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
 
@@ -186,8 +188,10 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         if self.pooled:
             yield warning(
                 "pooler",
-                "A pooler stands between: no lock of a session can show that a worker lives.",
-                "Give workers the server's own address; until then a lease notices a dead host.",
+                "A pooler stands between: no lock of a session can show that a worker lives, and no"
+                " wake-up arrives unless it pools sessions.",
+                "Give workers the server's own address; until then a lease notices a dead host, and"
+                " jobs begin up to a second later.",
             )
         else:
             yield ok("pooler", "No pooler stands between.")
@@ -197,7 +201,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             f" {context.workers * CONNECTIONS_OF_A_WORKER} of them by the {context.workers} live"
             " workers."
         )
-        mend = f"Raise max_connections; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
+        mend = f"Raise {self.limited_by}; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
         if left < CONNECTIONS_OF_A_WORKER:
             yield problem("connections", said, mend)
         elif self.connections > CROWDED * self.connections_max:

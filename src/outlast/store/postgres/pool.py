@@ -26,28 +26,35 @@ from outlast.store.postgres.errors import (
     Collision,
     LockHeld,
     NotifyQueueFull,
+    has_no_place,
     is_of_driver,
     remedy_of,
     translate,
 )
+from outlast.store.postgres.spare import let_go
 
 R = TypeVar("R")
 
 RETRIES = 4  # of a transaction that was rolled back in favour of another one
+CROWDED_SECONDS = 10.0  # before the next try to open one more, where the server had no place for it
+_REPLAN = "SET plan_cache_mode = force_custom_plan"
 
 
 class _LoopPool:
     """The connections of one event loop. ``idle``: connections that plan each statement again
-    (False), and connections that keep plans (True); ``lent``: how many are in use; ``free``: how
-    many more may be lent, to the callers for whom some are reserved (True) and to the others."""
+    (False), and connections that keep plans (True); ``lent``: how many are in use or being opened,
+    ``held``: in use; ``free``: how many more may be lent, to the callers for whom some are reserved
+    (True) and to the others."""
 
     def __init__(self, limit: int, reserved: int) -> None:
         others = asyncio.Semaphore(limit - reserved)
         self.free = {True: asyncio.Semaphore(reserved) if reserved else others, False: others}
         self.limit = limit
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
-        self.lent = 0
+        self.lent = self.held = 0
         self.generation = 0
+        self.crowded_until = 0.0  # on the loop's clock: the server had no place for one more
+        self.came_back = asyncio.Event()
         self.used_at = 0.0  # when a replanning connection was last given back, on the loop's clock
         self.closes: asyncio.TimerHandle | None = None
 
@@ -67,6 +74,17 @@ class _LoopPool:
                 return others.pop(), False
             others.pop().terminate()
         return None, keeps_plans
+
+    def count_idle(self) -> int:
+        """Return how many connections are idle."""
+        return len(self.idle[False]) + len(self.idle[True])
+
+    def take_any(self) -> tuple[Any, bool]:
+        """Return an idle connection of either kind, and its kind; None: there is none."""
+        for kind, idle in self.idle.items():
+            if idle:
+                return idle.pop(), kind
+        return None, False
 
     def empty(self) -> list[Any]:
         """Take all idle connections; those in use do not come back."""
@@ -115,13 +133,14 @@ class _Checkout:
         await self._free.acquire()
         loop_pool.lent += 1
         self._generation = loop_pool.generation
-        self._connection, self._keeps_plans = loop_pool.take(keeps_plans=self._keeps_plans)
         try:
-            if self._connection is None:
-                self._connection = await self._connections.connect(keeps_plans=self._keeps_plans)
+            keeps = await self._find()
         except BaseException:
             self._give_back(keep=False)
             raise
+        if keeps and not self._keeps_plans and not self._connection.is_pooled:
+            await self._command(_REPLAN)
+        self._keeps_plans = self._keeps_plans and keeps
         if self._connection.is_pooled:  # there each call is a transaction
             self._kind = self._kind or Transaction.COMMITTED
             options, path = self._connections.options, self._connection.path
@@ -130,6 +149,32 @@ class _Checkout:
         elif self._kind is not None:
             await self._command(begin_text(self._kind))
         return self._connection
+
+    async def _find(self) -> bool:
+        """Find an idle connection, or open one; return whether it keeps plans. Where the server has
+        no place for one more, a worker waits for one of its own to be idle: it works with one."""
+        loop_pool, now = self._loop_pool, asyncio.get_running_loop().time
+        waits = self._connections.options.reserved > 0
+        while True:
+            self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
+            others = loop_pool.count_idle() + (loop_pool.held if waits else 0)
+            if self._connection is None and not (others and now() < loop_pool.crowded_until):
+                try:
+                    self._connection = await self._connections.connect(keeps_plans=keeps)
+                except StoreUnavailable as error:
+                    if not has_no_place(error):
+                        raise
+                    if not others:
+                        let_go(self._connections.url)
+                        raise
+                    loop_pool.crowded_until = now() + CROWDED_SECONDS
+            if self._connection is None:
+                self._connection, keeps = loop_pool.take_any()
+            if self._connection is not None:
+                loop_pool.held += 1
+                return keeps
+            loop_pool.came_back.clear()
+            await loop_pool.came_back.wait()
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
@@ -171,6 +216,9 @@ class _Checkout:
                     self._connections.close_when_idle(loop_pool)
         elif connection is not None:
             connection.terminate()
+        if connection is not None:
+            loop_pool.held -= 1
+            loop_pool.came_back.set()
         loop_pool.lent -= 1
         self._free.release()
 

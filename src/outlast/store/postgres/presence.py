@@ -16,8 +16,9 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import Transaction, begin_text, connect, in_transaction
+from outlast.store.postgres.connection import Transaction, begin_text, in_transaction
 from outlast.store.postgres.errors import translate
+from outlast.store.postgres.spare import connect_spare
 from outlast.store.postgres.wakeup import Session, borrow_session
 from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
@@ -84,7 +85,7 @@ class PostgresPresence:
         if self._session is None or self._session.connection.is_closed():
             seconds = min(BORROW_SECONDS, self._patience / 2)
             session = await borrow_session(self._url, seconds)
-            self._session = session or Session(await connect(self._url, self._options))
+            self._session = session or Session(await connect_spare(self._url, self._options))
             self._session.connection.add_termination_listener(self._ended)
             if session is not None:
                 async with session.turn:

@@ -7,9 +7,13 @@ on a private channel, once for each connection, and asks now and then whether th
 answers still listens there; without an answer it opens a new connection. One ``on_wake("")`` after
 each reconnect covers notifications missed meanwhile.
 
-Notifying oneself now and then would show no more: through a pooler both statements reach the right
-session, or both another one. But for each notification the server wakes all sessions that listen on
-any channel: the echoes of a thousand workers would cost it more than everything else they do.
+Through a quiet pool of transactions both LISTEN and NOTIFY reach the same session, which then hears
+itself. So behind a pooler another connection notifies: only the session of the pool that is lent to
+that one can hear it, unless the listener's is its own for as long as it is connected.
+
+Notifying oneself now and then would show no more. But for each notification the server wakes all
+sessions that listen on any channel: the echoes of a thousand workers would cost it more than
+everything else they do.
 
 A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
 holder, and ends with whichever of the two needs it longer. A proof of presence and an echo take
@@ -28,8 +32,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from outlast.base.clock import SYSTEM, Clock
+from outlast.errors import text_of
 from outlast.store.backend import StoreOptions
-from outlast.store.postgres.connection import Transaction, begin_text, connect, in_transaction
+from outlast.store.postgres.connection import Transaction, begin_text, in_transaction
+from outlast.store.postgres.spare import connect_spare
 from outlast.store.statements import statements
 from outlast.store.wakeup import Backoff, Health, Listening
 
@@ -37,6 +43,11 @@ _SQL = statements("postgres", "wakeup")
 
 CHECK_EVERY_SECONDS = 20.0
 ECHO_SECONDS = 5.0  # for an answer
+DEAF_SECONDS = 60.0  # before the next try behind a pooler that passes nothing on
+
+
+class Deaf(ConnectionError):
+    """Notifications do not pass what stands between."""
 
 
 class Session:
@@ -88,13 +99,14 @@ class PostgresWakeup(Listening):
                 await self._listen()
             except Exception as error:  # any error: this task would end in silence
                 trouble = error
-            self.health.note_trouble(trouble)
+            is_deaf = isinstance(trouble, Deaf)
+            self.health.note_trouble(text_of(trouble) if is_deaf else trouble)
             if not self.is_closing:  # otherwise a driver has swallowed the cancellation
-                await self._backoff.rest()
+                await self._backoff.rest(DEAF_SECONDS if is_deaf else 0.0)
 
     async def _listen(self) -> None:
         """Listen until the connection is lost or an echo does not come back."""
-        connection = await connect(self._url, self._options)
+        connection = await connect_spare(self._url, self._options)
         session = Session(connection)
         try:
             self._lost = asyncio.Event()
@@ -104,6 +116,8 @@ class PostgresWakeup(Listening):
             await connection.add_listener(channel, self._heard)
             await connection.add_listener(echo_channel, self._echoed)
             is_heard = await self._echo_returns(session, echo_channel)
+            if not is_heard and connection.is_pooled:
+                raise Deaf("a pooler stands between, and notifications do not pass it")
             while is_heard and not self.is_closing:
                 self._note_well(session)
                 if await self._lost_within(CHECK_EVERY_SECONDS):
@@ -134,8 +148,16 @@ class PostgresWakeup(Listening):
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:
         self._echo.clear()
-        async with session.turn:
-            await session.connection.execute(_SQL["echo"], channel, timeout=ECHO_SECONDS)
+        if session.connection.is_pooled:
+            notifier = await connect_spare(self._url, self._options)
+        else:
+            notifier = session.connection
+        try:
+            async with session.turn:
+                await notifier.execute(_SQL["echo"], channel, timeout=ECHO_SECONDS)
+        finally:
+            if notifier is not session.connection:
+                notifier.terminate()
         with suppress(TimeoutError):
             async with asyncio.timeout(ECHO_SECONDS):
                 await self._echo.wait()

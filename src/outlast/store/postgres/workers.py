@@ -211,8 +211,9 @@ class WorkerVerbs(Verbs):
         return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
+        columns = _columns(attempts)
         return [
-            row["token"] for row in await self._fetch(_RECLAIM["superseded"], *_columns(attempts))
+            row["token"] for row in await self._fetch(_RECLAIM["superseded"], *columns, own=True)
         ]
 
 

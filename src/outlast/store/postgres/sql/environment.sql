@@ -4,7 +4,9 @@
 -- Show the server and its settings, as this session sees them. $1 is the process id of the backend that greeted the
 -- connection; behind a pooler it belongs to no backend of the server, or to another one. Only members of
 -- pg_read_all_stats see the age of other roles' sessions. open_schemas: schemas of the search_path in which PUBLIC
--- may create, before the path was narrowed; callers' own connections keep that path. Reads only.
+-- may create, before the path was narrowed; callers' own connections keep that path. connections: of the limit of the
+-- server, the role or the database, the one that leaves the fewest; a superuser is under the first alone. The kind of
+-- other roles' sessions may be hidden: they count as clients. Reads only.
 SELECT current_setting('server_version_num')::integer AS version,
        extract(epoch FROM clock_timestamp())::float8 AS clock,
        current_setting('fsync') AS fsync,
@@ -32,9 +34,7 @@ SELECT current_setting('server_version_num')::integer AS version,
              ORDER BY 1 LIMIT 20) AS strangers,
        pg_backend_pid() <> $1::integer AS pooled,
        pg_is_in_recovery() AS standby,
-       (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS connections,
-       current_setting('max_connections')::integer
-           - current_setting('superuser_reserved_connections')::integer AS connections_max,
+       places.used AS connections, places.most AS connections_max, places.limited_by,
        (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) AS prepared,
        current_setting('max_prepared_transactions')::integer > 0 AS two_phase,
        pg_notification_queue_usage() AS notify_queue,
@@ -56,6 +56,27 @@ SELECT current_setting('server_version_num')::integer AS version,
           AND a.backend_type = 'client backend') AS oldest_transaction,
        (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::float8
         FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared
+FROM (
+    SELECT l.limited_by, l.most, count(a.pid) AS used
+    FROM (
+        SELECT 'max_connections' AS limited_by, NULL::oid AS role, NULL::oid AS database,
+               current_setting('max_connections')::integer
+                   - current_setting('superuser_reserved_connections')::integer
+                   - coalesce(current_setting('reserved_connections', true)::integer, 0) AS most
+        UNION ALL
+        SELECT 'ALTER ROLE ' || quote_ident(r.rolname) || ' CONNECTION LIMIT', r.oid, NULL, r.rolconnlimit
+        FROM pg_roles r WHERE r.rolname = session_user AND r.rolconnlimit >= 0 AND NOT r.rolsuper
+        UNION ALL
+        SELECT 'ALTER DATABASE ' || quote_ident(d.datname) || ' CONNECTION LIMIT', NULL, d.oid, d.datconnlimit
+        FROM pg_database d JOIN pg_roles r ON r.rolname = session_user
+        WHERE d.datname = current_database() AND d.datconnlimit >= 0 AND NOT r.rolsuper
+    ) AS l
+    LEFT JOIN pg_stat_activity a
+        ON a.datid IS NOT NULL AND a.usesysid IS NOT NULL
+       AND coalesce(a.backend_type, 'client backend') = 'client backend'
+       AND (l.role IS NULL OR a.usesysid = l.role) AND (l.database IS NULL OR a.datid = l.database)
+    GROUP BY l.limited_by, l.most ORDER BY l.most - count(a.pid) LIMIT 1
+) AS places
 
 -- name: behind
 -- The sequences that give out numbers which rows have already. Reads only.
