@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from outlast.model.crash import OUTPUT_LINES_MAX
 from outlast.runner.stacks import current_attempt, line_of, own_first
 from outlast.runner.tail import LINE_BYTES_MAX
-from outlast.store.lockfile import _kind_of
+from outlast.store.lockfile import _find_mount
 from outlast.worker.runners import recycling
 from outlast.worker.runners.output import _HEAD_MAX, Printed
 from outlast.worker.runners.process import STACKS_BYTES_MAX
@@ -158,7 +158,7 @@ def proc_is_read(one: Proc) -> None:
     told = "\n".join(
         [*(f"x /{_octal(each)} fuse.x rw 0 0" for each in one.mounts), "y /data nfs4 rw 0 0"]
     )
-    assert _kind_of("/data/jobs.db", told) == "nfs4"
+    assert _find_mount("/data/jobs.db", told)[1] == "nfs4"
 
 
 FUZZERS = [

@@ -21,7 +21,17 @@ from tests.conformance.kit import job
 
 ENTER = ("unshare", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh")
 COMMANDS = (
-    *("jobs", "stats", "why 1", "workers", "pause all", "migrate", "verify", "run -- true"),
+    *(
+        "jobs",
+        "stats",
+        "why 1",
+        "workers",
+        "pause all",
+        "migrate",
+        "verify",
+        "doctor",
+        "run -- true",
+    ),
     "worker --shell --runners 1 --until-empty",
 )
 
@@ -66,7 +76,6 @@ def there(tmp_path: Path) -> Path:
     return file
 
 
-@pytest.mark.xfail(strict=True, reason="nothing looks how the file is mounted, or linked")
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_file_that_is_mounted_alone_is_refused(on_host: Path, there: Path, command: str) -> None:
     there.touch()
@@ -80,17 +89,15 @@ def test_a_file_that_is_mounted_alone_is_refused(on_host: Path, there: Path, com
     assert list(there.parent.iterdir()) == [there], "nothing is left in the container's layer"
 
 
-@pytest.mark.xfail(strict=True, reason="nothing looks how the file is mounted, or linked")
 def test_doctor_says_so_where_it_is_forced(on_host: Path, there: Path) -> None:
     there.touch()
-    for end, name in (("", "store"), ("?unsafe_filesystem=1", "file_system")):
-        done = within(on_host, there, "doctor", "--json", "--url", f"sqlite:///{there}{end}")
-        findings = {each["name"]: each for each in json.loads(done.stdout)["findings"]}
-        assert findings[name]["level"] == "problem"
-        assert "mounted alone" in findings[name]["sentence"]
+    url = f"sqlite:///{there}?unsafe_filesystem=1"
+    done = within(on_host, there, "doctor", "--json", "--url", url)
+    findings = {each["name"]: each for each in json.loads(done.stdout)["findings"]}
+    assert findings["file_system"]["level"] == "problem"
+    assert "mounted alone" in findings["file_system"]["sentence"]
 
 
-@pytest.mark.xfail(strict=True, reason="nothing looks how the file is mounted, or linked")
 def test_doctor_names_a_file_that_has_two_names(on_host: Path, tmp_path: Path) -> None:
     """Each name has a log of its own beside it."""
     other = tmp_path / "other.db"

@@ -293,16 +293,26 @@ def refuses(path: Path) -> str | None:
 
     Network and FUSE file systems, according to /proc/mounts. Unknown (macOS): None.
     """
-    try:
-        mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
-    except OSError:
-        return None
-    kind = _kind_of(os.path.realpath(path), mounts)
+    _, kind = _mount_of(path)
     return kind if kind in _NETWORK or kind.startswith("fuse.") else None
 
 
+def is_mounted_alone(file: Path) -> bool:
+    """Whether a file is a mount of its own: what stands beside it is somewhere else."""
+    return _mount_of(file)[0] == os.path.realpath(file)
+
+
+def _mount_of(path: Path) -> tuple[str, str]:
+    """Return the mount point above a path, and the kind of its file system; empty: not known."""
+    try:
+        mounts = _MOUNTS.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return "", ""
+    return _find_mount(os.path.realpath(path), mounts)
+
+
 @lru_cache(maxsize=8)
-def _kind_of(path: str, mounts: str) -> str:
+def _find_mount(path: str, mounts: str) -> tuple[str, str]:
     best, kind = "", ""
     for line in mounts.split("\n"):
         fields = line.split(" ")
@@ -312,7 +322,7 @@ def _kind_of(path: str, mounts: str) -> str:
         inside = path == point or path.startswith(point.rstrip("/") + "/")
         if inside and len(point) >= len(best):  # a later mount hides an earlier one
             best, kind = point, fields[2]
-    return kind
+    return best, kind
 
 
 def _sweep(directory: Path, older_than: float) -> None:

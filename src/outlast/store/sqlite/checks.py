@@ -23,7 +23,8 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     trusted there. ``open_to``: its files and directories that users other than their owner can use
     -> their modes; ``owners``: those of them that belong to another user -> that user.
     ``directory_mode``: of the directory that holds the file. ``writer``: who has held the write
-    lock for ``LASTING_SECONDS`` and longer."""
+    lock for ``LASTING_SECONDS`` and longer. ``alone``: whether the file is a mount of its own;
+    ``links``: how many names it has."""
 
     version: str
     faults: list[str]
@@ -38,6 +39,8 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
     owners: dict[str, str] = {}
     directory_mode: int = 0o700
     writer: str | None = None
+    alone: bool = False
+    links: int = 1
 
     @property
     def limited_to(self) -> str | None:
@@ -84,6 +87,14 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
         if self.network is not None:
             said = f"The file is on {self.network}, where SQLite's locks are not safe."
             yield problem("file_system", said, "Move it to a local disk, or use PostgreSQL.")
+        elif self.alone or self.links > 1:
+            how = "is mounted alone" if self.alone else f"has {self.links} hard links"
+            yield problem(
+                "file_system",
+                f"The file {how}: who uses it by another path has another log beside it. Jobs are"
+                " lost, and the file may be damaged.",
+                "Mount its directory." if self.alone else "Copy it to a file with one name.",
+            )
         else:
             yield ok("file_system", "The file is on a local disk.")
 

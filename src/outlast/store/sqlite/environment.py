@@ -11,7 +11,7 @@ from pathlib import Path
 
 from outlast.store.backend import StoreOptions
 from outlast.store.environment import owner_unless_own
-from outlast.store.lockfile import refuses
+from outlast.store.lockfile import is_mounted_alone, refuses
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import LASTING_SECONDS, SqliteFacts
 from outlast.store.sqlite.connection import SqliteConnection
@@ -40,6 +40,8 @@ async def environment(connection: SqliteConnection) -> SqliteFacts:
         free_bytes=disk.f_bavail * disk.f_frsize,
         wal_bytes=_size(path.with_name(f"{path.name}-wal")),
         network=refuses(path),
+        alone=is_mounted_alone(path),
+        links=path.stat().st_nlink,
         open_to=open_to,
         owners={name: owner for name in open_to if (owner := owner_unless_own(name))},
         directory_mode=stat.S_IMODE(path.parent.stat().st_mode),

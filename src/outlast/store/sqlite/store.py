@@ -21,7 +21,7 @@ from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.environment import is_there
 from outlast.store.inspector import Inspector
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
-from outlast.store.lockfile import directory_for, refuses
+from outlast.store.lockfile import directory_for, is_mounted_alone, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.queue_turns import Turns
@@ -85,7 +85,8 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         created_file: whether ``open`` made it.
         lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
 
-    Raises ConfigError for a wrong URL, a network file system or a too old library.
+    Raises ConfigError for a wrong URL, a network file system, a file that is mounted alone or a too
+    old library.
     """
 
     def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
@@ -99,7 +100,14 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
         self._turns = Turns()
         self._connection = SqliteConnection(self.path, self._options)
         self.inspector: Inspector = SqliteInspector(self._connection)
-        if not location.unsafe_filesystem and (kind := refuses(self.path)):
+        if location.unsafe_filesystem:
+            return
+        if is_mounted_alone(self.path):
+            raise ConfigError(
+                f"{self.path} is mounted alone: its log, {self.path.name}-wal, and lock files would"
+                " stay in this container, and so would accepted jobs; mount its directory instead"
+            )
+        if kind := refuses(self.path):
             raise ConfigError(
                 f"{self.path} is on {kind}: SQLite's locks are not safe on network and FUSE file"
                 f" systems; use a local disk or PostgreSQL (or ?{sqlite_url.UNSAFE}=1 at your risk)"
