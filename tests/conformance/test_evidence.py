@@ -20,6 +20,7 @@ from outlast.model.lifecycle import (
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, Store
 from outlast.store.rows import AttemptFilter, AttemptRow, JobFilter
 from outlast.store.values import Answer
+from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, job, row_of
 
 FINAL = Policy(retries=0)
@@ -369,3 +370,20 @@ async def revive(store: Store, job_id: int) -> None:
     """Let a job that waits out its pause be due now, as an operator can."""
     await store.cancel([job_id])
     await store.requeue([job_id])
+
+
+@pytest.mark.xfail(strict=True, reason="no rule is about keys")
+async def test_two_unfinished_jobs_of_one_key_are_a_violation(
+    store: Store, hands: Hands, store_url: str
+) -> None:
+    """As an index leaves them whose order is wrong, or that was damaged."""
+    ids = await enqueued(store, *[job(key=f"k{n}") for n in range(4)])
+    assert (await verify(store.inspector)).findings == []
+    async with raw(store_url) as file:
+        assert await file.run("DROP INDEX outlast_jobs_key")
+        assert await file.run(
+            f"UPDATE outlast_jobs SET key = 'k0' WHERE id IN ({ids[2]}, {ids[3]})"
+        )
+    (found,) = (await verify(store.inspector)).violations
+    assert (found.rule, found.job_id) == ("one_job_for_a_key", ids[3])
+    assert f"job {ids[0]}" in found.sentence
