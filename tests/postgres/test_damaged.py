@@ -1,4 +1,4 @@
-"""Databases that were changed below Outlast: collations, schemas that are renamed, lost functions."""
+"""Databases that were changed below Outlast: collations, renamed schemas, lost functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from outlast.store.postgres.store import PostgresStore
 
 SORTED = """
 SELECT c.relname || ' (' || a.attname || ')'
-FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL unnest(i.indcollation::oid[]) WITH ORDINALITY AS u (sorted, place)
 JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = u.place
 WHERE n.nspname = 'public' AND u.sorted NOT IN (0, '"C"'::regcollation) ORDER BY 1"""

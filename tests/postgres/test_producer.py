@@ -165,7 +165,7 @@ async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
     async def own() -> list[str]:
         return [each["proname"] for each in await session.fetch(mine)]
 
-    assert len(await session.fetch(found)) == 10
+    assert len(await session.fetch(found)) == 9
     assert await own() == []
     await granted(pg_url, Purpose.VIEW)
     assert await own() == []

@@ -84,10 +84,11 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
-            behind = [] if lacking else await connection.fetchval(_BEHIND)
         holders: list[LockHolder] = []
+        behind: list[str] = []
         with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
             holders = await self.lock_holders()
+            behind = await self._connections.run(lambda it: it.fetchval(_BEHIND))
         return PostgresFacts(
             **rows[0], lacking=lacking, limited_to=limited, lock_holders=holders, behind=behind
         )

@@ -58,19 +58,21 @@ _OF_A_WORKER = {
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
     "outlast_history": "SELECT",
-    "outlast_pauses_id_seq": "USAGE",
-    "outlast_position_seq": "USAGE SELECT",
+    "outlast_actions_id_seq": "SELECT UPDATE",
+    "outlast_jobs_id_seq": "SELECT UPDATE",
+    "outlast_notices_id_seq": "SELECT UPDATE",
+    "outlast_pauses_id_seq": "USAGE SELECT UPDATE",
+    "outlast_refusals_id_seq": "SELECT UPDATE",
+    "outlast_upstream_notices_id_seq": "SELECT UPDATE",
+    "outlast_workers_id_seq": "SELECT UPDATE",
+    "outlast_position_seq": "USAGE SELECT UPDATE",
     "outlast_token_seq": "USAGE SELECT UPDATE",
-    "outlast_turn_seq": "USAGE",
+    "outlast_turn_seq": "USAGE SELECT UPDATE",
     "outlast_watch_1_seq": "USAGE UPDATE",
     "outlast_watch_2_seq": "USAGE UPDATE",
     "outlast_watch_3_seq": "USAGE UPDATE",
 }
-_UNREAD = (
-    "outlast_pauses_id_seq",
-    "outlast_turn_seq",
-    "outlast_watch_",
-)  # sequences that no page shows
+_UNREAD = "outlast_watch_"  # sequences that no page shows, and the doctor does not compare
 
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: _OF_A_WORKER,
@@ -106,7 +108,7 @@ _OF_NEW_JOBS = [
     "outlast_replace_v1",
 ]
 _AS_OWNER = {
-    Purpose.WORKER: [*_OF_NEW_JOBS, "outlast_raise_numbers_v1"],
+    Purpose.WORKER: _OF_NEW_JOBS,
     Purpose.ENQUEUE: _OF_NEW_JOBS,
     Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }

@@ -482,7 +482,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_raise_numbers_v1.sql
-REVOKE ALL ON FUNCTION outlast_raise_numbers_v1 FROM PUBLIC;
 \ir functions/outlast_owe_ticks_v1.sql
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql

@@ -4,7 +4,7 @@
 -- name: raise
 -- Make later tokens larger than $1, and larger than any token of another incarnation of the database; and later
 -- numbers larger than those of rows that came without them.
-SELECT outlast_raise_numbers_v1(true), outlast_begin_incarnation_v1(), outlast_raise_tokens_v1($1)
+SELECT outlast_begin_incarnation_v1(), outlast_raise_numbers_v1(true), outlast_raise_tokens_v1($1)
 
 -- name: register
 -- Make a row for a worker, active, with a running lease. A new row races with nothing. A statement before this one

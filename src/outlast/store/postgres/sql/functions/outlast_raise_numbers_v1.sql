@@ -10,12 +10,9 @@
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
 -- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
 -- the look and setval lie within the 10,000, and the row that is locked lets one session raise at a time. Who drew a
--- taken number before has failed, and has stored nothing. This runs as its owner, since workers may not set these
--- sequences (the migration revokes it from PUBLIC), and it sets none back.
+-- taken number before has failed, and has stored nothing.
 CREATE FUNCTION outlast_raise_numbers_v1(p_raise boolean) RETURNS text[]
 LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
@@ -25,7 +22,7 @@ DECLARE
     v_ids regclass;
     v_largest bigint;
 BEGIN
-    IF p_raise THEN PERFORM FROM outlast_schema WHERE number = 1 FOR UPDATE; END IF;
+    IF p_raise THEN PERFORM FROM outlast_incarnation FOR UPDATE; END IF;
     FOR v_table, v_ids IN
         SELECT c.oid, pg_get_serial_sequence(c.oid::regclass::text, 'id')
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id' AND a.attidentity <> ''
