@@ -372,7 +372,6 @@ async def revive(store: Store, job_id: int) -> None:
     await store.requeue([job_id])
 
 
-@pytest.mark.xfail(strict=True, reason="no rule is about keys")
 async def test_two_unfinished_jobs_of_one_key_are_a_violation(
     store: Store, hands: Hands, store_url: str
 ) -> None:

@@ -120,7 +120,7 @@ def check_words(said: str, resumed: int, goal: int) -> None:
     """The output tells the story, and shows both attempts."""
     assert f"goes on from commit {resumed}: attempt 2" in said
     assert f"{resumed} of {goal} commits were not done twice" in said
-    assert "verify  1 job, 1 closed attempt: 16 rules hold" in said
+    assert "verify  1 job, 1 closed attempt: 17 rules hold" in said
     assert f"look    {own_command()} job " in said
 
 

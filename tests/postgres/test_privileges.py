@@ -237,6 +237,7 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
     await inspector.steps(1)
     await inspector.dependencies(1)
     await inspector.unresolved()
+    await inspector.doubled()
     for blocked in (True, False):
         await inspector.newest_flows(99, 10, blocked=blocked)
     await inspector.flow_links([1], 10)

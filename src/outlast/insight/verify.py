@@ -80,6 +80,10 @@ async def verify(
                 HistoryFinding(rule=RESOLVED, job_id=each.job_id, sentence=_unresolved(each))
                 for each in await inspector.unresolved()
             )
+            verified.findings.extend(
+                HistoryFinding(rule=UNIQUE, job_id=job, sentence=f"its key is that of job {holder}")
+                for job, holder in await inspector.doubled()
+            )
             break
         after = page.next_after
     del verified.findings[findings_max:]
@@ -87,7 +91,7 @@ async def verify(
 
 
 COUNTED, WATCHED = "permits_are_counted", "no_stream_is_forgotten"  # the names of rules
-RESOLVED = "jobs_wait_for_those_upstream"
+RESOLVED, UNIQUE = "jobs_wait_for_those_upstream", "one_job_for_a_key"
 
 
 async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
@@ -388,6 +392,7 @@ _OF_MANY_JOBS = {
     WATCHED: "A job that may start under its limits is looked at.",
     RESOLVED: "A job is blocked exactly as long as a job upstream has not ended as wanted, and no"
     " event is missed.",
+    UNIQUE: "A key has at most one unfinished job.",
     "evidence_of_a_job": "Every attempt that was kept belongs to a job that was kept.",
 }
 RULE_NAMES = (*RULES, *_OF_MANY_JOBS)

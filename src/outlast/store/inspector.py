@@ -294,6 +294,11 @@ class Inspector(ABC):
         rows = await self._rows("inspect", "unresolved", most=most)
         return [struct_of(Unresolved, row) for row in rows]
 
+    async def doubled(self, most: int = UPSTREAM_SHOWN) -> list[tuple[int, int]]:
+        """Return unfinished jobs with another one that has their key; a sound store has none."""
+        rows = await self._rows("inspect", "doubled", most=most)
+        return [(row["job_id"], row["holder_id"]) for row in rows]
+
     async def refusals(
         self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
     ) -> list[RefusalRow]:

@@ -246,6 +246,9 @@ class Pages:
     async def unresolved(self) -> list[Unresolved]:
         return []
 
+    async def doubled(self) -> list[tuple[int, int]]:
+        return []
+
 
 async def test_pages_are_read_until_enough_findings_are_collected() -> None:
     broken = completed(token=101)

@@ -44,6 +44,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         open_schemas: those of the search_path in which every role may create.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
         behind: sequences that give out numbers which rows have already.
+        misled: functions that look for tables in a schema of another name than theirs.
+        collation: the version of the library that the database was made with, and the present one.
     """
 
     version: int
@@ -73,6 +75,8 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     worker_roles: list[str] = []
     lock_holders: list[LockHolder] = []
     behind: list[str] = []
+    misled: list[str] = []
+    collation: str | None = None
     strangers: list[str] = []
     limited_by: str = "max_connections"
     oldest_transaction: float | None = None
@@ -224,6 +228,21 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
                 f"Rows are above what {_some(self.behind)} gives out next: they came without the"
                 " numbers of their server. What is stored fails, or overtakes what waits.",
                 "Run `outlast migrate --after-restore`, or start a worker.",
+            )
+        if self.misled:
+            yield problem(
+                "renamed_schema",
+                f"{_some(self.misled)} look for tables in a schema of another name: theirs was"
+                " renamed. They fail, or store jobs in a schema that has that name now.",
+                "Run `outlast migrate` as the owner of the tables.",
+            )
+        if self.collation is not None:
+            yield warning(
+                "collation",
+                f"The server's library sorts texts in another way than when the database was made"
+                f" (version {self.collation}): indexes of your own tables may be wrong.",
+                "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION. Outlast's own"
+                " indexes sort by bytes.",
             )
         if self.encoding != "UTF8":
             yield warning(

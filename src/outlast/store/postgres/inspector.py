@@ -22,6 +22,8 @@ from outlast.store.values import Purpose
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
 _BEHIND = statements("postgres", "environment")["behind"]
+_COLLATION = statements("postgres", "environment")["collation"]
+_MISLED = statements("postgres", "migrate")["misled"]
 _LOCK_HOLDERS = statements("postgres", "limits")["lock_holders"]
 
 T = TypeVar("T")
@@ -29,6 +31,7 @@ T = TypeVar("T")
 # Rows of a queue that one look reads by their index: unlike rows with adjacent ids, each may lie on
 # a different page, which has to come from the disk if it is not cached.
 QUEUED_MAX = 4_000
+KNOWS_COLLATIONS = 150_000  # the version of PostgreSQL
 PROBES_MAX = 1_000  # in search of the tasks that a queue has in the line
 
 
@@ -84,13 +87,23 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
+            misled = [each["name"] for each in await connection.fetch(_MISLED)]
+            collation = None
+            if rows[0]["version"] >= KNOWS_COLLATIONS:
+                collation = await connection.fetchval(_COLLATION)
         holders: list[LockHolder] = []
         behind: list[str] = []
         with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
             holders = await self.lock_holders()
             behind = await self._connections.run(lambda it: it.fetchval(_BEHIND))
         return PostgresFacts(
-            **rows[0], lacking=lacking, limited_to=limited, lock_holders=holders, behind=behind
+            **rows[0],
+            lacking=lacking,
+            limited_to=limited,
+            lock_holders=holders,
+            behind=behind,
+            misled=misled,
+            collation=collation,
         )
 
 

@@ -12,6 +12,8 @@ read no table by then, so the build does not wait for it.
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from typing import Any
 
 from outlast.base.clock import SYSTEM
@@ -29,6 +31,7 @@ from outlast.store.migrations import (
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_refusal
 from outlast.store.postgres.pool import Connections, Verbs
+from outlast.store.postgres.privileges import NAMED_MAX
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
@@ -54,6 +57,9 @@ _NEEDS = {
     "try_notify": "NOTIFY",
     "try_listen": "LISTEN",
 }
+_FUNCTION = re.compile(
+    r"^(?:(CREATE)(?: OR REPLACE)?|DROP) FUNCTION (?:IF EXISTS )?(\w+)", re.MULTILINE
+)
 TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
@@ -74,7 +80,7 @@ class PostgresSchema(Verbs):
         Raises SchemaMismatch if it cannot be made or does not fit this program.
         """
         async with self._connections.use() as connection:
-            applied = await _applied(connection)
+            applied = await self._applied(connection)
         if not applied:
             await self._make()
             return
@@ -87,11 +93,13 @@ class PostgresSchema(Verbs):
         done: list[Migration] = []
         while (step := await self._apply_next()) is not None:
             done.append(step)
+        for alters, _ in await self._connections.run(lambda it: it.fetch(_SQL["misled"])):
+            await self._connections.run(lambda it, text=alters: it.execute(text))
         return done
 
     async def migrations(self) -> list[Migration]:
         async with self._connections.use() as connection:
-            return known(self._steps, await _applied(connection))
+            return known(self._steps, await self._applied(connection))
 
     async def store_id(self) -> str:
         async with self._connections.use() as connection:
@@ -132,10 +140,10 @@ class PostgresSchema(Verbs):
     async def _next_step(self, connection: Any) -> Migration | None:
         patience = min(LOCK_SECONDS, self._connections.options.statement_timeout)
         await connection.execute(_SQL["patient"], str(int(patience * 1000)))
-        if not await _applied(connection):
+        if not await self._applied(connection):
             await _check_server(connection)
         await self._take_turn(connection)
-        applied = await _applied(connection)
+        applied = await self._applied(connection)
         check_history(self._steps, applied)
         steps = pending(self._steps, applied)
         if not steps:
@@ -146,6 +154,21 @@ class PostgresSchema(Verbs):
             _SQL["note"], step.number, step.name, step.checksum, step.compatible_from
         )
         return Migration(step.number, step.name, applied_at)
+
+    async def _applied(self, connection: Any) -> list[Applied]:
+        await refuse_strangers(connection)
+        names = _functions_of(tuple(self._steps))
+        tables = (await connection.fetch(_SQL["tables"], list(names)))[0]
+        applied = []
+        if tables["schema_table"]:
+            applied = [Applied(*row) for row in await connection.fetch(_SQL["applied"])]
+        check_noted(applied, has_jobs=tables["jobs_table"])
+        done = {row.number for row in applied}
+        lost = [name for name in tables["lost"] if names[name] in done]
+        if lost and max(done) <= len(self._steps):  # a later program may have dropped them
+            some = f"{', '.join(lost[:NAMED_MAX])}{' and others' if lost[NAMED_MAX:] else ''}"
+            raise SchemaMismatch(f"the schema has lost the functions {some}: restore a backup")
+        return applied
 
     async def _run(self, connection: Any, step: Step) -> None:
         if step.index is None or await _has_no_jobs(connection):
@@ -170,14 +193,15 @@ class PostgresSchema(Verbs):
             session.terminate()
 
 
-async def _applied(connection: Any) -> list[Applied]:
-    await refuse_strangers(connection)
-    tables = (await connection.fetch(_SQL["tables"]))[0]
-    applied = []
-    if tables["schema_table"]:
-        applied = [Applied(*row) for row in await connection.fetch(_SQL["applied"])]
-    check_noted(applied, has_jobs=tables["jobs_table"])
-    return applied
+@cache
+def _functions_of(steps: tuple[Step, ...]) -> dict[str, int]:
+    """Return the functions that these steps leave, each with the number of the step."""
+    names: dict[str, int] = {}
+    for step in steps:
+        for made, name in _FUNCTION.findall(step.sql):
+            names.pop(name, None)
+            names |= {name: step.number} if made else {}
+    return names
 
 
 async def _has_no_jobs(connection: Any) -> bool:

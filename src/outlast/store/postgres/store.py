@@ -323,7 +323,7 @@ async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> b
 
 async def store_id_on(connection: Any) -> str | None:
     """Return the id of the schema that the connection sees, or None; breaks no transaction."""
-    tables = (await connection.fetch(_MIGRATE["tables"]))[0]
+    tables = (await connection.fetch(_MIGRATE["tables"], []))[0]
     if not tables["schema_table"]:
         return None
     rows = await connection.fetch(_MIGRATE["store_id"])

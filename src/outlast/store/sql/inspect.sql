@@ -22,6 +22,11 @@ UNION SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_worker */
 UNION SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_key */
     WHERE key = :key::text AND key IS NOT NULL AND ended_at IS NULL
 ORDER BY id DESC LIMIT :limit
+-- name: doubled
+-- Unfinished jobs with the key of an earlier one, for `outlast verify`. They are grouped by an expression: an index
+-- that let them in may have them in a wrong order.
+SELECT max(j.id) AS job_id, min(j.id) AS holder_id FROM outlast_jobs j
+WHERE j.key IS NOT NULL AND j.ended_at IS NULL GROUP BY j.key || '' HAVING count(*) > 1 ORDER BY 1 LIMIT :most::integer
 -- name: held
 -- Running jobs, their workers, and the progress last reported, up to :limit jobs, by the index of running jobs.
 SELECT j.id AS job_id, j.worker_id, j.progress

@@ -78,6 +78,13 @@ FROM (
     GROUP BY l.limited_by, l.most ORDER BY l.most - count(a.pid) LIMIT 1
 ) AS places
 
+-- name: collation
+-- With which version of the server's library this database was made, if that sorts in another way now. PostgreSQL 15
+-- and later. Reads only.
+SELECT d.datcollversion || ', now ' || pg_database_collation_actual_version(d.oid)
+FROM pg_database d
+WHERE d.datname = current_database() AND d.datcollversion <> pg_database_collation_actual_version(d.oid)
+
 -- name: behind
 -- The sequences that give out numbers which rows have already. Reads only.
 SELECT outlast_raise_numbers_v1(false)

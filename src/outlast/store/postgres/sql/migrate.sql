@@ -53,11 +53,26 @@ ORDER BY l.pid LIMIT 3
 -- name: tables
 -- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this
 -- statement's snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had
--- just committed.
+-- just committed. lost: which of the functions $1 it does not lead to.
 SELECT coalesce(bool_or(c.relname = 'outlast_schema'), false) AS schema_table,
-       coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table
+       coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table,
+       ARRAY(SELECT u.name FROM unnest($1::text[]) AS u (name)
+             WHERE u.name <> ALL (ARRAY(
+                 SELECT p.proname::text FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
+                 WHERE p.proname LIKE 'outlast\_%' AND n.nspname = ANY (current_schemas(false))))
+             ORDER BY 1) AS lost
 FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
 WHERE c.relname IN ('outlast_schema', 'outlast_jobs') AND n.nspname = ANY (current_schemas(false))
+
+-- name: misled
+-- The functions that look for tables in another schema than theirs, which was renamed, each with the statement that
+-- leads it back. Reads only.
+SELECT format('ALTER FUNCTION %s SET search_path FROM CURRENT', p.oid::regprocedure), p.proname::text AS name
+FROM pg_proc p JOIN pg_class c ON c.oid = to_regclass('outlast_schema') AND c.relnamespace = p.pronamespace
+WHERE p.proname LIKE 'outlast\_%'
+  AND EXISTS (SELECT FROM unnest(p.proconfig) AS u (setting) WHERE u.setting LIKE 'search\_path=%'
+              AND u.setting <> 'search_path=' || c.relnamespace::regnamespace::text || ', pg_temp')
+ORDER BY 2
 
 -- name: applied
 -- The applied migrations. Reads only.

@@ -28,7 +28,7 @@ BEGIN
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id' AND a.attidentity <> ''
         WHERE c.relnamespace = current_schema()::regnamespace AND c.relname LIKE 'outlast\_%' AND c.relkind = 'r'
     LOOP
-        EXECUTE format('SELECT t.largest FROM (SELECT max(id) AS largest FROM %s) t, %s s
+        EXECUTE format('SELECT t.largest FROM (SELECT id AS largest FROM %s ORDER BY id DESC LIMIT 1) t, %s s
                         WHERE t.largest > s.last_value OR t.largest = s.last_value AND NOT s.is_called',
                        v_table, v_ids) INTO v_largest;
         CONTINUE WHEN v_largest IS NULL;

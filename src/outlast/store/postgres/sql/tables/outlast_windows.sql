@@ -2,8 +2,8 @@
 -- window is over, and is then overwritten or pruned. job_id 0: an enqueue that took the row has stored no job. The row
 -- is what two enqueues at once wait for: see outlast_take_window_v1.
 CREATE TABLE outlast_windows (
-    key    text NOT NULL,
-    task   text NOT NULL,
+    key    text COLLATE "C" NOT NULL,
+    task   text COLLATE "C" NOT NULL,
     job_id bigint NOT NULL,
     until  timestamptz NOT NULL,
     PRIMARY KEY (key, task)
