@@ -81,7 +81,6 @@ async def test_the_server_asks_whether_a_silent_client_is_still_there(pg_url: st
     assert shown == KEEPALIVE
 
 
-@pytest.mark.xfail(strict=True, reason="transaction_timeout (PostgreSQL 17) ends our transactions")
 async def test_each_statement_runs_under_outlasts_own_settings(connections: Connections) -> None:
     async with connections.use() as connection:
         shown = dict(await connection.fetch("SELECT name, setting FROM pg_settings"))

@@ -75,11 +75,11 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
 
     Attributes:
         is_pooled: whether it may lead to a pooler: it keeps no statements.
-        path: the search_path of each transaction on a connection to a pooler.
+        local: what each transaction on a connection to a pooler sets besides `settings_of`.
     """
 
     is_pooled = False
-    path: str | None = None
+    local: str | None = None
 
 
 async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bool = False) -> Any:
@@ -200,20 +200,20 @@ def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str
 def begin_text(
     kind: Transaction,
     statement_timeout: float | None = None,
-    path: str | None = None,
+    more: str | None = None,
     *,
     read_only: bool = False,
 ) -> str:
     """Return the text that begins a transaction; with a timeout (seconds), it also sets what a
-    session of our own has from its start. ``path``: the search_path of the transaction; None:
-    unchanged. ``read_only``: the transaction may not write."""
+    session of our own has from its start. ``more``: what it sets besides, as ``local`` of an
+    ``OpenedConnection``. ``read_only``: the transaction may not write."""
     begin = f"BEGIN {kind}"
     if statement_timeout is None:
         return begin
     local = settings_of(statement_timeout, keeps_plans=False)
     sets = [f"SET LOCAL {name} = '{value}'" for name, value in local.items()]
-    if path is not None:
-        sets.append(f"SET LOCAL search_path = {path}")
+    if more is not None:
+        sets.append(more)
     if read_only:
         sets.append("SET LOCAL transaction_read_only = on")
     return "; ".join([begin, *sets])
@@ -228,7 +228,8 @@ async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
 
 
 async def use_one_schema(connection: Any, patience: float) -> bool:
-    """Leave one schema on the search_path, for good, or, behind a pooler, as ``path``.
+    """Leave one schema on the search_path, and no limit on how long a transaction takes, for good,
+    or, behind a pooler, as ``local``.
 
     ``patience``: seconds. False: nothing was done, since this leads to an undeclared pooler.
     """
@@ -237,7 +238,7 @@ async def use_one_schema(connection: Any, patience: float) -> bool:
         return False
     found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
     if pooled and found is not None:
-        connection.path = found["path"]
+        connection.local = found["local"]
     return True
 
 

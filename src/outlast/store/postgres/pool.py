@@ -143,9 +143,9 @@ class _Checkout:
         self._keeps_plans = self._keeps_plans and keeps
         if self._connection.is_pooled:  # there each call is a transaction
             self._kind = self._kind or Transaction.COMMITTED
-            options, path = self._connections.options, self._connection.path
+            options, local = self._connections.options, self._connection.local
             timeout, read_only = options.statement_timeout, options.read_only
-            await self._command(begin_text(self._kind, timeout, path, read_only=read_only))
+            await self._command(begin_text(self._kind, timeout, local, read_only=read_only))
         elif self._kind is not None:
             await self._command(begin_text(self._kind))
         return self._connection

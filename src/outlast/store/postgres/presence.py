@@ -72,14 +72,14 @@ class PostgresPresence:
         session = await self._connected()
         connection = session.connection
         here = (_own_port(connection), connection.get_server_pid())
-        async with session.turn, in_transaction(connection, self._begin(connection.path)):
+        async with session.turn, in_transaction(connection, self._begin(connection.local)):
             reason: str | None = await connection.fetchval(
                 _SQL["presence_hold"], me.worker_id, me.registration, *here
             )
             return reason
 
-    def _begin(self, path: str | None) -> str:
-        return begin_text(Transaction.COMMITTED, self._patience, path)
+    def _begin(self, local: str | None) -> str:
+        return begin_text(Transaction.COMMITTED, self._patience, local)
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.connection.is_closed():

@@ -140,10 +140,10 @@ class PostgresWakeup(Listening):
         return bool(await self._ask(session, _SQL["listens"], *channels))
 
     async def _ask(self, session: Session, statement: str, *values: str) -> Any:
-        """Return the answer; behind a pooler, set the search_path as all our transactions do."""
-        connection, path = session.connection, session.connection.path
-        begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, path)
-        async with session.turn, in_transaction(connection, begin) if path else nullcontext():
+        """Return the answer; behind a pooler, set what all our transactions set."""
+        connection, local = session.connection, session.connection.local
+        begin = begin_text(Transaction.COMMITTED, ECHO_SECONDS, local)
+        async with session.turn, in_transaction(connection, begin) if local else nullcontext():
             return await connection.fetchval(statement, *values, timeout=ECHO_SECONDS)
 
     async def _echo_returns(self, session: Session, channel: str) -> bool:

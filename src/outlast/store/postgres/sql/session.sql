@@ -8,8 +8,11 @@
 -- last. A stranger's tables (`strangers` defines a stranger) come after all that are ours, regardless of their place
 -- in the path; if there are no others, `strangers` refuses them.
 --
--- $1: whether the path is set for the session. Behind a pooler, which lends sessions to others, each transaction sets
--- the returned path for itself. No row: no schema of the path exists.
+-- A server from PostgreSQL 17 on may limit how long a transaction takes; older ones refuse the name of that setting, so
+-- it is not among those that a session begins with.
+--
+-- $1: whether both are set for the session. Behind a pooler, which lends sessions to others, each transaction sets them
+-- for itself, as `local` says. No row: no schema of the path exists.
 --
 -- This runs under the old path, so it names each object with its schema.
 WITH home AS MATERIALIZED (
@@ -38,10 +41,15 @@ WITH home AS MATERIALIZED (
         ELSE 2 END, s.place
     LIMIT 1
 )
-SELECT home.path,
+SELECT pg_catalog.concat('SET LOCAL search_path = ', home.path,
+                         CASE WHEN limits.are THEN '; SET LOCAL transaction_timeout = 0' END) AS local,
        CASE WHEN $1::pg_catalog.bool
-            THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END
+            THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END,
+       CASE WHEN $1 AND limits.are
+            THEN pg_catalog.set_config('transaction_timeout'::pg_catalog.text, '0'::pg_catalog.text, false) END
 FROM home
+CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.text)::pg_catalog.int4
+                   OPERATOR(pg_catalog.>=) 170000 AS are) limits
 
 -- name: unmet
 -- Find settings whose value in this session differs from the wanted one ($1: names, $2: values), as it would read. It
