@@ -93,8 +93,9 @@ class PostgresSchema(Verbs):
         done: list[Migration] = []
         while (step := await self._apply_next()) is not None:
             done.append(step)
-        for alters, _ in await self._connections.run(lambda it: it.fetch(_SQL["misled"])):
-            await self._connections.run(lambda it, text=alters: it.execute(text))
+        async with self._connections.use(kind=Transaction.COMMITTED) as connection:
+            for alters, _ in await connection.fetch(_SQL["misled"]):
+                await connection.execute(alters)
         return done
 
     async def migrations(self) -> list[Migration]:
