@@ -93,6 +93,32 @@ def test_a_count_goes_with_until_empty(outlast: Outlast) -> None:
         outlast("worker", "shop:app", *options).refused(2, "--max-jobs", "--until-empty")
 
 
+POLLS = """
+import outlast
+
+app = outlast.App()
+
+
+@app.task
+async def poll() -> str:
+    if outlast.current().number < 7:
+        raise outlast.Snooze(1)
+    return "the worker has not left"
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="on PostgreSQL it is due before all was looked at")
+@pytest.mark.slow
+def test_a_worker_leaves_a_job_that_snoozes_each_second(
+    outlast: Outlast, folder: Path, pg_url: str
+) -> None:
+    (folder / "shop.py").write_text(POLLS)
+    outlast("enqueue", "shop:app", "poll", "--url", pg_url)
+    log = run_until_empty(folder, pg_url)
+    assert list(states(outlast, pg_url).values()) == ["queued"], log
+    assert log.count("attempt_started") <= 3
+
+
 LIMITED = """
 import outlast
 
