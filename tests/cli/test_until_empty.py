@@ -107,7 +107,6 @@ async def poll() -> str:
 """
 
 
-@pytest.mark.xfail(strict=True, reason="on PostgreSQL it is due before all was looked at")
 @pytest.mark.slow
 def test_a_worker_leaves_a_job_that_snoozes_each_second(
     outlast: Outlast, folder: Path, pg_url: str

@@ -213,7 +213,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     of one exchange have the same, and the same ``queues``.
 
     Only the first request of an exchange has ``followed``, the wake-ups that it follows, and
-    ``news``, the queues that wake-ups have named; a hint.
+    ``news``, the queues that wake-ups have named; a hint. Its ``whole`` asks the exchange to look
+    everywhere, also where it would look later (``Exchanged.next_look``): of a worker that leaves.
     """
 
     tasks: list[str]
@@ -225,6 +226,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     not_tenants: tuple[str, ...] = ()
     followed: FollowedWakeups | None = None
     news: tuple[str, ...] = ()
+    whole: bool = False
 
 
 class NewEvent(msgspec.Struct, frozen=True):

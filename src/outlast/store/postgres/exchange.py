@@ -186,6 +186,10 @@ class ClaimFloors:
         a claim from the floors did not find. None: no lane is known, so everything is looked at."""
         return max(0.0, self._below.due_at - now) if self._lanes else None
 
+    def look_now(self) -> None:
+        """Make the next look below the floors due."""
+        self._below.due_at = 0.0
+
     def note_look(self, part: tuple[int, int], seconds: float, late: int, now: float) -> None:
         """Note how many seconds a look below the floors has taken, and how many jobs it found."""
         self._below.note_look(part, seconds, late, now)
@@ -506,6 +510,9 @@ class PostgresExchange(Verbs):
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> tuple[_Head, _ClaimHead, list[_Placed]]:
         began_at = self._clock.boot()
+        if requests and requests[0].whole:
+            self._lanes.look_now()
+            self._search = LaneSearch()
         lanes, look = self._lanes.ask(began_at) if requests else (_NO_LANES, None)
         search = self._search.ask(requests, began_at)
         turns = [self._turns.begin(request) for request in requests]

@@ -400,7 +400,8 @@ class Exchange:
             again = True
         if self._until_empty is not None:
             is_idle = self._in_flight.is_empty() and not again
-            self._until_empty.take_reply(requests, reply, is_idle=is_idle)
+            if self._until_empty.take_reply(requests, reply, is_idle=is_idle):
+                again = True
         if not reply.claimed:
             await self._reconcile_when_due()
         return 0.0 if again else self._pause(requests, reply)

@@ -53,6 +53,7 @@ class UntilEmpty:
         self._clock = clock
         self._seconds_then, self._seconds = seconds, 0.0 if at_once else seconds
         self._empty_since = math.inf
+        self._looks_everywhere = False  # in the next exchange
         self.due_at: float | None = None
 
     def stop(self) -> None:
@@ -68,8 +69,11 @@ class UntilEmpty:
         return self._clock.boot() - self._empty_since >= self._seconds
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests for no more jobs than may still be claimed."""
+        """Return the requests for no more jobs than may still be claimed; they look everywhere if
+        ``take_reply`` has said so."""
         self._knew = self._knows()
+        if self._looks_everywhere and requests:
+            requests = [msgspec.structs.replace(requests[0], whole=True), *requests[1:]]
         if self._left is None:
             return requests
         narrowed, left = [], self._left
@@ -79,8 +83,11 @@ class UntilEmpty:
                 left -= count
         return narrowed
 
-    def take_reply(self, requests: list[ClaimRequest], reply: Exchanged, *, is_idle: bool) -> None:
-        """Note the reply to these requests. ``is_idle``: nothing is in flight after it."""
+    def take_reply(self, requests: list[ClaimRequest], reply: Exchanged, *, is_idle: bool) -> bool:
+        """Note the reply to these requests. ``is_idle``: nothing is in flight after it.
+
+        Return whether only a look everywhere is missing before the stop: the next exchange has to
+        make it at once, since a job that snoozes again and again may be due later."""
         if self._left is not None:
             self._left -= len(reply.claimed)
         looks_again = reply.cut or reply.next_look is not None or reply.solo_waiting
@@ -94,3 +101,7 @@ class UntilEmpty:
             self._seconds = self._seconds_then
         if is_idle and (is_over or self._left == 0):
             self.stop()
+        needs_look = is_idle and requests and reply.next_look is not None and not reply.claimed
+        was_everywhere = self._looks_everywhere
+        self._looks_everywhere = bool(self._stop and needs_look and not was_everywhere)
+        return self._looks_everywhere

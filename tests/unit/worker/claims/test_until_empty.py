@@ -76,3 +76,16 @@ def test_a_count_bounds_all_requests_together() -> None:
     assert asked == []
     until.take_reply([], reply(), is_idle=True)
     assert asked == [1]
+
+
+def test_a_worker_that_leaves_looks_everywhere_at_once_and_not_without_a_pause() -> None:
+    until = UntilEmpty(lambda: None)
+    assert not until.narrow(REQUESTS)[0].whole
+    assert not until.take_reply(REQUESTS, reply(next_look=0.9), is_idle=False)
+    assert not until.take_reply(REQUESTS, reply(), is_idle=True)
+    assert until.take_reply(REQUESTS, reply(next_look=0.9), is_idle=True)
+    assert [each.whole for each in until.narrow(REQUESTS)] == [True, False]
+    assert not until.take_reply(REQUESTS, reply(next_look=0.9), is_idle=True), "a look in parts"
+    assert not until.narrow(REQUESTS)[0].whole
+    sleeper = UntilEmpty(seconds=9)
+    assert not sleeper.take_reply(REQUESTS, reply(next_look=0.9), is_idle=True)
