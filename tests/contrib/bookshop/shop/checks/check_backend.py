@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import unittest
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
@@ -411,11 +412,40 @@ class Urls(SimpleTestCase):
                 self.assertEqual(self.url(**settings), url)
                 self.assertEqual(resolve_url(url), url)
 
+    @unittest.expectedFailure
+    def test_hosts_as_libpq_reads_them(self):
+        socket = {"HOST": "/run/pg", "USER": "a", "PORT": 5433}
+        for settings, url in (
+            (socket, "postgresql://a@/shop?host=/run/pg&port=5433"),
+            ({**socket, "HOST": ""}, "postgresql://a@/shop?port=5433"),
+            ({"HOST": "::1"}, "postgresql://[::1]/shop"),
+            ({"HOST": "::1", "PORT": "5433"}, "postgresql://[::1]:5433/shop"),
+            ({"HOST": "a,::1", "PORT": "5433"}, "postgresql://a:5433,[::1]:5433/shop"),
+            ({"HOST": "a,b", "PORT": "5433,5434"}, "postgresql://a:5433,b:5434/shop"),
+            ({"HOST": "a,b"}, "postgresql://a,b/shop"),
+            (
+                {"HOST": "/run/a,/run/b", "PORT": "1"},
+                "postgresql:///shop?host=/run/a%2C/run/b&port=1",
+            ),
+            (
+                {"OPTIONS": {"service": "shop", "keepalives": 1}, "NAME": ""},
+                "postgresql:///?service=shop",
+            ),
+        ):
+            with self.subTest(settings):
+                self.assertEqual(self.url(**settings), url)
+                self.assertEqual(resolve_url(url), url)
+
+    @unittest.expectedFailure
+    def test_a_parameter_that_the_driver_does_not_know(self):
+        with self.assertRaisesMessage(ImproperlyConfigured, "channel_binding: the driver"):
+            self.url(OPTIONS={"channel_binding": "require"})
+
     def test_what_cannot_be_a_store(self):
         with self.assertRaisesMessage(ImproperlyConfigured, "OPTIONS['database']"):
             self.url("mysql")
         with self.assertRaisesMessage(ImproperlyConfigured, "OPTIONS['url']"):
-            self.url(OPTIONS={"service": "shop"})
+            self.url(OPTIONS={"assume_role": "shop"})
 
 
 @task
