@@ -19,20 +19,13 @@ from outlast.base.sync import drive, run_in_background
 from outlast.errors import ConfigError, text_of
 from outlast.store import open_store
 from outlast.store.foreign import open_driver
+from outlast.store.postgres.url import KNOWN, LEFT_OUT, find_misfit
 
-_TO_THE_SERVER = ("sslmode", "sslcert", "sslkey", "sslrootcert", "sslcrl", "passfile", "options")
-_OF_DJANGO = (
-    "isolation_level",
-    "server_side_binding",
-    "pool",
-    "connect_timeout",
-    "client_encoding",
-)
+_OF_DJANGO = {"isolation_level", "server_side_binding", "pool"}
 # The tables that identify the store, hold the last numbers that it has issued, and what workers
 # announce once.
 _KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences", "outlast_tasks"}
 _IN_TESTS = "memorydb_"  # in the name that Django gives to a test database in memory
-_HARMLESS = ("application_name", "keepalives", "keepalives_idle", "keepalives_interval")
 
 
 def url_of(connection: Any) -> str:
@@ -58,25 +51,33 @@ def _url_of_file(connection: Any) -> str:
 
 def _url_of_server(connection: Any) -> str:
     known = connection.settings_dict
-    user, password, host = (str(known[name] or "") for name in ("USER", "PASSWORD", "HOST"))
+    user, password, host, port = (
+        str(known[name] or "") for name in ("USER", "PASSWORD", "HOST", "PORT")
+    )
     query = _query(connection.alias, known["OPTIONS"])
-    if host.startswith("/"):
-        query, host = {"host": host, **query}, ""
+    hosts = ",".join(f"[{each}]" if ":" in each else each for each in host.split(","))
+    address = f"{hosts}:{port}" if port else hosts
+    if not host or host.startswith("/") or "," in address:  # a port may be for all hosts
+        named = {"host": hosts, "port": port}
+        query = {name: value for name, value in named.items() if value} | query
+        address = ""
     login = quote(user, safe="") + (f":{quote(password, safe='')}" if password else "")
-    port = f":{known['PORT']}" if known["PORT"] else ""
-    address = f"{login}@{host}{port}" if login else f"{host}{port}"
     end = f"?{urlencode(query, quote_via=quote, safe='/')}" if query else ""
-    return f"postgresql://{address}/{quote(str(known['NAME'] or ''), safe='')}{end}"
+    place = f"{login}@{address}" if login else address
+    return f"postgresql://{place}/{quote(str(known['NAME'] or ''), safe='')}{end}"
 
 
 def _query(alias: str, options: Mapping[str, Any]) -> dict[str, str]:
-    unknown = options.keys() - {*_TO_THE_SERVER, *_OF_DJANGO, *_HARMLESS}
+    unknown = options.keys() - KNOWN - _OF_DJANGO
     if unknown:
         raise ImproperlyConfigured(
             f"workers cannot connect to {alias!r} by Django's options"
             f" {', '.join(sorted(unknown))}: name the store with OPTIONS['url'] in TASKS"
         )
-    return {name: str(options[name]) for name in _TO_THE_SERVER if name in options}
+    given = {name: str(value) for name, value in options.items() if name in KNOWN}
+    if said := find_misfit(given):
+        raise ImproperlyConfigured(f"workers cannot connect to {alias!r} as Django does: {said}")
+    return {name: value for name, value in given.items() if name not in LEFT_OUT}
 
 
 _URLS: dict[str, Callable[[Any], str]] = {"sqlite": _url_of_file, "postgresql": _url_of_server}

@@ -67,6 +67,7 @@ REFUSED = {
     "ssl": "write sslmode=require",
     "sslcrldir": "write sslcrl=PATH, a file",
 }
+KNOWN = {*TAKEN, *LEFT_OUT, *REFUSED, "service", "connect_timeout"}
 _SYSTEM = (
     "the driver needs a file: write its path (on Debian /etc/ssl/certs/ca-certificates.crt), and"
     " sslmode=verify-full"
@@ -109,11 +110,8 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
     if "PGOPTIONS" in environ:
         given.setdefault("options", environ["PGOPTIONS"])
     seconds = _read_seconds(url, given.pop("connect_timeout", "0"))
-    for name, value in given.items():
-        if name in LEFT_OUT or name in REFUSED:
-            _check(url, name, value)
-    if given.get("sslrootcert") == "system":
-        raise ConfigError(f"{redact(url)}: sslrootcert=system: {_SYSTEM}")
+    if said := find_misfit(given):
+        raise ConfigError(f"{redact(url)}: {said}")
     parameters = {name: value for name, value in given.items() if name not in LEFT_OUT}
     settings = {name: value for name, value in parameters.items() if name not in TAKEN}
     if place.count("/") == _SLASHES_OF_ROOT:
@@ -122,11 +120,13 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
     return ParsedUrl(place + end, parameters, settings | _read_options(parameters), seconds or None)
 
 
-def _check(url: str, name: str, value: str) -> None:
-    allowed = LEFT_OUT.get(name)
-    if allowed is None or (allowed and value.lower() not in allowed):
-        said = REFUSED.get(name, _NOT_DONE)
-        raise ConfigError(f"{redact(url)}: {name}: {said}")
+def find_misfit(given: Mapping[str, str]) -> str | None:
+    """Return which of libpq's parameters cannot be kept, and what to write; None: all can."""
+    for name, value in given.items():
+        allowed = LEFT_OUT.get(name, None if name in REFUSED else ())
+        if allowed is None or (allowed and value.lower() not in allowed):
+            return f"{name}: {REFUSED.get(name, _NOT_DONE)}"
+    return f"sslrootcert=system: {_SYSTEM}" if given.get("sslrootcert") == "system" else None
 
 
 def _read_options(parameters: Mapping[str, str]) -> dict[str, str]:
