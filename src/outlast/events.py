@@ -127,6 +127,11 @@ CATALOGUE: dict[str, Event] = {
         ("pid", "exit_code", "signal", "attempts", "killed_for"),
         "warning",
     ),
+    "runner_stood_still": Event(
+        "A runner and its worker did not run for this time, as in a suspended machine or a paused"
+        " container: the limits of the runner's attempts leave it out.",
+        ("pid", "seconds", "attempts"),
+    ),
     "runner_unkillable": Event(
         "Processes of a runner are alive although they were killed, as in a system call that does"
         " not return. The worker no longer waits for them.",

@@ -181,7 +181,7 @@ async def _a_worker_reads(chunks: list[bytes]) -> None:
         reader._on_data(chunk)
         assert len(reader._unpacker._buffer) <= sum(map(len, chunks))
         bench.pool.starter.make_requests(0)
-        bench.pool.control.look_at_loops()
+        bench.pool.control.look_at_loops([])
     _is_as_told(reader, reader.heard)
     reader.close()
     assert bench.in_flight.held() == held

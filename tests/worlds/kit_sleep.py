@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import outlast
-from harness.journal import note
 
 app = outlast.App()
 STALL, TIMEOUT = 3.0, 8.0
@@ -16,8 +15,8 @@ STALL, TIMEOUT = 3.0, 8.0
 @app.task(retries=0, stall_timeout=STALL, timeout=TIMEOUT)
 def works(flag: str) -> str:
     """Work and report until the flag is there."""
-    note("began")
     attempt = outlast.current()
+    attempt.save_sync("begun")
     while not Path(flag).exists():
         attempt.check()
         attempt.report(0.5)
@@ -28,7 +27,7 @@ def works(flag: str) -> str:
 @app.task(retries=0, timeout=TIMEOUT)
 async def waits(flag: str) -> str:
     """Wait, and use no processor meanwhile, until the flag is there."""
-    note("began")
+    await outlast.current().save("begun")
     while not Path(flag).exists():
         await asyncio.sleep(0.2)
     return "done"

@@ -9,5 +9,6 @@ cron.py       cron expressions: the wall times that match; time zones and their 
 limits.py     what may run at once and start in a time: permits, streams, rates
 pause.py      the pauses in force, and whether one applies to a job
 watch.py      chooses the workers that watch over all others
+standstill.py  finds the time in which a process did not run, by ticks that come late
 lease.py      how long a worker trusts its lease, and when its observers declare it gone
 """

@@ -61,6 +61,7 @@ from outlast.runner.protocol import (
 )
 from outlast.runner.shell import task as shell
 from outlast.runner.tether import die_with_parent
+from outlast.runner.ticks import Ticks
 from outlast.store.limits import CodeLimits, DeclaredTask
 from outlast.store.values import StepFound
 
@@ -77,13 +78,14 @@ SWITCH_SECONDS = 0.001  # a runner's own thread must not wait long for the GIL
 class WorkerLink:
     """The link of attempts to their worker, over the channel."""
 
-    def __init__(self, channel: Channel, settings: RunnerSettings) -> None:
+    def __init__(self, channel: Channel, settings: RunnerSettings, clock: Clock) -> None:
         self._channel = channel
         self._loop = asyncio.get_running_loop()
         self._ends: list[End] = []
         self._serving = asyncio.current_task()
         self._closed = False
         self._collector = Collector(self._loop)
+        self.ticks = Ticks(clock)
         self.store_id = settings.store_id
         self.worker_id = 0
         self.hide = settings.make_hide()
@@ -126,6 +128,8 @@ class WorkerLink:
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         """Tell the worker about running attempts."""
+        if isinstance(frame, Began):  # with a limit
+            self.ticks.start()
         self._channel.send(frame)
 
     def send_ends(self) -> bool:
@@ -165,7 +169,7 @@ class Runner:
         self._spoiled = False  # whether a task has changed what cannot be restored
         self._broken_off = False  # whether the serving task was cancelled
         self._loop = asyncio.get_running_loop()
-        self._link = WorkerLink(channel, settings)
+        self._link = WorkerLink(channel, settings, clock)
 
     async def run(self) -> None:
         """Enter the application's lifespan, announce its tasks, and serve."""
@@ -263,7 +267,7 @@ class Runner:
         elif isinstance(frame, Stop):
             self._executor.stop(frame.token, frame.reason)
         elif isinstance(frame, Ping):
-            self._channel.send(Pong(frame.seq))
+            self._channel.send(Pong(frame.seq, self._link.ticks.take()))
         elif isinstance(frame, ShowStack):
             self._channel.send(StackShown(frame.token, self._executor.find_stack(frame.token)))
         elif isinstance(frame, Quit):

@@ -208,9 +208,11 @@ class Reported(_Frame, frozen=True):
 
 
 class Pong(_Frame, frozen=True):
-    """Runner: the loop turns. Sent by the loop itself."""
+    """Runner: the loop turns. Sent by the loop itself. ``still``: the spans, on the boot clock, in
+    which the runner did not run, each told once."""
 
     seq: int
+    still: list[tuple[float, float]] = []
 
 
 class StackAtLimit(_Frame, frozen=True):

@@ -45,6 +45,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
     saved_at: float | None = None
     ended_at: float = 0.0
     began_at: float | None = None  # when its code began; only for attempts with a limit
+    still: float = 0.0  # seconds in which neither this worker nor its runner ran
     is_over: bool = False  # its function has ended; hooks around it may still run
     # its last checkpoint (a number) or step (a name) that the store has not answered
     saving: int | str | None = None
@@ -56,11 +57,18 @@ class Running(msgspec.Struct, eq=False, gc=False):
 
     def credit(self, seconds: float, now: float, most: float = math.inf) -> None:
         """Advance its clocks by time in which it was kept from running. The clock of its timeout is
-        advanced to at most ``most`` seconds after it was given to its runner."""
+        advanced to at most ``most`` seconds after it was given to its runner, and time in which
+        nothing ran."""
         if self.began_at is not None:
-            to = min(self.began_at + seconds, now, self.started_at + most)
+            to = min(self.began_at + seconds, now, self.started_at + self.still + most)
             self.began_at = max(self.began_at, to)
         self.last_sign_at = max(self.last_sign_at, min(self.last_sign_at + seconds, now))
+
+    def leave_out(self, since: float, until: float, now: float) -> None:
+        """Leave out of its limits a span in which neither this worker nor its runner ran."""
+        if (seconds := until - max(since, self.started_at)) > 0:
+            self.still += seconds
+            self.credit(seconds, now)
 
 
 class Declared(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from outlast.base import forks
+from outlast.base.clock import SYSTEM
 from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
@@ -263,7 +264,7 @@ async def test_an_end_that_cannot_be_packed_is_still_reported(wire, settings, mo
 
     monkeypatch.setattr(module, "pack", packed)
     wire.listen()
-    link = WorkerLink(wire.channel, settings)
+    link = WorkerLink(wire.channel, settings, SYSTEM)
     link.report_end(End(1, Outcome(kind=OutcomeKind.COMPLETED, result="large")))
     link.report_end(End(2, COMPLETED))
     await asyncio.sleep(0)
@@ -284,7 +285,7 @@ async def test_output_that_cannot_be_flushed_does_not_block_the_end(wire, settin
     os.close(read)
     monkeypatch.setattr(printing, "_streams", [stream])
     wire.listen()
-    link = WorkerLink(wire.channel, settings)
+    link = WorkerLink(wire.channel, settings, SYSTEM)
     link.report_end(End(1, COMPLETED))
     await asyncio.sleep(0)
     assert wire.told() == AttemptsEnded([End(1, COMPLETED)])
@@ -297,7 +298,7 @@ async def test_an_attempt_that_is_cancelled_with_the_loop_reports_no_end(wire, s
     links: list[WorkerLink] = []
 
     async def serve() -> None:
-        links.append(WorkerLink(wire.channel, settings))
+        links.append(WorkerLink(wire.channel, settings, SYSTEM))
         await asyncio.Event().wait()
 
     serving = asyncio.create_task(serve())
@@ -317,7 +318,7 @@ async def test_an_attempt_that_is_cancelled_with_the_loop_reports_no_end(wire, s
 async def test_a_link_that_was_closed_tells_no_end(wire, settings):
     """A group of tasks in the lifespan takes the cancellation of the task that serves back."""
     wire.listen()
-    link = WorkerLink(wire.channel, settings)
+    link = WorkerLink(wire.channel, settings, SYSTEM)
     link.close()
     link.report_end(End(1, COMPLETED), is_last=True)
     assert not link.send_ends()

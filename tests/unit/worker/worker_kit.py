@@ -262,7 +262,7 @@ class FakePool:
     def kill_locking(self, pid: int, waits: int | None) -> None:
         self.locking.append((pid, waits))
 
-    def look_at_loops(self) -> None:
+    def look_at_loops(self, still: object) -> None:
         """Do nothing: there are no runners."""
 
     def has(self, token: int) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from outlast.base.clock import Clock
@@ -15,6 +15,7 @@ from outlast.base.text import line
 from outlast.client.attempt import StopReason
 from outlast.model.crash import LIMITS
 from outlast.model.job import SHELL_TASK
+from outlast.model.standstill import Span
 from outlast.runner.protocol import ShowStack, Stop
 from outlast.runner.stacks import own_first
 from outlast.store.values import Claimed
@@ -171,9 +172,10 @@ class RunnersControl:
 
     # -- for the watchdog ----------------------------------------------------------------------
 
-    def look_at_loops(self) -> None:
-        """Check whether the runners' event loops turn."""
-        self._monitor.look(self._runners)
+    def look_at_loops(self, still: Sequence[Span]) -> None:
+        """Check whether the runners' event loops turn. ``still``: the spans in which this worker
+        did not run."""
+        self._monitor.look(self._runners, still)
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:
         """Return the responsiveness of the attempt's runner."""

@@ -170,7 +170,7 @@ class RunnerPool:
         elif isinstance(frame, Recalled):
             runner.note_recalled(frame.tokens)
         elif isinstance(frame, Pong):
-            self._monitor.take_answer(runner, frame.seq)
+            self._monitor.take_answer(runner, frame)
         elif isinstance(frame, (StackAtLimit, StackShown)):
             if frame.token in runner.tokens and frame.token in self._in_flight.running:
                 field = "shown" if isinstance(frame, StackShown) else "stack"

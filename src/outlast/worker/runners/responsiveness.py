@@ -8,11 +8,14 @@ blocks it, and an attempt that waits behind is not to blame (``worker/runners/wa
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Iterable, Sequence
 from math import inf
 
 from outlast.base.clock import Clock
 from outlast.events import emit
-from outlast.runner.protocol import Ping
+from outlast.model.standstill import SPANS_MAX, Span, find_shared
+from outlast.runner.protocol import Ping, Pong
 from outlast.runner.stacks import current_attempt, line_of
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import RunnerProcess
@@ -41,6 +44,8 @@ class Responsiveness:
         self._stacks_asked_at: float | None = None
         self._named_at: float | None = None
         self._size = -1
+        self._still: deque[Span] = deque(maxlen=SPANS_MAX)  # in which the runner did not run
+        self.may_have_stood_still = False  # with this worker, since the last ping with an answer
         self.stacks = ""
         self.named: int | None = None
         self.silent = 0.0
@@ -50,9 +55,11 @@ class Responsiveness:
         """Whether the runner is dying or dead: its death will decide the ends of its attempts."""
         return self._runner.gone or self._runner.kill_reason is not None
 
-    def look(self) -> None:
-        """Count the silence, ping if it is time, report a blocked loop."""
+    def look(self, still: Sequence[Span]) -> None:
+        """Count the silence, ping if it is time, report a blocked loop. ``still``: the spans in
+        which this worker did not run."""
         now = self._clock.boot()
+        self._leave_out(still, now)
         if self._asking:
             self.silent += min(max(0.0, now - self._looked_at), STEP_SECONDS_MAX)
         self._looked_at = now
@@ -71,8 +78,25 @@ class Responsiveness:
             self._looked_at = self._asked_at
             self._runner.send(Ping(self._seq))
 
-    def take_answer(self, seq: int) -> None:
-        """Take the answer to a ping: the loop has turned since the ping was sent."""
+    def _leave_out(self, still: Sequence[Span], now: float) -> None:
+        """Leave time in which neither this worker nor the runner ran out of all limits here."""
+        self.may_have_stood_still = bool(still) and still[-1][1] > self._turned_at
+        for since, until in find_shared(still, self._still):
+            emit(
+                "runner_stood_still",
+                pid=self._runner.pid,
+                seconds=round(until - since, 3),
+                attempts=len(self._runner.tokens),
+            )
+            for token in self._runner.tokens & self._in_flight.running.keys():
+                self._in_flight.running[token].leave_out(since, until, now)
+        self._still.clear()
+
+    def take_answer(self, seq: int, still: Iterable[Span]) -> None:
+        """Take the answer to a ping: the loop has turned since the ping was sent. ``still``: spans
+        in which the runner did not run; the next look, which knows those of this worker, uses
+        them."""
+        self._still.extend(still)
         if not self._asking or seq != self._seq:
             return
         self._turned_at = self._asked_at
@@ -153,18 +177,18 @@ class ResponsivenessMonitor:
         self._clock = clock
         self._of: dict[int, Responsiveness] = {}  # by pid
 
-    def look(self, runners: list[RunnerProcess]) -> None:
-        """Check all runners once."""
+    def look(self, runners: list[RunnerProcess], still: Sequence[Span]) -> None:
+        """Check all runners once. ``still``: the spans in which this worker did not run."""
         self._of = {runner.pid: self.of(runner) for runner in runners if runner.tokens}
         for loop in self._of.values():
             if not loop.ending:
-                loop.look()
+                loop.look(still)
 
     def of(self, runner: RunnerProcess) -> Responsiveness:
         """Return the runner's responsiveness."""
         return self._of.get(runner.pid) or Responsiveness(runner, self._in_flight, self._clock)
 
-    def take_answer(self, runner: RunnerProcess, seq: int) -> None:
+    def take_answer(self, runner: RunnerProcess, answer: Pong) -> None:
         """Take a runner's answer."""
         if (loop := self._of.get(runner.pid)) is not None:
-            loop.take_answer(seq)
+            loop.take_answer(answer.seq, answer.still)

@@ -1,7 +1,8 @@
 """Watches running attempts: the lease's trust, their limits, and stops that they ignore.
 
 Limits count an attempt's own time. It starts when its code begins, which its runner reports, and
-ends when its function ends; time in which another attempt kept it from running is left out. An
+ends when its function ends; time in which another attempt kept it from running is left out, and
+time in which neither this worker nor the runner ran (``model/standstill.py``). An
 attempt that reaches the deadline on its row (``worker/maintenance/reaper.py``) by time that was
 not its own is given back, uncharged.
 
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.lifecycle import Outcome, OutcomeKind
+from outlast.model.standstill import Standstill
 from outlast.store.values import Claimed
 from outlast.worker.base import AttemptControl, AttemptStarter, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
@@ -66,6 +68,7 @@ class Watchdog:
         self._control = control
         self._loops = loops
         self._clock = clock
+        self._still = Standstill()
         self._pending = False
         self._waits = Waits(in_flight, starter, clock)
         self._next_look_at = clock.boot()
@@ -76,7 +79,8 @@ class Watchdog:
         self._owner.check_lease()
         self._pending = False
         if self._loops is not None:
-            self._loops.look_at_loops()
+            self._still.tick(now)
+            self._loops.look_at_loops(self._still.spans)
         elif self._in_flight.running:
             self._credit_lateness(now)
         self._next_look_at = now + LOOK_SECONDS  # even if idle: attempts may begin meanwhile
@@ -146,7 +150,8 @@ class Watchdog:
     ) -> None:
         self._pending = True
         loop.ping()
-        if loop.silent < UNRESPONSIVE_SECONDS or not loop.knows_blocker():
+        patience = BLOCKED_SECONDS if loop.may_have_stood_still else UNRESPONSIVE_SECONDS
+        if loop.silent < patience or not loop.knows_blocker():
             return
         if loop.named == running.token:
             loop.tell()
@@ -184,10 +189,11 @@ def find_limit(running: Running) -> tuple[str, float]:
     """Return the limit that is reached first, and when, on the boot clock. For an attempt whose
     begin is not reported yet, assume that it began at once."""
     policy, began = running.claimed.policy, running.began_at
+    given_at = running.started_at + running.still
     ends: list[tuple[float, str]] = []
     if policy.timeout is not None:
-        own = (running.started_at if began is None else began) + policy.timeout
-        last = running.started_at + policy.timeout + CREDIT_SECONDS_MAX  # reapers allow for that
+        own = (given_at if began is None else began) + policy.timeout
+        last = given_at + policy.timeout + CREDIT_SECONDS_MAX  # reapers allow for that
         if running.is_over:
             ends.append((last, "timeout"))
         else:

@@ -68,7 +68,7 @@ frames: st.SearchStrategy[ToWorker] = st.one_of(
     st.builds(Reported, tokens, progress),
     st.builds(StackAtLimit, tokens, texts),
     st.builds(Restored, tokens, numbers, st.lists(texts, max_size=3)),
-    st.builds(Pong, numbers),
+    st.builds(Pong, numbers, st.lists(st.tuples(st.floats(), st.floats()), max_size=3)),
     st.builds(Hello, st.lists(infos, max_size=2), texts, texts),
     st.builds(ApplicationFailed, texts, texts),
 )
@@ -91,7 +91,7 @@ def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
             with contextlib.suppress(FrameError):
                 runner.says(*Unpacker(TO_WORKER).feed(pack(frame)))
             bench.pool.starter.make_requests(0)
-            bench.pool.control.look_at_loops()
+            bench.pool.control.look_at_loops([])
         assert bench.in_flight.held() == held
         assert others <= set(bench.in_flight.running), "of another runner"
         runner.dies(signal="SIGKILL")

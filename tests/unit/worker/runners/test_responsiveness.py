@@ -324,3 +324,43 @@ async def test_an_answer_to_another_question_counts_for_nothing(watch):
     watch.runner.says(Pong(99))
     await watch.after(6)
     assert len(watch.events("loop_blocked")) == 1
+
+
+@pytest.mark.parametrize("slept", [60.0, 30_000.0])
+@pytest.mark.parametrize(
+    ("reason", "policy"),
+    [("timeout", Policy(timeout=20.0)), ("stalled", Policy(stall_timeout=20.0))],
+)
+async def test_time_in_which_worker_and_runner_stood_still_moves_each_limit(
+    watch, reason, policy, slept
+):
+    await watch.run(policy)
+    watch.bench.in_flight.note_begun(1, 0.0)
+    await watch.after(5.0)
+    for _ in range(2):
+        began = watch.clock.boot()
+        watch.clock.advance(slept)
+        watch.runner.says(Pong(99))  # before the first look
+        await watch.dog.run_once()
+        assert watch.stops() == [], "the runner has not said whether it ran"
+        pings = [frame.seq for frame in watch.runner.sent if isinstance(frame, Ping)]
+        watch.runner.says(Pong(pings[-1], [(began + 0.4, watch.clock.boot())]))
+        watch.heard.clear()
+        await watch.look()
+        (fields,) = watch.events("runner_stood_still")
+        assert (fields["pid"], fields["attempts"]) == (watch.runner.pid, 1)
+        assert slept - 1 < fields["seconds"] <= slept
+    await watch.after(13.0)
+    assert watch.stops() == []
+    await watch.after(2.5)
+    assert watch.stops() == [(1, reason)]
+
+
+async def test_a_worker_that_was_stopped_alone_gives_its_attempts_no_time(watch):
+    await watch.run(Policy(timeout=20.0))
+    watch.bench.in_flight.note_begun(1, 0.0)
+    await watch.after(5.0)
+    watch.clock.advance(60.0)
+    await watch.look()
+    await watch.look()
+    assert watch.stops() == [(1, "timeout")]
