@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from outlast.insight.queries import read_details
+from outlast.insight.why import why
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Suspicion
@@ -162,3 +164,23 @@ async def test_streams_and_permits_that_rest_for_a_day_go_and_come_again(
     await enqueued(store, limited(need("a")))
     assert len(await hands.claim()) == 1
     assert await held(store) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="the end of a kept place is read as that of a rate")
+async def test_a_job_that_waits_for_a_place_that_is_kept_waits_for_no_rate(
+    store: SqliteStore, hands: Hands, clock: ManualClock
+) -> None:
+    """A place of a is kept for a job that lacks b; another job under a alone waits meanwhile."""
+    for name in "ab":
+        await declare(store, name, running=1)
+    await enqueued(store, limited(need("b")))
+    assert len(await hands.claim()) == 1
+    await enqueued(store, limited(need("a"), need("b")))
+    clock.advance(60.0)
+    assert await hands.claim() == []
+    (other,) = await enqueued(store, limited(need("a")))
+    assert await hands.claim() == []
+    details = await read_details(store, other, clock.wall())
+    assert details is not None
+    assert details.phase == "limited"
+    assert "rate" not in " ".join(why(details).sentences)
