@@ -166,7 +166,6 @@ async def test_streams_and_permits_that_rest_for_a_day_go_and_come_again(
     assert await held(store) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the end of a kept place is read as that of a rate")
 async def test_a_job_that_waits_for_a_place_that_is_kept_waits_for_no_rate(
     store: SqliteStore, hands: Hands, clock: ManualClock
 ) -> None:

@@ -18,7 +18,8 @@ WHERE j.id = wanted.value
 -- checkpoints and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill
 -- the columns of the last closed attempt, which are NULL if none was closed; it is found by the index on (job_id,
 -- number), since numbers rise with tokens. held_back: what a due job in a blocked stream waits for: `throttled` if it
--- is a rate or a hold, else `limited`. event: the event for which it waits.
+-- is a rate or a hold, else `limited`; a place that is kept for another stream (kept_until) is neither. event: the
+-- event for which it waits.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
        j.state = 'queued' AND j.run_at > :now AND j.position IS NULL AS waiting,
        CASE WHEN :text_max IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
@@ -32,7 +33,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
            SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
                        WHEN max(coalesce(p.held_until, 0), coalesce(l.held_until, 0)) > :now THEN 'throttled'
-                       WHEN p.opens_at IS NOT NULL AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
+                       WHEN nullif(p.opens_at, p.kept_until) IS NOT NULL AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
                        ELSE 'limited' END
            FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
            LEFT JOIN outlast_limits AS l ON l.name = p.name

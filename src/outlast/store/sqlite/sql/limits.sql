@@ -298,7 +298,8 @@ WITH looked (id) AS MATERIALIZED (
     SELECT value FROM json_each(:blocking)
 )
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
-       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at,
+       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until,
+       nullif(p.opens_at, p.kept_until) AS opens_at,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
             CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
@@ -311,7 +312,8 @@ LEFT JOIN outlast_limits AS l ON l.name = p.name
 ORDER BY p.used DESC, p.key
 -- name: permit
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, 0 AS noted, p.tat,
-       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until, p.opens_at
+       max(coalesce(l.held_until, p.held_until), coalesce(p.held_until, l.held_until)) AS held_until,
+       nullif(p.opens_at, p.kept_until) AS opens_at
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
 -- name: stream_place
