@@ -23,10 +23,12 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob
+from outlast.web.site import Site
 from tests.cli import conftest as cli
 from tests.cli.conftest import Outlast
-from tests.conformance.kit import enqueued, eventually, row_of
+from tests.conformance.kit import Hands, enqueued, eventually, row_of
 from tests.crash.kit import scene
+from tests.web.kit import Page, let_in
 
 folder, fork_server, outlast = cli.folder, cli.fork_server, cli.outlast
 
@@ -275,3 +277,46 @@ async def test_each_attribute_finds_its_host(pair: Pair) -> None:
             async with store._connections.use() as connection:
                 assert await connection.fetchval("SELECT pg_is_in_recovery()"), attrs
             await store.close()
+
+
+# -- a standby
+
+
+@pytest.mark.xfail(strict=True, reason="only what writes is told of a standby")
+def test_what_reads_a_standby_says_so(pair: Pair, outlast: Outlast) -> None:
+    standby = pair.url(None, pair.standby_host)
+    assert "a standby" in outlast("jobs", "--url", standby).err
+    assert not outlast("jobs", "--url", pair.url("primary")).err
+
+
+def test_a_worker_that_starts_on_a_standby_says_so(pair: Pair, outlast: Outlast) -> None:
+    options = ("--shell", "--runners", "1")
+    said = outlast("worker", *options, "--url", pair.url(None, pair.standby_host))
+    assert said.code == 3
+    assert "a standby" in said.err
+
+
+@pytest.mark.xfail(strict=True, reason="the error is about unlogged tables")
+async def test_a_worker_that_finds_itself_on_a_standby_says_so(pair: Pair) -> None:
+    """As after a failback, when the host that it reaches has become the standby."""
+    store = PostgresStore(pair.url("primary"))
+    hands = await Hands.on(store)
+    hands.store = there = PostgresStore(pair.url(None, pair.standby_host))
+    with pytest.raises(StoreUnavailable, match="a standby"):
+        await hands.exchange(limit=1)
+    await store.close()
+    await there.close()
+
+
+@pytest.mark.xfail(strict=True, reason="the page shows what a standby refuses")
+async def test_the_page_of_a_standby_has_no_buttons(pair: Pair) -> None:
+    forms = {}
+    for host in (pair.primary_host, pair.standby_host):
+        site = Site(pair.url(None, host), let_in())
+        async with Page(site) as page:
+            await page.see("/jobs/1")
+            text = await page.see("/jobs/1")
+        forms[host] = 'method="post"' in text
+        assert ("standby" in text) is (host == pair.standby_host)
+        await site.close()
+    assert forms == {pair.primary_host: True, pair.standby_host: False}
