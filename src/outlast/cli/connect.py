@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
@@ -58,6 +59,8 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     async with store_at(url, read_only=reads) as store:
         await check_exists(store)
         await store.open()
+        if reads and getattr(store, "is_standby", False):
+            say("this server is a standby: what it shows may be behind, and no worker can run here")
         yield store
 
 

@@ -47,7 +47,7 @@ class StoreReader:
     """Reads one store.
 
     Attributes:
-        looks: how many reads went to the store.
+        looks: how many reads went to the store; is_standby: whether the last one went to a standby.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -63,6 +63,7 @@ class StoreReader:
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
         self.looks = 0
+        self.is_standby = False
 
     async def ask(
         self,
@@ -102,7 +103,10 @@ class StoreReader:
     ) -> asyncio.Task[T]:
         async def look() -> T:
             self.looks += 1
-            return await work(covering.view(await self._stores.store()))
+            store = await self._stores.store()
+            found = await work(covering.view(store))
+            self.is_standby = bool(getattr(store, "is_standby", False))
+            return found
 
         def end(done: asyncio.Task[T]) -> None:
             failed = done.cancelled() or done.exception() is not None

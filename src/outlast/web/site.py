@@ -68,7 +68,7 @@ class Site:
         self.refuse = refuse
         self.name, self.colour = name, colour
         self.hosts = frozenset(host.lower() for host in hosts)
-        self.read_only = read_only
+        self._read_only = read_only
         self.encryption_of = encryption_of
         self.hiding = Hiding(hide, hide_keys)
         self.clock: Clock = SYSTEM
@@ -79,6 +79,11 @@ class Site:
             self.url, enqueues=False, connections=1, application="outlast-web"
         )
         self.bulk = BulkRunner(self.writer, self.clock, read_only=read_only)
+
+    @property
+    def read_only(self) -> bool:
+        """Whether no user may change anything, or no user can."""
+        return self._read_only or self.reader.is_standby
 
     async def writer(self) -> Store:
         """Return the store for actions. StoreError if there is none: opening it would create it,

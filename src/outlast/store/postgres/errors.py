@@ -141,6 +141,8 @@ def _of_server(error: BaseException) -> Exception:
         return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
     if code == "23505" and fnmatch(_field(error, "constraint_name"), "outlast_*_pkey"):
         return NumberTaken(f"PostgreSQL: {_NUMBER_TAKEN} ({text_of(error)})")
+    if getattr(error, "server_source_function", None) == "get_relation_info":
+        code = "25006"  # tables that are not logged cannot be read on a standby
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
         return kind(f"PostgreSQL: {hint} ({text_of(error)})")

@@ -121,6 +121,11 @@ class PostgresStore(
     async def drop_connections(self) -> None:
         self._connections.drop()
 
+    @property
+    def is_standby(self) -> bool:
+        """Whether the server that answered takes no writes, since it follows another one."""
+        return self._connections.is_standby()
+
     def find_writer(self) -> None:
         """Return None: each row has its own lock."""
 
