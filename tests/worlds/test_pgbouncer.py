@@ -109,8 +109,12 @@ async def test_wake_ups_are_healthy_only_where_they_arrive(
 
 
 async def test_where_no_wake_up_arrives_each_end_looks_for_jobs(
-    shop: Shop, pooler: PgBouncerServer
+    shop: Shop, pooler: PgBouncerServer, request: pytest.FixtureRequest
 ) -> None:
+    """And where they arrive, the end of a job that comes alone need not."""
+    if pooler.mode == "session":  # type: ignore[attr-defined]
+        why = "the exchange asks a health that is replaced at the start"
+        request.node.add_marker(pytest.mark.xfail(strict=True, reason=why))
     await shop.wakeup()
     shop.trips.clear()
     for number in range(10):
@@ -121,3 +125,5 @@ async def test_where_no_wake_up_arrives_each_end_looks_for_jobs(
     assert ends
     if pooler.mode == "transaction":  # type: ignore[attr-defined]
         assert all(ends), "what no notification tells of may wait"
+    else:
+        assert not all(ends)
