@@ -109,12 +109,9 @@ async def test_wake_ups_are_healthy_only_where_they_arrive(
 
 
 async def test_where_no_wake_up_arrives_each_end_looks_for_jobs(
-    shop: Shop, pooler: PgBouncerServer, request: pytest.FixtureRequest
+    shop: Shop, pooler: PgBouncerServer
 ) -> None:
     """And where they arrive, the end of a job that comes alone need not."""
-    if pooler.mode == "session":  # type: ignore[attr-defined]
-        why = "the exchange asks a health that is replaced at the start"
-        request.node.add_marker(pytest.mark.xfail(strict=True, reason=why))
     await shop.wakeup()
     shop.trips.clear()
     for number in range(10):

@@ -227,6 +227,7 @@ class Worker:
                 service.start()
             if self._wakeup is not None:
                 await self._wakeup.start(self._take_wakeup)
+                self._exchange.trust(self._wakeup.health)  # it may be one that workers share
         except BaseException:  # cancelled, too: further beats would keep its jobs from others
             await self.leave()
             raise
