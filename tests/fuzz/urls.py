@@ -34,7 +34,17 @@ SERVERS = ["postgresql", "postgres", *BY_SCHEME]
 SCHEMES = [*SERVERS, "sqlite", "POSTGRESQL", "jdbc:postgresql", "postgresql+asyncpg", "mysql", ""]
 HOSTS = ["db.example.org", "127.0.0.1:1", "[::1]:5432", "one:1,two:2", "", "h:99999", "[::1", "h:x"]
 PATHS = ["", "/", "/shop", "/shop/more", "/%2Fv", "//", "/~/x.db"]
-HARMLESS = ["sslmode", "replicas", "application_name", "storage", "stream", "unsafe_filesystem"]
+HARMLESS = [
+    "sslmode",
+    "service",
+    "channel_binding",
+    "options",
+    "replicas",
+    "application_name",
+    "storage",
+    "stream",
+    "unsafe_filesystem",
+]
 SECRET = ["password", "sslpassword", "PASSWORD", "pass%77ord", "token", "creds", "nkey", "pwd"]
 BREAKING = [
     "",

@@ -115,3 +115,12 @@ def test_a_service_that_is_not_there_is_an_error(services: dict[str, str]) -> No
         read_url("postgresql:///?service=test", services)
     with pytest.raises(ConfigError, match=r"No such file"):
         read_url("postgresql:///?service=prod", {"PGSERVICEFILE": "/nowhere/services"})
+
+
+@pytest.mark.parametrize("text", ["password=secret1", "[prod]\nsecret1", "[prod\nsecret1=\xff"])
+def test_a_service_file_that_cannot_be_read_shows_no_secret(
+    services: dict[str, str], text: str
+) -> None:
+    Path(services["PGSERVICEFILE"]).write_bytes(text.encode("latin1"))
+    with pytest.raises(ConfigError, match=r"services is no service file$"):
+        read_url("postgresql:///?service=prod", services)

@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 import msgspec
 
 from outlast.base.credentials import check_encoded, redact
-from outlast.errors import ConfigError, text_of
+from outlast.errors import ConfigError
 
 # Files, and the sslmode from which on the driver reads them.
 _FILES = {"sslrootcert": "require", "sslcrl": "require", "sslcert": "allow", "sslkey": "allow"}
@@ -152,5 +152,7 @@ def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[st
         return dict(services[service])
     except KeyError:
         raise ConfigError(f"{redact(url)}: {path} has no service {service!r}") from None
-    except (OSError, ValueError, configparser.Error) as error:
-        raise ConfigError(f"{redact(url)}: the service {service!r}: {text_of(error)}") from None
+    except OSError as error:
+        raise ConfigError(f"{redact(url)}: {path}: {error.strerror}") from None
+    except (ValueError, configparser.Error):  # its text may show a password
+        raise ConfigError(f"{redact(url)}: {path} is no service file") from None
