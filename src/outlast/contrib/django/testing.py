@@ -4,6 +4,7 @@ Django's test."""
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import wait
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import Any
@@ -18,6 +19,8 @@ from outlast.store.backend import file_of
 from outlast.store.lockfile import directory_for
 from outlast.testing import AppUnderTest
 from outlast.testing import isolate as isolate_app
+
+CLOSE_SECONDS = 5.0  # unless what a test has left there goes on for longer
 
 
 @contextmanager
@@ -42,9 +45,11 @@ def isolate() -> Iterator[AppUnderTest]:
         )
     url = store_url()
     app: App = import_module("outlast.contrib.django.runner").app
-    with isolate_app(app, url) as jobs:
-        yield jobs
-    SyncToAsync.single_thread_executor.submit(connections.close_all).result()  # a lifespan's, too
+    try:
+        with isolate_app(app, url) as jobs:
+            yield jobs
+    finally:  # in the thread of async code, where a lifespan may have used them, too
+        wait([SyncToAsync.single_thread_executor.submit(connections.close_all)], CLOSE_SECONDS)
     file = file_of(url)
     if file is not None:  # Django deletes only the file
         with suppress(OSError):  # a worker that the test started still has its lock there
