@@ -9,9 +9,7 @@ import sqlite3.dbapi2 as sqlite3_dbapi2
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,15 +17,15 @@ from outlast.testing.crashes.recorder import NOWHERE, find_line, here, is_ours
 
 Connect = Callable[..., sqlite3.Connection]
 REAL_CONNECT: Connect = sqlite3.connect
-REAL_EXECUTE = sqlite3.Connection.execute
 _WRITES = re.compile(
     r"""\b(?:INSERT\s+(?:OR\s+\w+\s+)?INTO|REPLACE\s+INTO|UPDATE(?:\s+OR\s+\w+)?|DELETE\s+FROM)
     \s+(?:["'`\[]?\w+["'`\]]?\.)?["'`\[]?(\w+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _SCHEMA = re.compile(r"\s*(?:CREATE|DROP|ALTER)\b", re.IGNORECASE)
-_CHECK_SAME_THREAD = 4  # its place among the arguments after the path
 _COMMITS = re.compile(r"\s*(?:COMMIT|END)\b", re.IGNORECASE)
+_ROLLS_BACK = re.compile(r"\s*ROLLBACK\b(?!.*\bTO\b)", re.IGNORECASE)
+_TEXT = re.compile(r"'[^']*'")
 
 
 def name_rows(table: str, database: str) -> str:
@@ -45,14 +43,17 @@ class Statements:
 
     def note(self, sql: str) -> bool:
         """Note which tables a statement writes; return whether it writes."""
-        tables = _WRITES.findall(sql)
-        if own := [each for each in tables if not each.startswith("outlast_")]:
-            self.written = {**self.written, **dict.fromkeys(own, find_line())}
+        tables = _WRITES.findall(_TEXT.sub("''", sql))
+        own = {each for each in tables if not each.startswith("outlast_")}
+        if not own <= self.written.keys():
+            self.written = {**dict.fromkeys(own, find_line()), **self.written}
         return bool(tables or _SCHEMA.match(sql))
 
     def before(self, sql: str, *, is_open: bool, at_once: bool) -> None:
         """Note a statement, which is a point if it commits: a COMMIT in an open transaction, or a
         write outside one, if such a write commits ``at_once``."""
+        if _ROLLS_BACK.match(sql):
+            self.written = NOWHERE
         writes = self.note(sql)
         if _COMMITS.match(sql) if is_open else writes and at_once:
             self.reach()
@@ -64,6 +65,10 @@ class Statements:
             tables = f" ({', '.join(sorted(written))})" if written else ""
             lines = {name_rows(table, self.shown): line for table, line in written.items()}
             here().reach("commit", f"commit {self.shown}{tables}", lines=lines)
+
+
+class Observed(sqlite3.Connection):
+    """A connection to which a weak reference can be made."""
 
 
 class Databases:
@@ -85,16 +90,22 @@ class Databases:
         path = "" if is_ours() else _path_of(database, uri=bool(kwargs.get("uri")))
         if not path:
             return REAL_CONNECT(database, *args, **kwargs)
-        if len(args) < _CHECK_SAME_THREAD:
-            kwargs["check_same_thread"] = False  # for ``release``
-        given = kwargs.pop("factory", sqlite3.Connection)
-        connection: Any = REAL_CONNECT(database, *args, factory=recorded(given), **kwargs)
-        connection.statements = Statements(self._name_of(path))
-        REAL_EXECUTE(connection, "PRAGMA synchronous = OFF")  # no run has to survive a power cut
+        kwargs["check_same_thread"] = False  # for ``release``
+        kwargs.setdefault("factory", Observed)
+        connection = REAL_CONNECT(database, *args, **kwargs)
+        connection.execute("PRAGMA synchronous = OFF")  # no run has to survive a power cut
+        statements, known = Statements(self._name_of(path)), weakref.ref(connection)
+
+        def see(sql: str) -> None:
+            held = known()
+            is_open = held is not None and held.in_transaction
+            statements.before(sql, is_open=is_open, at_once=True)
+
+        connection.set_trace_callback(see)  # which SQLite calls as each statement begins
         self._all.add(connection)
         if Path(path).resolve() == self._store():
             self._on_store.add(connection)
-        return connection  # type: ignore[no-any-return]
+        return connection
 
     def close(self) -> None:
         """Close what the task has left open: its files are gone after the run."""
@@ -109,13 +120,10 @@ class Databases:
 
     def locks_store(self) -> bool:
         """Whether the user's code has a transaction on the store."""
-        return any(_is_open(each) for each in list(self._on_store))
-
-
-def _is_open(connection: sqlite3.Connection) -> bool:
-    try:
-        return connection.in_transaction
-    except sqlite3.ProgrammingError:  # it is closed
+        for connection in list(self._on_store):
+            with suppress(sqlite3.ProgrammingError):  # it is closed
+                if connection.in_transaction:
+                    return True
         return False
 
 
@@ -127,75 +135,3 @@ def _path_of(database: Any, *, uri: bool) -> str:
     path, _, query = name.removeprefix("file:").partition("?")
     in_memory = "mode=memory" in query or path == ":memory:"
     return "" if in_memory else unquote(path.removeprefix("//"))
-
-
-@cache
-def recorded(base: type[sqlite3.Connection]) -> type[sqlite3.Connection]:
-    """Return a class of connections whose commits are points, based on that of the user."""
-
-    class Recorded(base):  # type: ignore[misc, valid-type]
-        statements: Statements  # set where it is made
-
-        def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
-            return super().cursor(_cursors(factory))
-
-        def execute(self, sql: str, *values: Any) -> Any:
-            return self.cursor().execute(sql, *values)
-
-        def executemany(self, sql: str, *values: Any) -> Any:
-            return self.cursor().executemany(sql, *values)
-
-        def executescript(self, script: str) -> Any:
-            return self.cursor().executescript(script)
-
-        def commit(self) -> None:
-            if self.in_transaction:
-                self.statements.reach()
-            super().commit()
-
-        def rollback(self) -> None:
-            self.statements.written = NOWHERE
-            super().rollback()
-
-        def __exit__(
-            self,
-            kind: type[BaseException] | None,
-            value: BaseException | None,
-            trace: TracebackType | None,
-        ) -> Any:
-            if kind is None and self.in_transaction:
-                try:
-                    self.statements.reach()
-                except BaseException:
-                    super().rollback()
-                    raise
-            return super().__exit__(kind, value, trace)
-
-    return Recorded
-
-
-@cache
-def _cursors(base: type[sqlite3.Cursor]) -> type[sqlite3.Cursor]:
-    class RecordedCursor(base):  # type: ignore[misc, valid-type]
-        def execute(self, sql: str, *values: Any) -> Any:
-            self._before(sql)
-            return super().execute(sql, *values)
-
-        def executemany(self, sql: str, *values: Any) -> Any:
-            self._before(sql)
-            return super().executemany(sql, *values)
-
-        def executescript(self, script: str) -> Any:
-            connection: Any = self.connection
-            connection.statements.note(script)
-            connection.statements.reach()
-            return super().executescript(script)
-
-        def _before(self, sql: str) -> None:
-            connection: Any = self.connection
-            at_once = connection.isolation_level is None or _SCHEMA.match(sql)
-            connection.statements.before(
-                sql, is_open=connection.in_transaction, at_once=bool(at_once)
-            )
-
-    return RecordedCursor
