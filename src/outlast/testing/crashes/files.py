@@ -23,7 +23,7 @@ def observe(name_of: Callable[[str], str]) -> None:
     def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         opened = REAL_OPEN(file, mode, *args, **kwargs)
         is_path, is_written = not isinstance(file, int), not {*"wax+"}.isdisjoint(mode)
-        if is_path and is_written and here().attempt() is not None and not is_ours():
+        if is_path and is_written and here().attempt is not None and not is_ours():
             opened.close = _closing(opened, name_of(os.fsdecode(file)))
         return opened
 

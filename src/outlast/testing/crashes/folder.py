@@ -9,11 +9,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir, contextmanager
-from contextvars import copy_context
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,9 +56,6 @@ class RunFolder:
         files.observe(self.lasting_name)
         requests.observe()
         self._servers = servers.observe()
-        threading.Thread.start = _start_in_context(threading.Thread.start)  # type: ignore[method-assign]
-        submit: Any = _submit_in_context(ThreadPoolExecutor.submit)
-        ThreadPoolExecutor.submit = submit  # type: ignore[method-assign]
         sys.addaudithook(self._see)
 
     def observe_jobs(self, app: App) -> None:
@@ -101,7 +95,7 @@ class RunFolder:
         """Make a point of an audit event."""
         if event != "open" and event not in _CHANGES and event not in _STARTS:
             return
-        if here().attempt() is None or is_ours():
+        if here().attempt is None or is_ours():
             return
         if event == "open":
             path, _, flags = args
@@ -157,23 +151,6 @@ def _copy_tree(source: Path, target: Path) -> None:
                 files.REAL_OPEN(copy, "wb", opener=opener) as new,
             ):
                 shutil.copyfileobj(old, new)
-
-
-def _start_in_context(start: Callable[..., None]) -> Callable[..., None]:
-    """Return a ``Thread.start`` whose threads belong to the attempt that starts them."""
-
-    def start_in_context(self: threading.Thread) -> None:
-        self.run = partial(copy_context().run, self.run)  # type: ignore[method-assign]
-        start(self)
-
-    return start_in_context
-
-
-def _submit_in_context(submit: Callable[..., Any]) -> Callable[..., Any]:
-    def submit_in_context(self: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return submit(self, copy_context().run, fn, *args, **kwargs)
-
-    return submit_in_context
 
 
 def _reaching(enqueue: Callable[..., Any]) -> Callable[..., Any]:

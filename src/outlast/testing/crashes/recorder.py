@@ -17,7 +17,6 @@ from typing import Any, NoReturn
 import msgspec
 
 import outlast
-from outlast.client.attempt import find_current
 from outlast.model.crash import Crash
 from outlast.testing.crashes.cases import Point
 
@@ -70,25 +69,22 @@ def name_jobs(task: str) -> str:
 
 
 class Recorder:
-    """Notes in ``trace`` what the attempts of one run do. ``reach`` may be called in any thread."""
+    """Notes in ``trace`` what the attempts of one run do, of which one is under way at a time:
+    ``attempt``, in any of its threads."""
 
     def __init__(self) -> None:
         self.trace = Trace()
+        self.attempt: Any = None
         self.busy: Callable[[], bool] = lambda: False  # whether the user's code locks the store
         self.release: Callable[[], None] = lambda: None  # end the transactions of the user's code
         self._lock = threading.Lock()
-
-    def attempt(self) -> Any:
-        """Return the ``CrashAttempt`` of this run in whose code this is, or None."""
-        attempt = find_current()
-        return attempt if getattr(attempt, "recorder", None) is self else None
 
     def reach(
         self, kind: str, what: str, effects: Iterable[str] = (), lines: Mapping[str, str] = NOWHERE
     ) -> None:
         """Come to a point, if this is the code of an attempt. It may meet its fate here; otherwise
         it has these effects: at this line, or at ``lines``."""
-        attempt = self.attempt()
+        attempt = self.attempt
         if attempt is None:
             return
         line = find_line()

@@ -37,10 +37,10 @@ from outlast.testing.crashes.copies import Copy, Tell
 from outlast.testing.crashes.end_state import (
     COMPARED,
     Difference,
+    Effect,
     EndState,
-    Mask,
-    Table,
     compare,
+    describe_mask,
     find_mask,
     read_files,
 )
@@ -164,7 +164,8 @@ class _Runs:
         refused = "refused" if self.request.sandbox else "not compared"
         report.notes += [f"{refused}, since outside: {each}" for each in outside[:OUTSIDE_MAX]]
         met = list(zip(cases, runs, strict=True))
-        report.notes += [*mask.describe(), *_describe_missed(met, points)]
+        report.notes += describe_mask(mask, base.end.columns)
+        report.notes += _describe_missed(met, points)
         if len(points) > points_max and point is None:
             report.notes.append(f"{points_max} of {len(points)} points were tried")
         store = self.folder.store
@@ -234,14 +235,15 @@ class _Runs:
                 stored, others = self._drain(watch, clock)
             end = read_files(self.folder.path, self.folder.path / self.folder.store)
             if lines := self._command("compare"):
-                end.tables[COMPARED] = Table(["line"], [(each,) for each in lines])
+                end.effects["commit", COMPARED, "lines"] = Counter((each,) for each in lines)
         trace = recorder.trace
         if trace.refused:
             raise UsageError(trace.refused[0])
         end.state = "unfinished" if stored.state not in ENDED else stored.state.value
         end.error = trace.failures[-1].message or "" if trace.failures else ""
-        end.requests = trace.requests
-        end.jobs = Counter(f"{each.task}({describe_call(each.task, each.args)})" for each in others)
+        end.count("request", trace.requests)
+        calls = (f"{each.task}({describe_call(each.task, each.args)})" for each in others)
+        end.count("enqueue", Counter(calls))
         return _Run(end, trace, watch.ignores_checkpoint)
 
     def _command(self, name: str) -> list[str]:
@@ -314,7 +316,7 @@ def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point])
 
 
 def _find(
-    base: _Run, runs: Sequence[tuple[Case, _Run]], mask: Mask, store: str
+    base: _Run, runs: Sequence[tuple[Case, _Run]], mask: dict[Effect, list[int]], store: str
 ) -> list[CrashFinding]:
     """Return what differs; one effect of several cases is one finding."""
     found: dict[tuple[str, str, str], CrashFinding] = {}

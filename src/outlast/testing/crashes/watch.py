@@ -62,11 +62,12 @@ class CrashWatch(FaultWatch):
 
     @contextmanager
     def ends(self, app: App) -> Iterator[None]:
-        """Within the block, end the transactions that an attempt leaves open at its end: its
-        connection may stay open, and would lock the store."""
+        """Within the block, note the end of each attempt, and end the transactions that it leaves
+        open: its connection may stay open, and would lock the store."""
 
         def note(_: Attempt, __: Outcome) -> None:
             self.recorder.release()
+            self.recorder.attempt = None
 
         app._end_fns.append(note)  # noqa: SLF001
         try:
@@ -169,6 +170,7 @@ class CrashAttempt(WatchedAttempt):
         super().__init__(watch, *args, **kwargs)
         self.crash_watch = watch
         self.recorder = watch.recorder
+        self.recorder.attempt = self
 
     @property
     def cancelled(self) -> bool:
