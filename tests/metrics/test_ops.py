@@ -20,7 +20,8 @@ RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
 NAME = re.compile(r"\boutlast_[a-z_]+\b")
 KEYS = [
     "NoWorkers", "QueueLate", "Unservable", "LimitClosed", "DeadGrowing", "WorkersDying",
-    "LeaseLost", "WritesRefused", "SuspectsWaiting", "WakeupsLost", "ExporterStale",
+    "WorkersFailing", "LeaseLost", "WritesRefused", "SuspectsWaiting", "WakeupsLost",
+    "ExporterStale",
 ]  # fmt: skip
 
 
