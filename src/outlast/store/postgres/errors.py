@@ -53,6 +53,11 @@ _NO_PRIVILEGE = (
     "this role lacks a privilege; `outlast migrate --grant ROLE` grants a worker's, or fewer with"
     " --only, and with --events that to send events"
 )
+_DAMAGED = (
+    "a table or an index is damaged, perhaps by its disk: SELECT pg_filenode_relation(0, NUMBER)"
+    " names it by the last number of its path. REINDEX DATABASE mends indexes; for a table, restore"
+    " a backup"
+)
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
     "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
@@ -60,6 +65,8 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "3F000": (SchemaMismatch, "the schema of the search_path is missing"),
     "42501": (NotPermitted, _NO_PRIVILEGE),
     "XX000": (StoreUnavailable, "the server failed"),
+    "XX001": (StoreCorrupt, _DAMAGED),
+    "XX002": (StoreCorrupt, _DAMAGED),
     "22023": (StoreUnavailable, "the server refuses a setting"),
     "40001": (Collision, "another transaction came first"),
     "40P01": (Collision, "a deadlock with another transaction"),
@@ -89,6 +96,7 @@ _NUMBER_TAKEN = (
 _REFUSALS = ("0A", "42", "P0")  # not supported; no such function or word; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
+_HIDES_ROWS = ("check_enable_rls", "ExecWithCheckOptions")  # where the server's code raises it
 _ROW_SECURITY = (
     "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
     " or give this role BYPASSRLS"
@@ -135,7 +143,8 @@ def is_of_driver(error: BaseException) -> bool:
 
 def _of_server(error: BaseException) -> Exception:
     code = getattr(error, "sqlstate", None) or ""
-    if code == "42501" and "row-level security" in text_of(error):
+    routine = _field(error, "server_source_function") or _field(error, "source_function")
+    if code == "42501" and routine in _HIDES_ROWS:  # the text is in the server's language
         return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
     if code == _LIMIT_REACHED and "NOTIFY" in text_of(error):  # in each language of the server
         return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
