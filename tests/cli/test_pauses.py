@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from harness.servers import PostgresServer
 from tests.cases import each_case
-from tests.cli.conftest import Filled
+from tests.cli.conftest import Filled, Outlast
 
 
 def test_what_is_paused_is_listed_and_explained_until_it_is_resumed(rows: Filled) -> None:
@@ -43,6 +46,17 @@ def test_a_name_that_nothing_has_is_paused_with_a_warning(filled: Filled) -> Non
     for kind in ("queue", "task", "tenant"):
         said = filled("pause", kind, "typo", "--wait", "0")
         assert f"no job and no worker has the {kind} 'typo': it is paused all the same" in said.err
+
+
+@pytest.mark.xfail(strict=True, reason="it is said before it is so")
+def test_nothing_is_said_to_be_paused_that_is_not(
+    outlast: Outlast, pg_server: PostgresServer, pg_url: str
+) -> None:
+    name = pg_url.rpartition("/")[2]
+    pg_server.sql(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    said = outlast("pause", "queue", "typo", "--url", pg_url)
+    said.refused(3, "the database is read-only")
+    assert "paused" not in said.out + said.err
 
 
 @each_case(
