@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from harness.servers import PostgresServer
 from tests.cases import each_case
 from tests.cli.conftest import Filled, Outlast
@@ -48,7 +46,6 @@ def test_a_name_that_nothing_has_is_paused_with_a_warning(filled: Filled) -> Non
         assert f"no job and no worker has the {kind} 'typo': it is paused all the same" in said.err
 
 
-@pytest.mark.xfail(strict=True, reason="it is said before it is so")
 def test_nothing_is_said_to_be_paused_that_is_not(
     outlast: Outlast, pg_server: PostgresServer, pg_url: str
 ) -> None:

@@ -112,7 +112,6 @@ async def test_a_key_whose_job_ends_meanwhile_makes_a_new_job(
     await other.close()
 
 
-@pytest.mark.xfail(strict=True, reason="each job has a subtransaction of its own")
 async def test_many_jobs_are_requeued_in_one_transaction_but_for_those_with_keys(
     store: PostgresStore, session: Any
 ) -> None:

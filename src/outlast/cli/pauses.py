@@ -73,9 +73,10 @@ def pause(
     what = name_of(*target)
 
     async def work(store: Store) -> None:
-        if not await is_named(store, *target):
-            say(f"no job and no worker has {what}: it is paused all the same")
+        is_known = await is_named(store, *target)
         made, left = await pause_and_wait(store, new, seconds, by=who)
+        if not is_known:
+            say(f"no job and no worker has {what}: it is paused all the same")
         if left:
             raise NotSoError(
                 f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"

@@ -1,8 +1,9 @@
 -- Requeue dead and cancelled jobs, one by one in the order of their ids. Their expiry and their dependencies are
 -- dropped, since a person asked for this run. The unique index on the keys of unfinished jobs decides a race with an
--- enqueue of the same key; the loser's row is left as it was. Tokens and the count of attempts go on rising, the
--- budgets start again, suspicion ends. Jobs that were cancelled because they waited for one of these wait again
--- (outlast_resolve_v1); if their rows are locked, the next exchange does that.
+-- enqueue of the same key; the loser's row is left as it was, by a subtransaction, which jobs without a key do not
+-- need: with more than 64 in a transaction, all who meet its rows would search for them on disk. Tokens and the count of
+-- attempts go on rising, the budgets start again, suspicion ends. Jobs that were cancelled because they waited for one
+-- of these wait again (outlast_resolve_v1); if their rows are locked, the next exchange does that.
 CREATE FUNCTION outlast_requeue_v1(p_ids bigint[], p_from_scratch boolean, p_notify boolean)
 RETURNS TABLE (job_id bigint, answer text)
 LANGUAGE plpgsql
@@ -27,27 +28,20 @@ BEGIN
         answer := CASE v_state WHEN 'dead' THEN 'requeued' WHEN 'cancelled' THEN 'requeued'
                                WHEN 'completed' THEN 'completed' ELSE 'not_ended' END;
         IF answer = 'requeued' THEN
-            IF v_key IS NOT NULL THEN PERFORM outlast_free_keys_v1(ARRAY[v_key]); END IF;
-            BEGIN
-                UPDATE outlast_jobs j
-                SET state = 'queued', position = nextval('outlast_position_seq'),
-                    run_at = clock_timestamp(), requeued_at = clock_timestamp(), failures = 0, losses = 0,
-                    solo = 0, incident = NULL, cohort = NULL, fingerprint = NULL, started_at = NULL,
-                    ended_at = NULL, prune_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
-                    checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
-                    checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END
-                WHERE j.id = v_id;
-                UPDATE outlast_dependencies d SET state = 2 WHERE d.job_id = v_id AND d.state <> 2;
-                IF p_from_scratch THEN
-                    DELETE FROM outlast_steps s WHERE s.job_id = v_id;
-                    DELETE FROM outlast_waits w WHERE w.job_id = v_id;
-                    DELETE FROM outlast_dependencies d WHERE d.job_id = v_id AND d.place < 0;
-                END IF;
-                v_revived := v_revived || v_id;
-                v_awaited := v_awaited OR v_one;
-            EXCEPTION WHEN unique_violation THEN
-                answer := 'key_taken';
-            END;
+            IF v_key IS NULL THEN
+                PERFORM outlast_revive_v1(v_id, p_from_scratch);
+            ELSE
+                PERFORM outlast_free_keys_v1(ARRAY[v_key]);
+                BEGIN
+                    PERFORM outlast_revive_v1(v_id, p_from_scratch);
+                EXCEPTION WHEN unique_violation THEN
+                    answer := 'key_taken';
+                END;
+            END IF;
+        END IF;
+        IF answer = 'requeued' THEN
+            v_revived := v_revived || v_id;
+            v_awaited := v_awaited OR v_one;
         END IF;
         RETURN NEXT;
     END LOOP;
