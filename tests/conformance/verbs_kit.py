@@ -194,6 +194,7 @@ READS: dict[str, Verb] = {
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "now": lambda hands, _: hands.store.inspector.now(),
     "peek": lambda hands, _: hands.store.peek(hands.me),
+    "doubled": lambda hands, _: hands.store.inspector.doubled(),
     "lock_holders": lambda hands, _: hands.store.inspector.lock_holders(["a"]),
     "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
 }

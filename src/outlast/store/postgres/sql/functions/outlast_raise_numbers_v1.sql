@@ -5,7 +5,7 @@
 -- An id goes on 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
 -- index that shows the largest. So both jump to the time of day in microseconds, which no server reaches by
 -- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. What is ahead
--- of that time counts for nothing, since a role that may only enqueue chooses positions.
+-- of that time counts for nothing, ids as well: whoever may write a row could use up a sequence by one number.
 --
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
 -- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
@@ -28,9 +28,9 @@ BEGIN
         FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'id' AND a.attidentity <> ''
         WHERE c.relnamespace = current_schema()::regnamespace AND c.relname LIKE 'outlast\_%' AND c.relkind = 'r'
     LOOP
-        EXECUTE format('SELECT t.largest FROM (SELECT id AS largest FROM %s ORDER BY id DESC LIMIT 1) t, %s s
+        EXECUTE format('SELECT t.largest FROM (SELECT id AS largest FROM %s WHERE id < %s ORDER BY id DESC LIMIT 1) t, %s s
                         WHERE t.largest > s.last_value OR t.largest = s.last_value AND NOT s.is_called',
-                       v_table, v_ids) INTO v_largest;
+                       v_table, v_now, v_ids) INTO v_largest;
         CONTINUE WHEN v_largest IS NULL;
         v_behind := array_append(v_behind, v_ids::text);
         IF p_raise THEN PERFORM setval(v_ids, v_largest + 10000); END IF;
