@@ -17,10 +17,19 @@ from pathlib import Path
 
 import psutil
 import pytest
+import uvloop
 
-from harness.servers import PostgresServer, free_port
+from harness.certificates import Authority
+from harness.servers import (
+    PostgresMissing,
+    PostgresServer,
+    find_debian_binaries,
+    free_port,
+    unprivileged_user,
+)
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
+from outlast.store.postgres import hosts
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob
 from outlast.web.site import Site
@@ -37,7 +46,7 @@ READING = (
     *("dead list", "dead groups", "job 1", "why 1", "logs 1", "doctor"),
 )
 SOON = 4.0  # seconds for a connection past a silent host; its timeout is 10
-HERE, SILENT = "127.0.0.1", "127.0.0.9"
+HERE, SILENT, NAME = "127.0.0.1", "127.0.0.9", "localhost"
 
 
 class Pair:
@@ -155,12 +164,38 @@ async def test_what_reads_cannot_write(pair: Pair) -> None:
 # -- hosts that say nothing
 
 
+@pytest.fixture
+def two_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name with two addresses, the first of which may be silent."""
+    real = socket.getaddrinfo
+
+    def resolve(host: object, port: object, *rest: object, **named: object) -> object:
+        if host in (NAME, NAME.encode()):
+            kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+            return [(*kind, (each, int(str(port)))) for each in (SILENT, HERE)]
+        return real(host, port, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+
+
+async def reached(url: str) -> None:
+    """Write to a store, soon."""
+    store = PostgresStore(url, connect_timeout=2.0)
+    try:
+        started = time.monotonic()
+        await store.open()
+        await store.enqueue([NewJob(task="t")])
+        assert time.monotonic() - started < SOON
+    finally:
+        await store.close()
+
+
 @pytest.mark.parametrize("attrs", ["any", "primary", "read-write", "prefer-standby"])
 @pytest.mark.parametrize("silence", SILENCES.values(), ids=SILENCES)
 async def test_a_silent_host_is_passed_over(pair: Pair, silence: Silence, attrs: str) -> None:
     with silence() as silent:
-        for hosts in ((silent, pair.primary_host), (pair.primary_host, silent)):
-            store = PostgresStore(pair.url(attrs, *hosts))
+        for order in ((silent, pair.primary_host), (pair.primary_host, silent)):
+            store = PostgresStore(pair.url(attrs, *order))
             before = sockets()
             for _ in range(2):
                 started = time.monotonic()
@@ -184,24 +219,48 @@ async def test_the_host_that_answered_last_is_asked_first(pair: Pair) -> None:
         await store.close()
 
 
-async def test_a_silent_address_of_a_name_is_passed_over(
+async def test_a_silent_address_of_a_name_is_passed_over(pair: Pair, two_addresses: None) -> None:
+    with swallowing(pair.primary.port):
+        await reached(pair.url(None, f"{NAME}:{pair.primary.port}"))
+
+
+def test_a_silent_address_is_passed_over_on_another_event_loop(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    port, real = pair.primary.port, socket.getaddrinfo
+    """It asks the system for addresses itself."""
 
-    def resolve(host: object, *rest: object, **named: object) -> object:
-        if host in ("db.example", b"db.example"):
-            kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-            return [(*kind, (SILENT, port)), (*kind, (HERE, port))]
-        return real(host, *rest, **named)  # type: ignore[arg-type]
+    async def find(_: str, port: int) -> list[tuple[str, int]]:
+        return [(SILENT, port), (HERE, port)]
 
-    monkeypatch.setattr(socket, "getaddrinfo", resolve)
-    with swallowing(port):
-        store = PostgresStore(pair.url(None, f"db.example:{port}"))
-        started = time.monotonic()
-        await store.enqueue([NewJob(task="t")])
-        assert time.monotonic() - started < SOON
-        await store.close()
+    monkeypatch.setattr(hosts, "_addresses_of", find)
+    with swallowing(pair.primary.port):
+        uvloop.run(reached(pair.url("any", f"{NAME}:{pair.primary.port}")))
+
+
+@pytest.mark.debian_postgres
+@pytest.mark.parametrize("mode", ["require", "verify-full"])
+async def test_the_certificate_has_to_name_the_host_not_the_address(
+    tmp_path: Path, two_addresses: None, mode: str
+) -> None:
+    try:
+        server = PostgresServer(binaries=find_debian_binaries())
+    except PostgresMissing as missing:
+        pytest.skip(str(missing))
+    tls = server.folder / "tls"
+    tls.mkdir()
+    authority = Authority(tls)
+    files = authority.sign("server")
+    if user := unprivileged_user():
+        for each in (tls, *files):
+            os.chown(each, user["user"], user["group"])
+    named = dict(zip(("ssl_cert_file", "ssl_key_file"), map(str, files), strict=True))
+    server.settings |= {"ssl": "on", **named}
+    with server, swallowing(server.port):
+        url = f"postgresql://postgres@{NAME}:{server.port}/postgres?sslmode={mode}"
+        await reached(f"{url}&sslrootcert={authority.cert}")
+        strange = Authority(tmp_path).cert
+        with pytest.raises(StoreUnavailable, match="certificate"):
+            await reached(f"{url}&sslrootcert={strange}")
 
 
 async def test_an_error_names_each_host_with_its_reason(pair: Pair) -> None:
@@ -272,8 +331,8 @@ async def test_each_attribute_finds_its_host(pair: Pair) -> None:
                 assert await connection.fetchval("SELECT pg_is_in_recovery()") is is_standby, attrs
             await store.close()
     for attrs in ("read-only", "prefer-standby"):
-        for hosts in ((pair.primary_host, pair.standby_host), (pair.standby_host,)):
-            store = PostgresStore(pair.url(attrs, *hosts))
+        for order in ((pair.primary_host, pair.standby_host), (pair.standby_host,)):
+            store = PostgresStore(pair.url(attrs, *order))
             async with store._connections.use() as connection:
                 assert await connection.fetchval("SELECT pg_is_in_recovery()"), attrs
             await store.close()
