@@ -176,6 +176,11 @@ class Covering:
         self._payload = payload
         self._text_max = text_max
 
+    @property
+    def read_max(self) -> int | None:
+        """How many characters of a payload are read."""
+        return self._text_max and self._text_max + (AHEAD if self._hiding.is_needed else 0)
+
     def view(self, store: Store) -> Store:
         """Return the store as these visitors may read it."""
         if self._payload and not self._hiding.is_needed:
@@ -273,5 +278,5 @@ class _CoveredInspector:
         return await self._read(self._inspector.last_attempts, ids, text_max)
 
     async def _read(self, ask: Any, which: Any, text_max: int | None) -> Any:
-        found = await ask(which, text_max and text_max + AHEAD)
-        return self._covering(text_max=text_max).cover(found)
+        covering = self._covering(text_max=text_max)
+        return covering.cover(await ask(which, covering.read_max))
