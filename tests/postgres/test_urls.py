@@ -67,7 +67,6 @@ async def test_settings_that_are_ours_may_differ_from_the_url(pg_url: str) -> No
         pass
 
 
-@pytest.mark.xfail(strict=True, reason="it is compared by setting it once more")
 async def test_a_setting_for_the_start_of_a_session_is_compared(pg_url: str) -> None:
     asked = "options=-clog_connections%3Don%20-cwork_mem%3D65536kB%20-csearch_path%3Dpublic"
     async with opened(f"{pg_url}?{asked}", pooler=True) as store:

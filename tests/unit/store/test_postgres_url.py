@@ -104,6 +104,7 @@ def test_a_service_gives_what_the_url_leaves_open(services: dict[str, str]) -> N
         assert asked.url.startswith("postgresql://?host=db.example&port=6432&dbname=shop&user=you&")
         assert asked.settings == {"search_path": "shop"}
         assert asked.parameters["password"] == "a%b:c@d"
+        assert "a%" not in repr(asked)
     assert read_url("postgresql://", {**services, "PGSERVICE": "prod"}).url == asked.url.replace(
         "user=you", "user=me"
     )

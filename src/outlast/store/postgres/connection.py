@@ -48,6 +48,13 @@ _PLAIN = {
     "row_security": "off",
 }
 
+_REFUSED = (  # what a server or a pooler says of a setting
+    asyncpg.UndefinedObjectError,
+    asyncpg.InvalidParameterValueError,
+    asyncpg.CantChangeRuntimeParamError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ProtocolViolationError,
+)
 _STARTUP = "startup parameter"  # in the refusal of a pooler
 _NOT_SET = (
     "leave it out of the URL and of $PGOPTIONS. For one that the server has: ALTER ROLE … IN"
@@ -103,7 +110,7 @@ async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bo
                 raise
             connection = None
         return connection or await _open(asked, options, session, pooler=True)
-    except asyncpg.PostgresError as error:
+    except _REFUSED as error:
         text = text_of(error)
         if any(name in text for name in asked.settings) or _STARTUP in text:
             raise ConfigError(f"{redact(url)}: {text}: {_NOT_SET}") from None

@@ -91,6 +91,9 @@ class ParsedUrl(msgspec.Struct, frozen=True):
     settings: dict[str, str]
     connect_timeout: float | None
 
+    def __repr__(self) -> str:
+        return f"<{redact(self.url)}>"
+
     def check_files(self, environ: Mapping[str, str] = os.environ) -> None:
         """Raise an OSError that names a certificate or key, if it cannot be read now."""
         mode = self.parameters.get("sslmode") or environ.get("PGSSLMODE")

@@ -52,15 +52,17 @@ CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.t
                    OPERATOR(pg_catalog.>=) 170000 AS are) limits
 
 -- name: unmet
--- Find settings whose value in this session differs from the wanted one ($1: names, $2: values), as it would read. It
--- is set for this statement's transaction alone, and undone by its end.
+-- Find settings whose value in this session differs from the wanted one ($1: names, $2: values). If the text differs,
+-- the wanted one is set, for this statement's transaction alone, to see how it would read ('64MB' for '65536kB'). This
+-- runs under the old path, so it names each operator with its schema.
 WITH asked AS MATERIALIZED (
     SELECT a.name, a.value, pg_catalog.current_setting(a.name, true) AS has
     FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
         AS a (name, value)
 )
 SELECT name, value, has FROM asked
-WHERE pg_catalog.set_config(name, value, true) IS DISTINCT FROM has
+WHERE CASE WHEN COALESCE(has OPERATOR(pg_catalog.=) value, false) THEN false
+           ELSE COALESCE(pg_catalog.set_config(name, value, true) OPERATOR(pg_catalog.<>) has, true) END
 
 -- name: strangers
 -- Find objects in our schema (the first of the path: see `use_one_schema`) that belong to a stranger and that
