@@ -6,13 +6,16 @@ from typing import Any
 
 import pytest
 
+from outlast.base.clock import SYSTEM
 from outlast.insight import flows
 from outlast.insight.acting import By, Verb
 from outlast.insight.flows import FlowView, act_on_flow, flow_document, list_flows, read_flow
+from outlast.insight.queries import read_details
+from outlast.insight.why import why
 from outlast.model.job import Policy
 from outlast.store.protocol import Store
 from outlast.store.values import NamedStep, Spawn, Wants
-from tests.conformance.kit import Hands, crashed, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job
 from tests.conformance.test_dependencies import DIES, after, drain, states
 
 ME = By("ada")
@@ -101,6 +104,15 @@ async def test_a_large_flow_is_summarized_and_a_walk_ends(store: Store, hands: H
     cut = await found(store, ids[-1], most=100)
     assert (len(cut.jobs), cut.is_cut) == (100, True)
     assert ids[-1] in layers_of(cut)
+
+
+@pytest.mark.xfail(strict=True, reason="it counts those that a look lists")
+async def test_a_blocked_job_says_how_many_it_waits_for(store: Store, hands: Hands) -> None:
+    ids = await enqueued(store, *[job()] * 30, after(*range(-30, 0)))
+    await hands.hand_in(*[ended(one) for one in await hands.claim(4)])
+    details = await read_details(store, ids[-1], SYSTEM.wall())
+    assert details is not None
+    assert "and 23 others." in why(details).sentences[0]
 
 
 async def test_the_list_has_unfinished_flows_first(
