@@ -31,14 +31,7 @@ from outlast.insight.sentences import (
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.rows import (
-    EXPIRED,
-    UPSTREAM,
-    UPSTREAM_SHOWN,
-    DependencyRow,
-    StoredJob,
-    WorkerRow,
-)
+from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob, WorkerRow
 from outlast.store.values import Wants
 
 
@@ -122,9 +115,8 @@ _WANTED = {Wants.COMPLETED: "to complete", Wants.ENDED: "to end", Wants.DEAD: "t
 def _blocked(about: JobDetails) -> Explanation:
     left = [one for one in about.upstream if not one.is_met]
     told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
-    more = len(left) - len(told)
-    at_least = " or more" if len(left) >= UPSTREAM_SHOWN else ""
-    told += [f"{more}{at_least} {'other' if more == 1 else 'others'}"] if more else []
+    more = left[0].number_left - len(told) if left else 0
+    told += [f"{more:,} {'other' if more == 1 else 'others'}"] if more > 0 else []
     said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
     moves = ["The next worker that looks makes it queued."]
     if left:

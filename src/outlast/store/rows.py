@@ -109,12 +109,13 @@ class Held(msgspec.Struct, frozen=True):
 class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
     """A job that another one waits or waited for. ``wants``: how it has to end; ``is_met``,
     ``has_failed``: whether it has ended so, or otherwise. ``task`` and ``state`` are None once its
-    row is deleted."""
+    row is deleted. ``number_left``: how many the other one waits for in all."""
 
     job_id: int
     wants: Wants
     is_met: bool
     has_failed: bool
+    number_left: int
     task: str | None = None
     state: State | None = None
 

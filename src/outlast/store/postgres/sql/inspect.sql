@@ -80,9 +80,10 @@ SELECT ARRAY(
        (SELECT coalesce(sum(size), 0) FROM looked)::bigint AS size
 
 -- name: dependencies
--- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
+-- The jobs that a job waits or waited for, at most :most: first those that are left or have failed, with their number.
 -- A quiet one (4) is met once the job has completed.
-SELECT d.upstream_id AS job_id, d.wants, m.is_met, d.state = 3 AS has_failed, j.task, j.state
+SELECT d.upstream_id AS job_id, d.wants, m.is_met, d.state = 3 AS has_failed, j.task, j.state,
+       count(*) FILTER (WHERE NOT m.is_met) OVER () AS number_left
 FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 CROSS JOIN LATERAL (SELECT d.state = 2 OR d.state = 4 AND j.state IS NOT DISTINCT FROM 'completed' AS is_met) m
 WHERE d.job_id = :job_id ORDER BY m.is_met, d.state <> 3, d.place LIMIT :most

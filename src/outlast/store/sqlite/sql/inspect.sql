@@ -97,8 +97,9 @@ GROUP BY task ORDER BY task
 -- name: now
 SELECT :now AS now
 -- name: dependencies
--- The jobs that a job waits or waited for, at most :most: first those that are left or have failed.
-SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS has_failed, j.task, j.state
+-- The jobs that a job waits or waited for, at most :most: first those that are left or have failed, with their number.
+SELECT d.upstream_id AS job_id, d.wants, d.state = 2 AS is_met, d.state = 3 AS has_failed, j.task, j.state,
+       (SELECT count(*) FROM outlast_dependencies WHERE job_id = :job_id AND state <> 2) AS number_left
 FROM (SELECT * FROM outlast_dependencies WHERE job_id = :job_id ORDER BY state = 2, state DESC, place LIMIT :most) d
 LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 ORDER BY d.state = 2, d.state DESC, d.place
