@@ -1,0 +1,42 @@
+"""Streams that a worker may not serve hold up none that it serves, however many wait before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from outlast.store.protocol import Store
+from tests.conformance.kit import TASK, Hands, ended, enqueued
+from tests.conformance.limits_kit import declare, limited, need
+
+TENANTS = 3_000
+LOOKS = 8
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "a paused queue": ({"queue": "bulk"}, {"not_queues": ("bulk",)}),
+    "a queue of other workers": ({"queue": "bulk"}, {"queues": ("default",)}),
+    "a task of other workers": ({"task": "app.other"}, {}),
+}
+
+
+@pytest.mark.xfail(strict=True, reason="a round opens a few of them, and looks no further")
+@pytest.mark.parametrize("whose", OTHERS)
+async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
+    store: Store, hands: Hands, whose: str
+) -> None:
+    fields, request = OTHERS[whose]
+    await declare(store, "pool", running=2)
+    names = [f"t{number}" for number in range(TENANTS)]
+    await enqueued(store, *[limited(need("pool"), fair=each, **fields) for each in names])
+    (own,) = await enqueued(store, limited(need("pool"), fair="vip"))
+    tasks = [TASK, "app.other"]
+    running = []
+    while (reply := await hands.exchange(limit=100, tasks=tasks)).next_due == 0 or reply.claimed:
+        running += reply.claimed  # until the full limit blocks all of them
+    assert own not in [each.job_id for each in running]
+    await hands.hand_in(*map(ended, running))
+    for _ in range(LOOKS):
+        claimed = await hands.claim(10, **request)
+        if own in [each.job_id for each in claimed]:
+            return
+    pytest.fail(f"{LOOKS} looks at the streams of others")
