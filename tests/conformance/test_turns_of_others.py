@@ -19,7 +19,6 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="a round opens a few of them, and looks no further")
 @pytest.mark.parametrize("whose", OTHERS)
 async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
     store: Store, hands: Hands, whose: str

@@ -26,7 +26,8 @@ from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
 
 LOOK_MIN = 100  # streams that a round looks at, if that many are open
-OPEN_MIN = 10  # blocked streams of a permit that are read at once
+OPEN_MIN = 10  # blocked streams of a permit that are read at first
+OPEN_MAX = 5_000  # and at last, if none before them is of a request's tasks and queues
 OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a job that has begun
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
 STREAM = 19  # where a row of first_of_streams has its stream
@@ -236,12 +237,12 @@ class Streams:
         if not roomy:
             return False
         most = max(*wanted.values(), OPEN_MIN)
-        opened: list[int] = []
         is_ours = False
-        while not opened:
+        while not is_ours and most <= OPEN_MAX:
             values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
             if not (found := self._cursor.execute(_SQL["blocked_streams"], values).fetchall()):
                 break
+            opened: list[int] = []
             for permit, stream, task, queue, needs in found:
                 if not self._permits.may_fit(permit, needs_of(needs)):
                     self.seen.add(stream)
@@ -250,9 +251,10 @@ class Streams:
                     if self._is_ours(task, queue):
                         wanted[permit] -= 1
                         is_ours = True
-        if opened:
-            self._permits.look_again(roomy)
-            self._cursor.execute(_SQL["open_streams"], {"streams": _text(opened)})
+            if opened:
+                self._permits.look_again(roomy)
+                self._cursor.execute(_SQL["open_streams"], {"streams": _text(opened)})
+                most *= 2
         return is_ours
 
     def _is_ours(self, task: str, queue: str) -> bool:

@@ -25,8 +25,8 @@
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
 -- and holds up none. If the caller can claim none of
--- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of the
--- next p_most. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
+-- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of 256
+-- pairs of each of its tasks with a queue, however many others stand before them. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
 -- stream, in their order, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
@@ -141,20 +141,43 @@ BEGIN
                         JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits by id alone
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
+                      SELECT greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) AS most WHERE t.room > 0) r
+                  CROSS JOIN LATERAL (
                       SELECT c.id, c.own FROM (
-                          SELECT s.id, bool_and(s.fits) OVER (ORDER BY s.rank, s.turn) AS fits, s.rank, s.turn, s.own
-                          FROM (SELECT s.id, s.rank, s.turn,
-                                 s.task = ANY (p_tasks) AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues))
-                                     AND s.queue <> ALL (p_not_queues) AS own,
-                                 outlast_room_v1(
-                                     1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0 AS fits
-                          FROM outlast_streams s
-                          WHERE s.blocked = t.id AND (t.spacing IS NULL OR s.costs[array_position(s.permits, t.id)] <= t.burst)
-                          ORDER BY s.blocked, s.rank, s.turn
-                          LIMIT CASE WHEN t.room <= 0 THEN 0 WHEN v_own = 1 THEN p_most
-                                     ELSE greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) END) s) c
-                      WHERE c.fits AND (v_own = 0 OR c.own)
-                      ORDER BY c.rank, c.turn LIMIT greatest(0, t.room)) b) f;
+                          SELECT s.id, s.rank, s.turn, s.task = ANY (p_tasks) AND s.queue <> ALL (p_not_queues)
+                                     AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues)) AS own,
+                                 bool_and(outlast_room_v1(1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0)
+                                     OVER (ORDER BY s.rank, s.turn) AS fits
+                          FROM (SELECT s.* FROM (
+                                    SELECT s.* FROM outlast_streams s
+                                    WHERE v_own = 0 AND s.blocked = t.id
+                                      AND (t.spacing IS NULL OR s.costs[array_position(s.permits, t.id)] <= t.burst)
+                                    ORDER BY s.blocked, s.rank, s.turn LIMIT r.most) s
+                                UNION ALL
+                                SELECT s.* FROM (
+                                    WITH RECURSIVE lane (task, queue, nth) AS (
+                                        SELECT h.* FROM unnest(p_tasks) AS k (task) CROSS JOIN LATERAL (
+                                            SELECT s.task, s.queue, 1 FROM outlast_streams s
+                                            WHERE v_own = 1 AND cardinality(p_queues) = 0 AND s.blocked = t.id AND s.task = k.task
+                                            ORDER BY s.blocked, s.task, s.queue LIMIT 1) h
+                                        UNION ALL
+                                        SELECT h.* FROM lane l CROSS JOIN LATERAL (
+                                            SELECT s.task, s.queue, l.nth + 1 FROM outlast_streams s
+                                            WHERE s.blocked = t.id AND s.task = l.task AND s.queue > l.queue
+                                            ORDER BY s.blocked, s.task, s.queue LIMIT 1) h
+                                        WHERE l.nth < 256
+                                    ), area AS (
+                                        SELECT l.task, l.queue FROM lane l
+                                        UNION ALL
+                                        SELECT k.task, q.queue FROM unnest(p_tasks) AS k (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u) AS q (queue) WHERE v_own = 1)
+                                    SELECT s.* FROM area a CROSS JOIN LATERAL (
+                                        SELECT s.* FROM outlast_streams s
+                                        WHERE s.blocked = t.id AND s.task = a.task AND s.queue = a.queue
+                                          AND (t.spacing IS NULL OR s.costs[array_position(s.permits, t.id)] <= t.burst)
+                                        ORDER BY s.blocked, s.task, s.queue, s.rank, s.turn LIMIT r.most) s
+                                    WHERE a.queue <> ALL (p_not_queues)) s) s) c
+                      WHERE c.fits
+                      ORDER BY c.rank, c.turn LIMIT t.room) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
                             JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit

@@ -81,6 +81,7 @@ CREATE TABLE outlast_streams (
 ) WITH (fillfactor = 40);
 CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn) WHERE blocked IS NULL AND NOT idle;
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
+CREATE INDEX outlast_streams_lane ON outlast_streams (blocked, task, queue, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle;
 CREATE TABLE outlast_weights (
     tenant text COLLATE "C" PRIMARY KEY,
