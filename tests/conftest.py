@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from harness.browser import Browser, BrowserMissing
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
+from harness.rounds import MOST, lowered_constants
 from harness.servers import PostgresMissing, PostgresServer
 from harness.stores import opened
 from outlast.store.postgres import pool
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 restore_signals()
 use_memory()
+for patch in lowered_constants(MOST):
+    patch.start()
 gc.disable()  # until all tests are there: what they import stays, and is never looked through
 STORES = {"store_url", "bare_store_url"}
 # The tests that run on each store reach PostgreSQL by a PgBouncer that pools so: `make matrix`.

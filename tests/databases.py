@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import psycopg
 
+from harness.rounds import MOST, lower_functions
 from harness.servers import PostgresServer
 from outlast.store import open_store
 
@@ -79,6 +80,8 @@ class Databases:
         if not self._has_template:
             self._copy("template0", _TEMPLATE)
             asyncio.run(make_tables(self._server.url(_TEMPLATE)))
+            if MOST:
+                lower_functions(self._server.url(_TEMPLATE), MOST)
             self._has_template = True
 
 

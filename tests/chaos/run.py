@@ -23,6 +23,7 @@ import outlast
 from harness.faketime import HOUR, faked, no_faked_leftovers, write_offset
 from harness.nats_server import NatsServer
 from harness.proxy import Proxy, proxied
+from harness.rounds import MOST, lower_functions
 from harness.scene import ROOT, Scene
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
@@ -85,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         more += ["--clock"] if self.clock else []
         more += ["--asynchronous"] if self.asynchronous else []
         more += ["--encrypted"] if self.encrypted else []
-        start = f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
+        start = f"OUTLAST_TEST_MOST={MOST} " if MOST else ""
+        start += f"python -m tests.chaos {self.store} --seconds {self.seconds:g} --seed {self.seed}"
         return " ".join([start, *more])
 
 
@@ -181,6 +183,8 @@ class Chaos:
         store = open_store(url)
         await store.open()
         stack.push_async_callback(store.close)
+        if MOST and self._plan.store != "sqlite":
+            lower_functions(url, MOST)
         await self._prepare(url)
         return Scene(url, self._plan.folder, store, app="tests.chaos.tasks:app")
 

@@ -16,8 +16,11 @@ from typing import Any
 
 import outlast
 from harness.journal import boot, note
+from harness.rounds import MOST, lowered_constants
 from tests.crash.payments import transaction, write
 
+for patch in lowered_constants(MOST):
+    patch.start()
 WAKEUP = os.environ.get("OUTLAST_TEST_WAKEUP")
 MORE: dict[str, Any] = {"wakeup": WAKEUP} if WAKEUP else {}
 KEY = os.environ.get("OUTLAST_TEST_KEY")

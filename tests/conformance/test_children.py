@@ -11,7 +11,7 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn, Wants
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds
 from tests.conformance.test_dependencies import after, states
 
 _UNKEPT = Policy(keep=0)
@@ -144,6 +144,7 @@ async def test_children_that_have_not_begun_end_with_their_parent_and_return_wit
     assert await store.inspector.unresolved() == []
 
 
+@of_whole_rounds
 async def test_many_children_end_in_rounds(store: Store, hands: Hands, parent: Claimed) -> None:
     count = 1_200  # more than two rounds
     made = await store.spawn([job(delay=3600)] * count, spawned(parent))

@@ -14,7 +14,7 @@ from outlast.insight.verify import verify
 from outlast.model.job import Policy, State
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NewJob, Requeued, Upstream, Wants
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds, row_of
 from tests.conformance.limits_kit import declare, limited, need
 
 DIES = Policy(retries=0)
@@ -248,6 +248,7 @@ async def test_a_job_with_a_key_is_waited_for_wherever_it_came_from(
     assert await states(store, [each.job_id for each in stored]) == ["completed"] * 3
 
 
+@of_whole_rounds
 @pytest.mark.parametrize("times", [30, pytest.param(1_000, marks=pytest.mark.long)])
 async def test_ends_at_once_in_two_sessions_open_the_job_once(
     store: Store, other_store: Store, hands: Hands, times: int

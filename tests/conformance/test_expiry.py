@@ -16,7 +16,16 @@ from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import EXPIRED
 from outlast.store.values import Answer, Cancelled, Requeued
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
+from tests.conformance.kit import (
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    job,
+    lost_worker,
+    of_whole_rounds,
+    row_of,
+)
 from tests.conformance.schedules_kit import firing, put_one, tick_job
 
 PAST = 1_000_000_000.0  # seconds since 1970
@@ -185,6 +194,7 @@ async def test_a_job_that_expires_while_it_is_paused_never_runs(store: Store, ha
     assert await hands.claim() == []
 
 
+@of_whole_rounds
 async def test_an_expired_job_never_runs_though_more_than_an_exchange_ends_expired_before(
     store: Store, hands: Hands
 ) -> None:
@@ -262,6 +272,7 @@ async def test_a_tick_is_not_skipped_for_a_job_that_has_expired(store: Store) ->
     assert await is_expired(store, holder)
 
 
+@of_whole_rounds
 async def test_many_that_have_expired_do_not_keep_others_from_running(
     store: Store, hands: Hands
 ) -> None:

@@ -11,7 +11,16 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, NewJob, Report, Requeued, Save
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, lost_worker, row_of
+from tests.conformance.kit import (
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    job,
+    lost_worker,
+    of_whole_rounds,
+    row_of,
+)
 
 HOUR = 3_600.0
 PAST = 1_000_000_000.0  # seconds since 1970
@@ -99,6 +108,7 @@ async def test_a_cancel_that_meets_a_reclaim_leaves_no_row(store: Store, hands: 
     assert await left(store) == []
 
 
+@of_whole_rounds
 async def test_an_expired_job_that_is_kept_for_no_time_leaves_no_row(
     store: Store, hands: Hands
 ) -> None:

@@ -24,7 +24,16 @@ from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import TRIP_BYTES, Answer
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
+from tests.conformance.kit import (
+    Hands,
+    crashed,
+    ended,
+    enqueued,
+    eventually,
+    job,
+    lost_worker,
+    of_whole_rounds,
+)
 from tests.conformance.limits_kit import declare, held, limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
@@ -58,6 +67,7 @@ async def test_streams_and_the_line_get_half_of_the_places_each(store: Store, ha
     assert counts == [5, 5, 0]  # what one does not need is for the other
 
 
+@of_whole_rounds
 async def test_a_job_needs_all_its_permits(store: Store, hands: Hands) -> None:
     await declare(store, "a", running=3)
     await declare(store, "b", running=1, per="tenant")
@@ -316,6 +326,7 @@ async def test_a_raised_limit_lets_more_begin_and_a_lowered_one_stops_none(
     assert not await store.set_limit(SetLimit(name="b", running=3))
 
 
+@of_whole_rounds
 async def test_one_key_may_have_a_count_of_its_own(store: Store, hands: Hands) -> None:
     await declare(store, running=1, per="tenant")
     assert await store.set_limit(SetLimit(name="a", key="acme", running=2))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from outlast.store.protocol import Store
-from tests.conformance.kit import TASK, Hands, ended, enqueued
+from tests.conformance.kit import TASK, Hands, ended, enqueued, of_whole_rounds
 from tests.conformance.limits_kit import declare, limited, need
 
 TENANTS = 3_000
@@ -19,6 +19,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 }
 
 
+@of_whole_rounds
 @pytest.mark.parametrize("whose", OTHERS)
 async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
     store: Store, hands: Hands, whose: str

@@ -15,7 +15,7 @@ from outlast.model.lifecycle import Transition
 from outlast.store.limits import Weight
 from outlast.store.protocol import Store
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, ended, enqueued, eventually
+from tests.conformance.kit import Hands, ended, enqueued, eventually, of_whole_rounds
 from tests.conformance.limits_kit import declare, limited, need
 
 
@@ -118,6 +118,7 @@ async def test_a_weight_counts_under_a_limit_after_a_day_of_rest(
     assert Counter(got) == {"acme": 6, "beta": 2}
 
 
+@of_whole_rounds
 @pytest.mark.parametrize("seed", range(3))
 async def test_a_tenant_that_waits_is_served_within_one_round_of_turns(
     store: Store, hands: Hands, seed: int

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import AsyncIterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from harness.rounds import MOST, lower_functions, restore_functions
 from outlast.store.protocol import Store
 from tests.conformance.kit import Hands, ended, enqueued, eventually, job
 from tests.conformance.test_children import spawned
@@ -15,25 +15,15 @@ from tests.conformance.test_children import waits as waits_for_children
 from tests.conformance.test_dependencies import after
 from tests.conformance.test_events import send, waits
 
-NUMBERS = {  # of a round, where they stand
-    "outlast_prepare_claim_v1": r"(?<=outlast_resolve_v1\()500",
-    "outlast_requeue_v1": r"(?<=outlast_resolve_v1\()500",
-    "outlast_hand_in_v1": r"(?<=outlast_follow_v1\(v_awaited, )500",
-}
-
 
 @pytest.fixture(params=[1, 2, 5])
-async def most(request: pytest.FixtureRequest, session: Any, store: Store) -> AsyncIterator[int]:
+def most(request: pytest.FixtureRequest, pg_url: str, store: Store) -> Iterator[int]:
     """Lower the numbers to this one for a test."""
-    was = {}
-    for name, number in NUMBERS.items():
-        was[name] = await session.fetchval("SELECT pg_get_functiondef($1::regproc)", name)
-        lowered, count = re.subn(number, str(request.param), was[name])
-        assert count == 1
-        await session.execute(lowered)
+    if MOST:
+        pytest.skip("the numbers are lowered already")
+    was = lower_functions(pg_url, request.param)
     yield request.param
-    for definition in was.values():
-        await session.execute(definition)
+    restore_functions(pg_url, was)
 
 
 async def takes(hands: Hands, *ids: int) -> None:

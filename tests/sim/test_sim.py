@@ -20,6 +20,7 @@ from tests.sim.limiting import TWINS as LIMITING
 from tests.sim.loop import PROCESS, Process, SimLoop, Stuck
 from tests.sim.nemesis import THEMES
 from tests.sim.pausing import TWINS as PAUSING
+from tests.sim.reviving import TWINS as REVIVING
 from tests.sim.spawning import TWINS as SPAWNING
 from tests.sim.twins import TWINS
 
@@ -37,6 +38,7 @@ WORLDS = {
     "awaiting": (AWAITING, "waits hold: ", ", 0 jobs with an outcome"),
     "batching": (BATCHING, "batches hold: ", ", 0 attempts in calls"),
     "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
+    "reviving": (REVIVING, "flows hold: ", ", 0 jobs that came back"),
     "spawning": (SPAWNING, "children hold: ", ", 0 jobs with children"),
 }
 AT_ONCE = {  # twins that `make test` plays, too
@@ -102,6 +104,7 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("awaiting", 1, 2),
         ("batching", 1, 2),
         ("spawning", 1, 2),
+        ("reviving", 1, 2),
         ("acting", 36, 36),  # the store's clock is set back
         pytest.param("pausing", 9, 9, marks=pytest.mark.slow),
         pytest.param("expiring", 2, 2, marks=pytest.mark.slow),

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from harness.rounds import MOST, lowered_constants
 from outlast import App, events
 from outlast.base.clock import seeded
 from outlast.errors import StoreError
@@ -67,6 +68,7 @@ class World:
         self.seed = seed
         self._memory = memory
         self.faulty = seed % WITHOUT_FAULTS != 0
+        self.most = 0  # rows that fill a round; 0: as in production
         self.sealed = seed // SEALED_OF % 2 == 1  # in every second world, of each theme
         self.copies: list[tuple[sqlite3.Connection, int | None]] = []
         self.loop = SimLoop(seed)
@@ -170,6 +172,7 @@ class World:
         if self.database is not None:  # the time of day is in their jump, not in each of them
             plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
             yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
+        yield from lowered_constants(MOST or self.most)
         if self.seed % 2:  # simulated attempts are too slow for a stock in their runner
             yield mock.patch("outlast.worker.runners.starter.STOCK_SECONDS", 5.0)
             yield mock.patch("outlast.worker.runners.starter.QUICK_SECONDS", 5.0)

@@ -1,0 +1,63 @@
+"""Lowers how much an exchange does in one round, so that a few rows are more than fit into it.
+
+What stays, or waits, must keep no other from going on: that shows only where a round is full.
+``OUTLAST_TEST_MOST=1`` (or 5) lowers the rounds of all stores that tests make, of a chaos run and
+of simulated worlds.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import Any
+from unittest import mock
+
+import psycopg
+
+MOST = int(os.environ.get("OUTLAST_TEST_MOST") or 0)  # 0: as it is
+FUNCTIONS = {  # of PostgreSQL: where the numbers stand
+    "outlast_prepare_claim_v1": [
+        r"(?<=outlast_resolve_v1\()",
+        r"(?<=outlast_fold_v1\(v_at, )",
+        r"(?<=outlast_expire_v1\()",
+        r"(?<=expired = )",
+    ],
+    "outlast_exchange_v1": [r"(?<=v_expired < )"],
+    "outlast_requeue_v1": [r"(?<=outlast_resolve_v1\()"],
+    "outlast_hand_in_v1": [r"(?<=outlast_follow_v1\(v_awaited, )"],
+    "outlast_due_v1": [r"(?<=LIMIT )", r"(?<=\(v_due\) >= )"],
+}
+CONSTANTS = [  # of SQLite, under outlast.store.sqlite
+    "dependencies.RESOLVE_MAX",
+    "exchange.EXPIRE_MAX",
+    "lanes.DUE_MAX",
+    "streams.FOLD_MAX",
+    "streams.OPEN_MIN",
+]
+
+
+def lower_functions(url: str, most: int) -> dict[str, str]:
+    """Lower the numbers in a database on PostgreSQL; return the definitions as they were."""
+    was = {}
+    with psycopg.connect(url, autocommit=True) as session:
+        for name, numbers in FUNCTIONS.items():
+            (row,) = session.execute("SELECT pg_get_functiondef(%s::regproc)", [name])
+            was[name] = lowered = row[0]
+            for number in numbers:
+                lowered, count = re.subn(rf"{number}\d{{3,}}", str(most), lowered)
+                assert count == 1, f"{name} has {count} of {number}"
+            session.execute(lowered.encode())
+    return was
+
+
+def restore_functions(url: str, was: dict[str, str]) -> None:
+    """Put definitions back."""
+    with psycopg.connect(url, autocommit=True) as session:
+        for definition in was.values():
+            session.execute(definition.encode())
+
+
+def lowered_constants(most: int) -> list[Any]:
+    """Return patches that lower the numbers of SQLite in this process; none for 0."""
+    names = CONSTANTS if most else []
+    return [mock.patch(f"outlast.store.sqlite.{name}", most) for name in names]
