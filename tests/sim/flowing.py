@@ -83,10 +83,15 @@ def _any_end_counts() -> Patches:
     yield mock.patch.dict(dependencies._WANTED, {Wants.COMPLETED: "dead", Wants.DEAD: "completed"})
 
 
+def _round_is_done() -> Patches:
+    yield mock.patch.object(dependencies, "max", return_value=0, create=True)
+
+
 TWINS: Twins = {
     "ends of upstream jobs are not noted": (_unawaited, 1),
     "the first end opens": (_first_end_opens, 1),
     "another end counts as well": (_any_end_counts, 1),
+    "a full round is the last one": (_round_is_done, 1),
 }
 
 

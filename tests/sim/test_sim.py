@@ -14,6 +14,7 @@ import pytest
 from tests.sim.acting import TWINS as ACTING
 from tests.sim.awaiting import TWINS as AWAITING
 from tests.sim.batching import TWINS as BATCHING
+from tests.sim.calling import TWINS as CALLING
 from tests.sim.expiring import TWINS as EXPIRING
 from tests.sim.flowing import TWINS as FLOWING
 from tests.sim.limiting import TWINS as LIMITING
@@ -22,6 +23,7 @@ from tests.sim.nemesis import THEMES
 from tests.sim.pausing import TWINS as PAUSING
 from tests.sim.reviving import TWINS as REVIVING
 from tests.sim.spawning import TWINS as SPAWNING
+from tests.sim.turning import TWINS as TURNING
 from tests.sim.twins import TWINS
 
 SURE = [
@@ -39,6 +41,8 @@ WORLDS = {
     "batching": (BATCHING, "batches hold: ", ", 0 attempts in calls"),
     "flowing": (FLOWING, "flows hold: ", ", 0 jobs that wait for others"),
     "reviving": (REVIVING, "flows hold: ", ", 0 jobs that came back"),
+    "turning": (TURNING, "turns hold: ", ", 0 others at most"),
+    "calling": (CALLING, "callers hold: ", ", 0 transactions"),
     "spawning": (SPAWNING, "children hold: ", ", 0 jobs with children"),
 }
 AT_ONCE = {  # twins that `make test` plays, too
@@ -105,6 +109,8 @@ def test_the_same_seed_gives_the_same_story() -> None:
         ("batching", 1, 2),
         ("spawning", 1, 2),
         ("reviving", 1, 2),
+        ("turning", 1, 2),
+        ("calling", 1, 2),
         ("acting", 36, 36),  # the store's clock is set back
         pytest.param("pausing", 9, 9, marks=pytest.mark.slow),
         pytest.param("expiring", 2, 2, marks=pytest.mark.slow),
