@@ -9,6 +9,7 @@ import pytest
 from outlast.errors import LostLease
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.store.dependencies import RESULTS_BYTES
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn, Wants
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds
@@ -42,6 +43,22 @@ async def test_an_attempt_spawns_once_and_a_stale_one_nothing(
     children = await store.inspector.children(parent.job_id, 1, 10)
     assert [child.id for child in children] == [each.job_id for each in made]
     assert len(await hands.claim()) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="a read has the results of 500 children, of any size")
+async def test_a_read_of_children_has_few_bytes_of_results(
+    store: Store, hands: Hands, parent: Claimed
+) -> None:
+    large = f'"{"x" * (RESULTS_BYTES // 5 * 2)}"'
+    made = await store.spawn([job()] * 5, spawned(parent))
+    for each in await hands.claim():
+        await hands.hand_in(ended(each, result=large))
+    reads = []
+    while sum(reads) < len(made):
+        rows = await store.inspector.children(parent.job_id, sum(reads) + 1, len(made))
+        assert {row.result for row in rows} == {large}
+        reads.append(len(rows))
+    assert reads == [2, 2, 1]
 
 
 def _stale(claimed: Claimed) -> Spawn:
