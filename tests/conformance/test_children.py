@@ -45,7 +45,6 @@ async def test_an_attempt_spawns_once_and_a_stale_one_nothing(
     assert len(await hands.claim()) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="a read has the results of 500 children, of any size")
 async def test_a_read_of_children_has_few_bytes_of_results(
     store: Store, hands: Hands, parent: Claimed
 ) -> None:

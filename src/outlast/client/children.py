@@ -165,9 +165,12 @@ def _digest(plan: Plan, payloads: Payloads) -> str:
 async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
     async def look(opened: Store) -> list[Child]:
         found: list[Child] = []
-        for n in range(ordinals.start, ordinals.stop, READ_MAX):
+        n = ordinals.start
+        while n < ordinals.stop:
             last = min(n + READ_MAX, ordinals.stop)
-            found += await opened.inspector.children(store.job_id, n + 1, last)
+            rows = await opened.inspector.children(store.job_id, n + 1, last)
+            found += rows
+            n = rows[-1].n if rows else last
         return found
 
     children = await store.ask(look)

@@ -36,6 +36,7 @@ from outlast.store.columns import (
     stack_of,
     struct_of,
 )
+from outlast.store.dependencies import RESULTS_BYTES
 from outlast.store.finding import Environment
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
@@ -252,8 +253,9 @@ class Inspector(ABC):
 
     async def children(self, job_id: int, first: int, last: int) -> list[Child]:
         """Return the children of a job from the n-th one on, ``first``, to the ``last``; each has
-        its whole result."""
-        rows = await self._rows("inspect", "children", job_id=job_id, first=first, last=last)
+        its whole result. They are fewer where these have many bytes, but one at least."""
+        values = {"job_id": job_id, "first": first, "last": last, "bytes": RESULTS_BYTES}
+        rows = await self._rows("inspect", "children", **values)
         return [struct_of(Child, row) for row in rows]
 
     async def children_end(self, job_id: int) -> int:

@@ -121,9 +121,10 @@ class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """A child of a job: a job that one of its attempts has spawned. ``task`` and ``state`` None:
-    its row was deleted."""
+    """The n-th child of a job: a job that one of its attempts has spawned. ``task`` and ``state``
+    None: its row was deleted."""
 
+    n: int
     id: int
     task: str | None
     state: str | None

@@ -61,11 +61,6 @@ SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::f
        extract(epoch FROM ended_at)::float8 AS ended_at, worker_id, worker, host, pid, message,
        progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
--- name: children
--- The children of a job from the n-th one (:first) to the :last one, in their order.
-SELECT d.upstream_id AS id, j.task, j.state, CAST(j.result AS text) AS result
-FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
-WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first ORDER BY d.place DESC
 -- name: children_end
 -- The highest n of the children of a job, 0 if it has none: the first row of the primary key, in places below zero.
 SELECT COALESCE(0 - MIN(d.place), 0) AS n FROM outlast_dependencies d WHERE d.job_id = :job_id AND d.place < 0

@@ -1,6 +1,15 @@
 -- Reads for people and screens, without locks. functions/NAME.sql argues why a call of a function is right against a
 -- concurrent claim, reap and late worker.
 
+-- name: children
+-- The children of a job from the n-th one (:first) to the :last one, in their order: as many of them as have :bytes of
+-- results, and the first one in any case.
+SELECT c.n, c.id, c.task, c.state, c.result
+FROM (SELECT 0 - d.place AS n, d.upstream_id AS id, j.task, j.state, j.result,
+             sum(coalesce(octet_length(j.result), 0)) OVER (ORDER BY d.place DESC) AS bytes
+      FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+      WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first) c
+WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- name: jobs_of
 -- These jobs as people read them, newest id first, with the workers that run them or completed them. :text_max:
 -- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints

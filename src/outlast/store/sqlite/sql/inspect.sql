@@ -13,6 +13,15 @@ SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) EN
                        ORDER BY number DESC, token DESC LIMIT 1)), lower(:error)) > 0)
 FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
 WHERE j.id = wanted.value
+-- name: children
+-- The children of a job from the n-th one (:first) to the :last one, in their order: as many of them as have :bytes of
+-- results, and the first one in any case.
+SELECT c.n, c.id, c.task, c.state, c.result
+FROM (SELECT 0 - d.place AS n, d.upstream_id AS id, j.task, j.state, CAST(j.result AS TEXT) AS result,
+             sum(coalesce(length(CAST(j.result AS BLOB)), 0)) OVER (ORDER BY d.place DESC) AS bytes
+      FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+      WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first) c
+WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- name: jobs_of
 -- :text_max: arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include
 -- checkpoints and results, cut as well; without it, the latter two are included only if nothing is cut. :last: fill
