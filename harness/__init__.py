@@ -13,6 +13,7 @@ page.py           the page of a store, served from a thread
 pgbouncer.py      a PgBouncer, a Debian package
 proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package
+rounds.py         how much an exchange does in one round, lowered
 scene.py          workers in processes of their own, on a store, and looks at what they do
 servers.py        a PostgreSQL server, and what all servers share
 stores.py         a store that is open for as long as a block lasts

@@ -1,7 +1,8 @@
 """``python -m tests.sim.calling FIRST LAST [TWIN]``: seeds in which callers enqueue in transactions
 of their own.
 
-Each stays open for a while, in which nobody else can write, and is committed late or rolled back.
+Each stays open for a while, in which no other one can write, and is committed late
+or rolled back.
 The laws: what was rolled back is never there, and what was committed ends. With the name of a twin,
 which lacks the guard, the first violation is printed.
 """
@@ -89,7 +90,7 @@ class CallingWorld(AwaitingWorld):
         self.tell("queue:default")
 
     def _stand_ins(self) -> Iterator[Any]:
-        """Have nobody wait for the write lock in real time: who meets it fails."""
+        """Let no call wait for the write lock in real time: one that meets it fails."""
         yield from super()._stand_ins()
         real = self.disk.connected
 

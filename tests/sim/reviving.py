@@ -75,7 +75,7 @@ class RevivingWorld(AwaitingWorld):
         self.revived += 1
 
     async def _quiet(self) -> None:
-        for job_id in self._own:  # nobody else requeues or cancels them before
+        for job_id in self._own:  # until then no fault requeues or cancels them
             self.witness.accept(job_id)
         await super()._quiet()
 
