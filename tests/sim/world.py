@@ -169,6 +169,8 @@ class World:
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
         yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
+        state = mock.Mock(restore=lambda *, signals: [])  # one process has all runners
+        yield mock.patch("outlast.runner.main.ProcessState", return_value=state)
         if self.database is not None:  # the time of day is in their jump, not in each of them
             plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
             yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
