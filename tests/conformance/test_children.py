@@ -9,8 +9,8 @@ import pytest
 from outlast.errors import LostLease
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
-from outlast.store.dependencies import RESULTS_BYTES
 from outlast.store.protocol import Store
+from outlast.store.rows import CHILDREN_BYTES
 from outlast.store.values import Answer, Cancelled, Claimed, NamedStep, Spawn, Wants
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds
 from tests.conformance.test_dependencies import after, states
@@ -48,7 +48,7 @@ async def test_an_attempt_spawns_once_and_a_stale_one_nothing(
 async def test_a_read_of_children_has_few_bytes_of_results(
     store: Store, hands: Hands, parent: Claimed
 ) -> None:
-    large = f'"{"x" * (RESULTS_BYTES // 5 * 2)}"'
+    large = f'"{"x" * (CHILDREN_BYTES // 5 * 2)}"'
     made = await store.spawn([job()] * 5, spawned(parent))
     for each in await hands.claim():
         await hands.hand_in(ended(each, result=large))

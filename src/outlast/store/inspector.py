@@ -36,7 +36,6 @@ from outlast.store.columns import (
     stack_of,
     struct_of,
 )
-from outlast.store.dependencies import RESULTS_BYTES
 from outlast.store.finding import Environment
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
@@ -67,6 +66,7 @@ from outlast.store.minutes import (
     counted_of,
 )
 from outlast.store.rows import (
+    CHILDREN_BYTES,
     CIRCLE_MAX,
     DEAD_LOOKED_AT,
     GONE_MAX,
@@ -254,7 +254,7 @@ class Inspector(ABC):
     async def children(self, job_id: int, first: int, last: int) -> list[Child]:
         """Return the children of a job from the n-th one on, ``first``, to the ``last``; each has
         its whole result. They are fewer where these have many bytes, but one at least."""
-        values = {"job_id": job_id, "first": first, "last": last, "bytes": RESULTS_BYTES}
+        values = {"job_id": job_id, "first": first, "last": last, "bytes": CHILDREN_BYTES}
         rows = await self._rows("inspect", "children", **values)
         return [struct_of(Child, row) for row in rows]
 

@@ -14,6 +14,7 @@ from outlast.store.values import Wants
 
 EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
+CHILDREN_BYTES = 16 * 1024**2  # of results that one look at children has
 CIRCLE_MAX = 100_000  # jobs that the search for a circle looks at
 UPSTREAM_SHOWN = 20  # jobs that one waits for, that a look lists
 GONE_MAX = 200  # gone workers that one look lists
