@@ -52,7 +52,7 @@ async def test_a_read_of_children_has_few_bytes_of_results(
     made = await store.spawn([job()] * 5, spawned(parent))
     for each in await hands.claim():
         await hands.hand_in(ended(each, result=large))
-    reads = []
+    reads: list[int] = []
     while sum(reads) < len(made):
         rows = await store.inspector.children(parent.job_id, sum(reads) + 1, len(made))
         assert {row.result for row in rows} == {large}

@@ -99,7 +99,7 @@ class CallingWorld(AwaitingWorld):
             connection.execute("PRAGMA busy_timeout = 0")
             return connection
 
-        self.disk.connected = connected  # type: ignore[method-assign]
+        self.disk.connected = connected  # type: ignore[method-assign,assignment]
         yield mock.patch("outlast.store.sqlite.connection._connected", connected)
 
         def at_once(_: Any, attempt: Callable[[], Any], rounds: int) -> Any:
