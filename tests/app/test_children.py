@@ -220,6 +220,18 @@ async def test_children_run_once_and_their_results_come_in_order(app: outlast.Ap
     assert {row.state for row in rows} == {State.COMPLETED}
 
 
+@pytest.mark.xfail(strict=True, reason="a CHECK of the database is told")
+async def test_a_job_that_spawns_its_own_key_is_told_so(app: outlast.App) -> None:
+    @app.task(retries=0)
+    async def parent() -> None:
+        await outlast.current().spawn(parent.using(key="one").call())
+
+    job = await parent.using(key="one").enqueue()
+    async with app.worker():
+        with pytest.raises(JobFailed, match=r"UsageError: .* its own key"):
+            await job.result(DEADLINE)
+
+
 async def test_a_group_of_one_gives_a_list_and_none_an_empty_spawn(app: outlast.App) -> None:
     double, _ = define(app)
 

@@ -309,6 +309,28 @@ def test_finalizers_may_enqueue_wherever_garbage_is_collected(
     assert run(FINALIZERS, store_url, tmp_path) == "True\n"
 
 
+AT_SHUTDOWN = """
+class Late:
+    def __del__(self):
+        try:
+            mail.enqueue_sync("late")
+        except outlast.UsageError as error:
+            print(sys.is_finalizing(), "ends" in str(error), flush=True)
+if USED:
+    mail.enqueue_sync("first")
+kept = Late()
+sys.modules["kept"] = kept  # it is freed when threads run no more
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="it waits for a thread that runs no more")
+@pytest.mark.parametrize("used", [0, 1])
+def test_a_finalizer_at_the_shutdown_is_refused_and_the_program_ends(
+    used: int, store_url: str, tmp_path: Path
+) -> None:
+    assert run(f"USED = {used}\n{AT_SHUTDOWN}", store_url, tmp_path) == "True True\n"
+
+
 MANY_RUNS = (
     SESSIONS
     + """

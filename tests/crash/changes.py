@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import faulthandler
+import functools
 import importlib
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import outlast
 from tests.crash.tasks import app
@@ -57,6 +61,33 @@ async def changes_the_process_async() -> list[object]:
 @app.task
 async def looks_at_the_process_async() -> list[object]:
     return _look_at_the_process()
+
+
+def _logged(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate as for plain functions."""
+
+    @functools.wraps(fn)
+    def call(*args: Any) -> Any:
+        return fn(*args)
+
+    return call
+
+
+@app.task(backoff=0)
+@_logged
+async def is_wrapped_for_plain_functions() -> None:
+    """Be never awaited."""
+
+
+@app.task
+def lists_what_children_inherit() -> list[str]:
+    """As those of os.system, which closes nothing."""
+    found = []
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with contextlib.suppress(OSError):  # the descriptor of this very list
+            if fd > 2 and os.get_inheritable(fd):
+                found.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return found
 
 
 def _look_at_the_threads() -> tuple[int, str]:
