@@ -220,7 +220,6 @@ async def test_children_run_once_and_their_results_come_in_order(app: outlast.Ap
     assert {row.state for row in rows} == {State.COMPLETED}
 
 
-@pytest.mark.xfail(strict=True, reason="a CHECK of the database is told")
 async def test_a_job_that_spawns_its_own_key_is_told_so(app: outlast.App) -> None:
     @app.task(retries=0)
     async def parent() -> None:

@@ -190,7 +190,10 @@ class _Background:
         return _Call(self.loop(), make()).wait()
 
     def loop(self) -> asyncio.AbstractEventLoop:
-        """Return the running loop; start it if there is none."""
+        """Return the running loop; start it if there is none. UsageError once Python shuts down: no
+        other thread runs then, and a lock may be held without end."""
+        if sys.is_finalizing():
+            raise UsageError("Python shuts down, and runs no threads: call it before, or in atexit")
         with self._starting:
             return self._loop or self._take(_start_loop())
 

@@ -22,7 +22,7 @@ from outlast.client.flow_parts import FlowPart, Plan, check_part, gives_list, pl
 from outlast.client.flows import FlowRun
 from outlast.client.job import Job
 from outlast.client.task import Task, enqueue_plan, job_of
-from outlast.errors import UsageError
+from outlast.errors import BadData, UsageError, text_of
 from outlast.model.job import ENDED, State
 from outlast.payload.codec import decode_result
 from outlast.store.values import Enqueued, Spawn
@@ -103,7 +103,12 @@ class _Children:
         if found is None:
             first = await self._take(store, len(plan.jobs)) if counted is None else counted
             kept = store.encode(step, msgspec.json.encode((digest, first)).decode())
-            return first, await enqueue_plan(store.stores, plan, Spawn(kept, first))
+            try:
+                return first, await enqueue_plan(store.stores, plan, Spawn(kept, first))
+            except BadData as error:
+                if "outlast_dependencies_sound" not in text_of(error):
+                    raise
+                raise UsageError("a job cannot spawn itself, as by its own key") from error
         was, first = _read_kept(found)
         children = await _read(store, range(first, first + len(plan.jobs))) if was == digest else []
         pairs = list(zip(plan.calls, children, strict=False))

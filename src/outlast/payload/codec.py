@@ -28,6 +28,7 @@ from outlast.payload.payloads import PLAIN, PLAIN_MAX, Payloads
 DEPTH_MAX = 100  # levels of lists and objects; readers have limits of their own, some of 128
 FIELDS_NAMED = 5  # fields of a model named in an error
 _OF_NUMPY = re.compile(r"bool|u?int(8|16|32|64)|float(16|32|64)|str\d*")  # names of dtypes
+_NUMBER_AS_KEY = re.compile(rb'"-?\d[^"\\]*":')  # or a text that looks so
 _TOO_DEEP = f"lists and objects in it are more than {DEPTH_MAX} levels deep"
 _SCALARS = {str, int, float, bool, type(None)}
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
@@ -36,7 +37,9 @@ _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 def _to_json(value: Any) -> Any:
     """Encode types that msgspec does not know: paths, subclasses of plain types, values of numpy,
-    and models of pydantic by their own methods."""
+    and models of pydantic by their own methods. It knows None and booleans, except as keys."""
+    if value is None or isinstance(value, bool):
+        raise TypeError(f"an object with {value} as a key has no place in JSON: write a text")
     if isinstance(value, PurePath):
         return str(value)
     for kind, plain in _PLAIN_OF.items():
@@ -161,6 +164,8 @@ def to_json(what: str, value: Any) -> bytes:
             _refuse_too_deep(text)
         if b"null" in text:
             _refuse_not_finite(value)
+        if _NUMBER_AS_KEY.search(text):
+            _refuse_doubles(value)
     except UnicodeEncodeError as error:
         raise BadArguments(f"{what} cannot be stored: it holds a lone surrogate") from error
     except RecursionError as error:
@@ -289,6 +294,21 @@ def _refuse_not_finite(value: Any) -> None:
             raise ValueError(
                 f"NaN and infinities have no place in JSON{where}: write None or a text instead"
             )
+
+
+def _refuse_doubles(value: Any) -> None:
+    """Refuse keys of one object that are one text in JSON, such as 1 and "1"."""
+    pending = [msgspec.to_builtins(value, enc_hook=_to_builtins)]
+    while pending:
+        one = pending.pop()
+        if isinstance(one, dict):
+            keys = [key if isinstance(key, str) else str(key) for key in one]
+            if len({*keys}) < len(keys):
+                double = next(key for key in keys if keys.count(key) > 1)
+                raise ValueError(f"an object would have the key {double!r} twice: write texts")
+            pending.extend(one.values())
+        elif isinstance(one, list | tuple | set | frozenset):
+            pending.extend(one)
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import contextvars
 import functools
+import inspect
 import logging
 import os
 import sys
@@ -39,7 +40,14 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
 from outlast.runner.batches import BatchCall, Gathering
-from outlast.runner.outcomes import cut_short, excuse, judge, make_crashed, make_undecodable
+from outlast.runner.outcomes import (
+    cut_short,
+    excuse,
+    judge,
+    make_crashed,
+    make_unawaited,
+    make_undecodable,
+)
 from outlast.runner.protocol import Began, End, FunctionsEnded, StackAtLimit
 from outlast.runner.stacks import call_marked, run_marked, stack_of
 from outlast.runner.task_reuse import ReusedTasks, is_as
@@ -502,6 +510,9 @@ class Executor:
         try:
             result, misfit = encode_return(value, attempt.returns, most, payloads)
         except BadArguments as error:
+            if inspect.iscoroutine(value):
+                value.close()
+                return make_unawaited()
             return make_crashed(CrashKind.REJECTED_RESULT, text_of(error), self._hide)
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 

@@ -309,6 +309,7 @@ def _limits_of(app: App) -> CodeLimits:
 def main(descriptor: int) -> int:
     """Run as a runner, on this inherited end of a socket; return the exit code."""
     _hold_to_worker()
+    os.set_inheritable(descriptor, False)
     channel = Channel(socket.socket(fileno=descriptor))
     settings = channel.read_settings()
     _prepare(settings)

@@ -249,6 +249,16 @@ def make_crashed(kind: CrashKind, message: str, hide: Hide = hide_logins) -> Out
     return Outcome(kind=OutcomeKind.CRASHED, crash=crash, message=message)
 
 
+def make_unawaited() -> Outcome:
+    """Return the end of an attempt whose function has returned a coroutine: no retry can help."""
+    message = (
+        "its coroutine was never awaited: a decorator for plain functions is around the async def;"
+        " write its wrapper as an async def, too, which awaits"
+    )
+    crash = Crash(kind=CrashKind.ERROR, message=message)
+    return Outcome(kind=OutcomeKind.DEAD, crash=crash, message=message)
+
+
 def make_undecodable(error: Exception, hide: Hide = hide_logins) -> Outcome:
     """Return the end of an attempt that this release cannot begin or continue: another release may.
     A payload that is not encrypted where that is required no retry can help."""

@@ -377,7 +377,7 @@ def make_runner_pool(
         worker.checkpoints,
         tether,
         size=settings.runners,
-        concurrency=settings.concurrency,
+        concurrency=1 if settings.max_jobs_per_runner == 1 else settings.concurrency,
         queues=list(settings.queues),
         tags=settings.tags,
         has=settings.has,

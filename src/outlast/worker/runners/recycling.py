@@ -215,6 +215,7 @@ class Recycling:
         self._clock = clock
         self._max_rss = max_rss
         self._max_jobs = max_jobs
+        self._alone = max_jobs == 1  # then each attempt has a process, and waits for that
         self._oom = OomWatch(cgroup, clock)
         self._read = read
         self._next_look_at = clock.boot()
@@ -257,21 +258,21 @@ class Recycling:
                 kill(runner, MAX_RSS)
 
     def note_left(self, runner: RunnerProcess, jobs: Collection[int]) -> bool:
-        """Weigh a runner that these jobs have left; return whether it is above the limit. Only its
-        own process is weighed, since that is one small file: its children wait for the next
+        """Weigh a runner that these jobs have left; return whether it is due. Only its own process
+        is weighed, since that is one small file: its children wait for the next
         check."""
         if self._max_rss is None:
-            return False
+            return self._alone
         runner.left_by.update(jobs)
         runner.rss = max(runner.rss, read_resident_of(runner.pid))
-        return runner.rss > self._max_rss
+        return self._alone or runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
         """Retire runners that are due for recycling; return whether any was due.
 
         A runner retires for its number of attempts only when a spare is ready, so that there is
-        always a runner to take work. A runner that has run nothing yet is not due, however large it
-        is.
+        always a runner to take work, unless that number is one. A runner that has run nothing yet
+        is not due, however large it is.
         """
         if not self.has_limits:
             return False
@@ -298,6 +299,8 @@ class Recycling:
             return None  # an empty runner leaves at once
         if self._max_rss is not None and runner.rss > self._max_rss:
             return MAX_RSS
+        if self._alone:  # while it runs its attempt, no other one takes its place
+            return None if runner.tokens else MAX_JOBS
         if self._max_jobs is not None and runner.taken >= self._max_jobs:
             fit = sum(each.ready and each.retiring is None and not each.gone for each in runners)
             return MAX_JOBS if fit > self._size else None

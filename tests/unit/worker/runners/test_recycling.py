@@ -68,12 +68,12 @@ async def test_after_its_attempts_a_runner_is_replaced_by_the_spare_at_once():
 
 
 async def test_a_worn_runner_goes_on_until_a_spare_is_ready():
-    bench = Worn(size=1, max_jobs=1)
+    bench = Worn(size=1, max_jobs=2)
     await bench.pool.keeper.run_once()
     bench.runners[0].greets(own=True, shared=False)
     await bench.when_spare_is_due()
     first, late = bench.runners
-    bench.place(shared(1))
+    bench.place(shared(1), shared(2))
     assert first.retiring is None
     assert bench.at_work() == {first.pid}
     late.greets(own=True, shared=False)
@@ -96,10 +96,11 @@ async def test_a_retiring_runner_leaves_when_its_last_attempt_has_ended():
 
 
 async def test_a_retiring_runner_that_does_not_end_is_killed():
-    bench = await Worn(size=1, max_jobs=1).ready()
-    bench.place(shared(1))
+    bench = await Worn(size=1, max_jobs=2).ready()
+    bench.place(shared(1), shared(2))
     old = bench.runner(1)
     bench.ends_well(1)
+    bench.ends_well(2)
     asked_at = bench.clock.boot()
     while bench.clock.boot() < asked_at + QUIT_SECONDS:
         assert old.kills == []
@@ -111,8 +112,10 @@ async def test_a_retiring_runner_that_does_not_end_is_killed():
 
 
 async def test_long_jobs_delay_no_replacement_and_retiring_runners_are_bounded():
-    bench = await Worn(size=1, max_jobs=1).ready()
+    bench = await Worn(size=1, max_jobs=2).ready()
     for token in range(1, 6):
+        for runner in bench.runners:
+            runner.taken = runner.taken or 1
         bench.place(own(token))
         await bench.pool.keeper.run_once()
         for runner in bench.runners:
@@ -128,22 +131,34 @@ async def test_long_jobs_delay_no_replacement_and_retiring_runners_are_bounded()
 async def test_recycling_is_reported():
     said: list[dict[str, object]] = []
     end = events.subscribe(lambda name, f: said.append(f) if name == "runner_recycled" else None)
-    bench = await Worn(size=1, max_jobs=1).ready()
-    bench.place(shared(1))
+    bench = await Worn(size=1, max_jobs=2).ready()
+    bench.place(shared(1), shared(2))
     end()
     (fields,) = said
     assert fields["reason"] == "max_jobs_per_runner"
-    assert fields["attempts"] == 1
+    assert fields["attempts"] == 2
     assert fields["pid"] == bench.runner(1).pid
 
 
 async def test_a_dying_spare_does_not_count_as_ready():
-    bench = await Worn(size=1, max_jobs=1).ready()
+    bench = await Worn(size=1, max_jobs=2).ready()
     first = bench.first()
     spare = next(runner for runner in bench.runners if runner is not first)
     spare.gone = True
-    bench.place(shared(1))
+    bench.place(shared(1), shared(2))
     assert first.retiring is None
+
+
+async def test_a_runner_for_one_job_is_replaced_after_it_and_not_before():
+    """Also where no spare is ready: another attempt waits."""
+    bench = await Worn(size=1, concurrency=1, max_jobs=1).ready()
+    first, spare = bench.runners
+    spare.gone = True
+    bench.place(shared(1))
+    assert first.retiring is None, "nor does the spare begin another job meanwhile"
+    bench.place(shared(2))
+    bench.ends_well(1)
+    assert (first.quits, first.tokens) == (1, set())
 
 
 # ------------------------------------------------------------------------------ above so much
