@@ -16,6 +16,7 @@ import pytest
 import outlast
 from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
 from harness.servers import PostgresServer
+from outlast.store.postgres import wakeup
 from outlast.store.postgres.store import PostgresStore
 from outlast.worker.in_process import embedded
 from outlast.worker.worker import Worker
@@ -61,6 +62,8 @@ async def shop(
     pooler: PgBouncerServer, pg_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> AsyncIterator[Shop]:
     monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
+    if pooler.mode == "transaction":  # type: ignore[attr-defined]
+        monkeypatch.setattr(wakeup, "ECHO_SECONDS", 1.0)  # none comes back
     async with opened(pooler.through(pg_url), monkeypatch) as made:
         yield made
 
