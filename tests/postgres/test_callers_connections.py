@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator
 from typing import Any
@@ -221,3 +222,48 @@ async def test_threads_that_share_a_connection_of_psycopg_have_their_turns(
         jobs = await asyncio.gather(*calls)
         assert len({job.id for job in jobs}) == 40
     assert await states(store) == {State.QUEUED: 40}
+
+
+# ---------------------------------------------------------------------- types of a program's own
+
+
+@pytest.mark.xfail(strict=True, reason="a program's own forms of types are used for ours")
+async def test_psycopg_with_loaders_and_dumpers_of_the_programs(app: outlast.App, pg_url: str):
+    """Also for lists, as a common recipe says for columns of JSON."""
+
+    class Text(psycopg.adapt.Loader):
+        def load(self, data: Any) -> str:
+            return bytes(data).decode().upper()
+
+    class Json(psycopg.adapt.Dumper):
+        oid = 3802
+
+        def dump(self, obj: Any) -> bytes:
+            return json.dumps(obj).encode()
+
+    mail = app.tasks["mail"]
+    with psycopg.connect(pg_url) as mine:
+        for name in ("int8", "bool", "text", "uuid", "float8"):
+            mine.adapters.register_loader(name, Text)
+        mine.adapters.register_dumper(list, Json)
+        first = await mail.using(connection=mine, key="k").enqueue("a")
+        again = await mail.using(connection=mine, key="k").enqueue("a")
+        later = await mail.using(connection=mine, delay=60, labels=["x"]).enqueue("b")
+        assert (first.id, first.created) == (1, True)
+        assert (again.id, again.created) == (1, False)
+        assert type(later.id) is int
+        assert mine.execute("SELECT 7").fetchone() == (7,)  # int4
+        assert mine.execute("SELECT 'a'").fetchone() == ("A",)
+
+
+@pytest.mark.xfail(strict=True, reason="a program's own forms of types are used for ours")
+@pytest.mark.parametrize("name", ["bool", "int8"])
+async def test_asyncpg_with_a_codec_of_the_programs_for_a_type_of_ours_is_refused(
+    app: outlast.App, pg_url: str, name: str
+):
+    mine = await asyncpg.connect(pg_url)
+    await mine.set_type_codec(name, encoder=str, decoder=str, schema="pg_catalog")
+    with pytest.raises(ConnectionMismatch, match="codec"):
+        await app.tasks["mail"].using(connection=mine, key="k").enqueue("a")
+    assert await mine.fetchval("SELECT count(*)::int4 FROM outlast_jobs") == 0
+    await mine.close()
