@@ -12,6 +12,7 @@ import asyncpg
 import psycopg
 import pytest
 import sqlalchemy.ext.asyncio as sqlalchemy_asyncio
+from psycopg.adapt import Dumper, Loader
 
 import outlast
 from harness.pgbouncer import PgBouncerServer
@@ -227,15 +228,14 @@ async def test_threads_that_share_a_connection_of_psycopg_have_their_turns(
 # ---------------------------------------------------------------------- types of a program's own
 
 
-@pytest.mark.xfail(strict=True, reason="a program's own forms of types are used for ours")
 async def test_psycopg_with_loaders_and_dumpers_of_the_programs(app: outlast.App, pg_url: str):
     """Also for lists, as a common recipe says for columns of JSON."""
 
-    class Text(psycopg.adapt.Loader):
+    class Text(Loader):
         def load(self, data: Any) -> str:
             return bytes(data).decode().upper()
 
-    class Json(psycopg.adapt.Dumper):
+    class Json(Dumper):
         oid = 3802
 
         def dump(self, obj: Any) -> bytes:
@@ -256,7 +256,6 @@ async def test_psycopg_with_loaders_and_dumpers_of_the_programs(app: outlast.App
         assert mine.execute("SELECT 'a'").fetchone() == ("A",)
 
 
-@pytest.mark.xfail(strict=True, reason="a program's own forms of types are used for ours")
 @pytest.mark.parametrize("name", ["bool", "int8"])
 async def test_asyncpg_with_a_codec_of_the_programs_for_a_type_of_ours_is_refused(
     app: outlast.App, pg_url: str, name: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from outlast.base.clock import Clock
@@ -42,6 +43,16 @@ class _Asyncpg(Driver):
         return rows
 
 
+@cache
+def _plain(cursor: type) -> Any:
+    """Return a kind of cursor of psycopg that does not know what a program has registered for the
+    types of Python and of the server."""
+    psycopg = sys.modules["psycopg"]
+    adapters = psycopg.adapt.AdaptersMap(types=psycopg.postgres.types)
+    psycopg.postgres.register_default_adapters(adapters)
+    return type("PlainCursor", (cursor,), {"adapters": adapters})
+
+
 class _Psycopg(Driver):
     def __init__(self, connection: Any) -> None:
         super().__init__(connection)
@@ -53,7 +64,8 @@ class _Psycopg(Driver):
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         psycopg = sys.modules["psycopg"]
-        with psycopg.Cursor(self._connection, row_factory=psycopg.rows.dict_row) as cursor:
+        rows_as = psycopg.rows.dict_row
+        with _plain(psycopg.Cursor)(self._connection, row_factory=rows_as) as cursor:
             cursor.execute(*pyformat(statement, values))
             try:
                 rows: Sequence[Any] = cursor.fetchall()
@@ -74,7 +86,8 @@ class _AsyncPsycopg(_Psycopg):
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         psycopg = sys.modules["psycopg"]
         rows_as = psycopg.rows.dict_row
-        async with psycopg.AsyncCursor(self._connection, row_factory=rows_as) as cursor:
+        plain = _plain(psycopg.AsyncCursor)
+        async with plain(self._connection, row_factory=rows_as) as cursor:
             await cursor.execute(*pyformat(statement, values))
             try:
                 rows: Sequence[Any] = await cursor.fetchall()

@@ -17,7 +17,7 @@ import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
-from outlast.errors import StoreUnavailable
+from outlast.errors import ConnectionMismatch, StoreUnavailable
 from outlast.model.limits import permit_id
 from outlast.store.actions import ACTIONS_SECONDS, Record
 from outlast.store.backend import DEFAULTS, StoreOptions
@@ -327,8 +327,14 @@ async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> b
 
 
 async def store_id_on(connection: Any) -> str | None:
-    """Return the id of the schema that the connection sees, or None; breaks no transaction."""
+    """Return the id of the schema that the connection sees, or None; breaks no transaction.
+    ConnectionMismatch: it answers with other types than its driver does by itself."""
     tables = (await connection.fetch(_MIGRATE["tables"], []))[0]
+    if (type(tables["schema_table"]), type(tables["one"])) != (bool, int):
+        raise ConnectionMismatch(
+            "the connection has a codec of your program's for bool or int8 (set_type_codec), and"
+            " would misread what is stored: use one without"
+        )
     if not tables["schema_table"]:
         return None
     rows = await connection.fetch(_MIGRATE["store_id"])

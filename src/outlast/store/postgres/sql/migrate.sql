@@ -53,9 +53,10 @@ ORDER BY l.pid LIMIT 3
 -- name: tables
 -- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this
 -- statement's snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had
--- just committed. lost: which of the functions $1 it does not lead to.
+-- just committed. lost: which of the functions $1 it does not lead to. one: shows how
+-- the driver of a caller's connection reads numbers.
 SELECT coalesce(bool_or(c.relname = 'outlast_schema'), false) AS schema_table,
-       coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table,
+       coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table, 1::bigint AS one,
        ARRAY(SELECT u.name FROM unnest($1::text[]) AS u (name)
              WHERE u.name <> ALL (ARRAY(
                  SELECT p.proname::text FROM pg_catalog.pg_proc p JOIN pg_catalog.pg_namespace n ON n.oid = p.pronamespace
