@@ -171,6 +171,8 @@ class World:
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
         state = mock.Mock(restore=lambda *, signals: [])  # one process has all runners
         yield mock.patch("outlast.runner.main.ProcessState", return_value=state)
+        ticks = mock.Mock(take=list)  # real ones come by a thread, whose time is not the world's
+        yield mock.patch("outlast.runner.main.Ticks", return_value=ticks)
         if self.database is not None:  # the time of day is in their jump, not in each of them
             plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
             yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
