@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from outlast.base.config import check_job_key, check_key, check_name
+from outlast.client import events, steps
 from outlast.errors import BadArguments
 from outlast.payload.codec import encode_result, to_json
 from tests.cases import each_case
@@ -75,5 +76,13 @@ def test_a_number_of_a_subclass_is_checked_as_the_plain_one() -> None:
 def test_names_and_keys_are_plain_texts() -> None:
     own = of(str)("name")
     for checked in (check_name("it", own), check_key("it", own), check_job_key(own)):
+        assert type(checked) is str
+        assert checked == "name"
+
+
+@pytest.mark.xfail(strict=True, reason="they go into frames as they are, which take no subclass")
+def test_names_of_steps_and_events_are_plain_texts() -> None:
+    for check in (steps.check_name, events.check_name):
+        checked: object = check(of(str)("name"))
         assert type(checked) is str
         assert checked == "name"
