@@ -368,7 +368,7 @@ class App:
             BadArguments: the value cannot be encoded, or is too large.
             ConnectionMismatch, StoreUnavailable: as ``task.enqueue``.
         """
-        events.check_name(name)
+        name = events.check_name(name)
         event = events.encode_event(name, value, self.max_payload, self.stores)
         if connection is not None:
             return await self.stores.ask_on(connection, lambda it: it.send_event(event))

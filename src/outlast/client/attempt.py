@@ -433,6 +433,7 @@ class Attempt:
             BadArguments: the value cannot be encoded, does not fit the annotation or is too large.
             UsageError: the name was used before in this attempt, or cannot be a name.
         """
+        name = steps.check_name(name)
         returns = self._begin_step(name, function)
         if self.number > 1:
             looking = self._link.step(self.job_id, self.token, name, None)
@@ -454,6 +455,7 @@ class Attempt:
     ) -> R:
         """As ``step``, for plain functions: blocks until it is done."""
         refuse_in_loop("step")
+        name = steps.check_name(name)
         returns = self._begin_step(name, function, plain=True)
         if self.number > 1:
             looking = self._link.step(self.job_id, self.token, name, None)
@@ -509,6 +511,7 @@ class Attempt:
         Raises as ``step``, and ConnectionMismatch as ``complete_in``; UsageError without an open
         transaction. Let the transaction roll back.
         """
+        name = steps.check_name(name)
         returns = self._begin_step(name, function)
         try:
             foreign = await self._checked(connection, "step_in")

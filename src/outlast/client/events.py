@@ -24,13 +24,14 @@ NAME_MAX = 190  # characters: with a word before it, it is the name of a step
 _TIMED_OUT = "null"  # the outcome; of an event it is a list with the value
 
 
-def check_name(name: object) -> None:
-    """Raise UsageError for a name that no event can have."""
+def check_name(name: object) -> str:
+    """Return a name as a plain text; UsageError for one that no event can have."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or not name.isprintable():
         raise UsageError(
             f"the name of an event is a printable text of 1 to {NAME_MAX} characters, not"
             f" {name!r:.80}"
         )
+    return str.__str__(name)  # frames and drivers take no other texts
 
 
 def encode_event(name: str, value: Any, max_payload: int, stores: StoreProvider) -> NewEvent:
@@ -46,7 +47,7 @@ async def wait_event(
     store: AttemptStore, name: str, timeout: float | timedelta, returns: Any
 ) -> Any:
     """Do what ``Attempt.wait_event`` does."""
-    check_name(name)
+    name = check_name(name)
     seconds = Snooze(timeout).seconds
     kept, limit = f"event {name}", f"end {name}"
     store.begin(kept, limit)

@@ -16,13 +16,14 @@ from outlast.payload.signature import read_returns
 NAME_MAX = 200  # characters
 
 
-def check_name(name: object) -> None:
-    """Raise UsageError for a name that no step can have."""
+def check_name(name: object) -> str:
+    """Return a name as a plain text; UsageError for one that no step can have."""
     if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or not name.isprintable():
         raise UsageError(
             f"the name of a step is a printable text of 1 to {NAME_MAX} characters, not"
             f" {name!r:.80}"
         )
+    return str.__str__(name)  # frames and drivers take no other texts
 
 
 def check_plain(function: Callable[..., Any]) -> None:

@@ -80,7 +80,6 @@ def test_names_and_keys_are_plain_texts() -> None:
         assert checked == "name"
 
 
-@pytest.mark.xfail(strict=True, reason="they go into frames as they are, which take no subclass")
 def test_names_of_steps_and_events_are_plain_texts() -> None:
     for check in (steps.check_name, events.check_name):
         checked: object = check(of(str)("name"))
