@@ -18,10 +18,11 @@ FLOOD = 200  # jobs under each limit
 @pytest.mark.parametrize("running", [1, 2])
 @pytest.mark.parametrize("names", ["ab", "abc"])
 async def test_a_job_under_several_limits_starts_beside_floods_under_each(
-    store: Store, hands: Hands, names: str, running: int
+    request: pytest.FixtureRequest, store: Store, hands: Hands, names: str, running: int
 ) -> None:
-    if not isinstance(store, SqliteStore):
-        pytest.skip("on PostgreSQL what comes free is given away at the next trip")
+    if len(names) > 2 and not isinstance(store, SqliteStore):
+        reason = "on PostgreSQL a permit rests for one trip, which is enough for two limits only"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     floods: set[int] = set()
     for name in names:
         await declare(store, name, running=running)
