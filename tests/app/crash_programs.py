@@ -158,6 +158,19 @@ async def imports_with_keys() -> None:
         await attempt.save(at + 1)
 
 
+_kept: list[sqlite3.Connection] = []
+
+
+@app.task
+async def keeps_its_connections() -> None:
+    assert outlast.current().checkpoint in {None, 1}
+    db = sqlite3.connect("ledger.db", timeout=0.1)
+    _kept.append(db)  # an attempt that is asked to stop leaves its transaction open
+    db.execute("INSERT OR REPLACE INTO entries VALUES (1, 1)")
+    await outlast.current().save(1)
+    db.commit()
+
+
 @app.task
 def stamps_rows() -> None:
     with connected("ledger.db") as db, db:

@@ -143,13 +143,14 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
         report.check()
 
 
-@pytest.mark.slow_but("imports_with_keys")
+@pytest.mark.slow_but("imports_with_keys", "keeps_its_connections")
 @pytest.mark.parametrize(
     "name",
     [
         "imports_once",
         "imports_in_steps",
         "imports_with_keys",
+        "keeps_its_connections",
         "stamps_rows",
         "stamps_coarsely",
         "writes_whole_files",
