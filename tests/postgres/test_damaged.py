@@ -80,3 +80,21 @@ async def test_lost_functions_are_missed(store: PostgresStore, session: Any) -> 
     for verb in (store.open, store.migrate):
         with pytest.raises(SchemaMismatch, match="outlast_cancel_v1, outlast_peek_v1: restore"):
             await verb()
+
+
+@pytest.mark.xfail(strict=True, reason="the doctor does not look at who the session is of")
+async def test_the_doctor_says_that_a_role_may_not_end_its_own_sessions(
+    pg_url: str, session: Any
+) -> None:
+    """As with logins that are made for hours, and take the role of the application."""
+    await session.execute("CREATE ROLE outlast_app; CREATE ROLE outlast_login LOGIN")
+    try:
+        await session.execute("GRANT outlast_app TO outlast_login")
+        store = PostgresStore(pg_url.replace("postgres@", "outlast_login@"))
+        assert not (await facts_of(store)).borrowed
+        await store.close()
+        await session.execute("ALTER ROLE outlast_login SET role = outlast_app")
+        assert (await facts_of(store)).borrowed
+        await store.close()
+    finally:
+        await session.execute("DROP ROLE outlast_login; DROP ROLE outlast_app")
