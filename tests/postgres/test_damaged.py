@@ -82,7 +82,6 @@ async def test_lost_functions_are_missed(store: PostgresStore, session: Any) -> 
             await verb()
 
 
-@pytest.mark.xfail(strict=True, reason="the doctor does not look at who the session is of")
 async def test_the_doctor_says_that_a_role_may_not_end_its_own_sessions(
     pg_url: str, session: Any
 ) -> None:

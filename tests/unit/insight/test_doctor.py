@@ -156,6 +156,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (facts(error="no file x.db\ngive --url", environment=None), "problem", "store", "x.db."),
     (facts(mismatch="it lacks 0007"), "problem", "schema", "0007"),
     (server(track_activities="off"), "warning", "stuck_sessions", "track_activities is off"),
+    (server(borrowed=True), "warning", "stuck_sessions", "A setting of the login"),
     (server(worker_roles=["a", "b"]), "warning", "stuck_sessions", "several roles (a, b)"),
     (server(strangers=["guest"]), "hint", "strangers", "may connect (guest)"),
     (server(version=130_011), "problem", "version", "13.11"),

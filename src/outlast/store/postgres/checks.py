@@ -41,6 +41,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         lock_holders: sessions in the way of limits and counters.
         strangers: roles that may connect and have no rights on the jobs; some, if there are many.
         superuser, owner: whether the role of this connection is one, or owns the tables.
+        borrowed: whether its session is of a login whose sessions this role may not end.
         open_schemas: those of the search_path in which every role may create.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
         behind: sequences that give out numbers which rows have already.
@@ -66,6 +67,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     lacking: list[str] = []
     limited_to: str | None = None
     superuser: bool = False
+    borrowed: bool = False
     owner: bool = False
     open_schemas: list[str] = []
     unlogged: list[str] = []
@@ -171,6 +173,9 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         if self.track_activities == "off":
             said = f"track_activities is off: {harm}."
             yield warning("stuck_sessions", said, "Set track_activities = on.")
+        if self.borrowed:
+            said = f"A setting of the login makes {self.role} of it, so if workers use it: {harm}."
+            yield warning("stuck_sessions", said, "Let workers connect as the role itself.")
         if len(self.worker_roles) > 1:
             said = f"Workers connect as several roles ({_some(self.worker_roles)}): {harm}."
             yield warning("stuck_sessions", said, "Let all workers of a store connect as one role.")

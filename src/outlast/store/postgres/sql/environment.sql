@@ -15,6 +15,7 @@ SELECT current_setting('server_version_num')::integer AS version,
        current_setting('autovacuum') AS autovacuum,
        current_user::text AS role,
        (SELECT rolsuper FROM pg_roles WHERE rolname = current_user) AS superuser,
+       NOT pg_has_role(session_user, 'USAGE') AS borrowed,
        coalesce((SELECT pg_has_role(c.relowner, 'USAGE') FROM pg_class c
                  WHERE c.oid = to_regclass('outlast_jobs')), false) AS owner,
        current_setting('server_encoding') AS encoding,

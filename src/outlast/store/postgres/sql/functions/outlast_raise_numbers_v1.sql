@@ -5,7 +5,7 @@
 -- An id goes on 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
 -- index that shows the largest. So both jump to the time of day in microseconds, which no server reaches by
 -- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. What is ahead
--- of that time counts for nothing, ids as well: whoever may write a row could use up a sequence by one number.
+-- of that time counts for nothing, ids as well: who may write a row could use up a sequence by one number.
 --
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
 -- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
