@@ -7,7 +7,6 @@ from collections import deque
 import pytest
 
 from outlast.store.protocol import Store
-from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Claimed
 from tests.conformance.kit import Hands, ended, enqueued, eventually
 from tests.conformance.limits_kit import declare, limited, need
@@ -18,11 +17,8 @@ FLOOD = 200  # jobs under each limit
 @pytest.mark.parametrize("running", [1, 2])
 @pytest.mark.parametrize("names", ["ab", "abc"])
 async def test_a_job_under_several_limits_starts_beside_floods_under_each(
-    request: pytest.FixtureRequest, store: Store, hands: Hands, names: str, running: int
+    store: Store, hands: Hands, names: str, running: int
 ) -> None:
-    if len(names) > 2 and not isinstance(store, SqliteStore):
-        reason = "on PostgreSQL a permit rests for one trip, which is enough for two limits only"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     floods: set[int] = set()
     for name in names:
         await declare(store, name, running=running)

@@ -30,6 +30,11 @@
 --     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. The holder's
 --     row is read here by a later statement than the one that has locked the stream. If its end, or its next place,
 --     commits after this read, its notice (outlast_note_v1) is folded after this commit, as that needs the stream's row.
+--   * A stream that needs several permits, beside streams that need one of them: where it has room under some and others
+--     are in use by running attempts, or open in time, a place of each of the first is kept for it, on the permit's row,
+--     which is locked here. It is kept for half as long as the stream has waited, and not again before as long a time
+--     has passed: so the stream starts in the end, and what others may use rests for half of the time at most. Who looks
+--     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_first_max bigint,
@@ -46,7 +51,8 @@ DECLARE
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
-    v_starts integer; v_holders bigint[]; v_waits boolean[]; v_begun bigint[];
+    v_starts integer; v_kept bigint[]; v_kept_until double precision[]; v_rest boolean; v_seconds double precision;
+    v_free_at_first integer[]; v_used integer[]; v_holders bigint[]; v_waits boolean[]; v_begun bigint[];
 BEGIN
     permits := '{}';
     contended := false;
@@ -54,7 +60,8 @@ BEGIN
     more := false;
     passed := '{}';
     SELECT NULL::bigint[] AS ids, NULL::text[] AS names, NULL::float8[] AS spacing, NULL::float8[] AS burst,
-           NULL::float8[] AS ahead, NULL::integer[] AS free INTO p;
+           NULL::float8[] AS ahead, NULL::integer[] AS free, NULL::integer[] AS places, NULL::integer[] AS used,
+           NULL::bigint[] AS kept, NULL::float8[] AS kept_until INTO p;
     -- the streams
     WITH RECURSIVE lane (task, queue, nth) AS (
         SELECT h.task, h.queue, 1
@@ -94,7 +101,7 @@ BEGIN
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
     ), locked AS MATERIALIZED (
-        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.served, o.ordered, o.holder, k.seen, k.first,
+        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.served, o.touched_at, o.ordered, o.holder, k.seen, k.first,
                CASE WHEN o.tenant IS NULL THEN 1
                     ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
         FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
@@ -107,7 +114,7 @@ BEGIN
     INTO s
     FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
                  array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
-                 array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
+                 array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
                  sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, max(l.seen) AS locked
           FROM locked l) l,
          (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
@@ -144,10 +151,13 @@ BEGIN
         SELECT array_agg(o.id) AS ids, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
                array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now
-                                   OR o.opens_at > v_now AND o.touched_at <= v_now + 1 THEN 0
-                              ELSE greatest(0, least(1000000000, coalesce(o.own_running, l.running) - o.used)) END) AS free
+                                   OR o.opens_at > v_now AND o.opens_at IS DISTINCT FROM o.kept_until AND o.touched_at <= v_now + 1 THEN 0
+                              ELSE greatest(0, least(1000000000, coalesce(o.own_running, l.running) - o.used - k.count)) END) AS free,
+               array_agg(coalesce(o.own_running, l.running)) AS places, array_agg(o.used) AS used,
+               array_agg(CASE WHEN k.count = 1 THEN o.kept_for END) AS kept, array_agg(coalesce(o.kept_until, 0)) AS kept_until
         INTO p
         FROM unnest(p.ids) AS u (id) JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
+        CROSS JOIN LATERAL (SELECT (o.kept_for IS NOT NULL AND o.kept_until > greatest(v_now, o.touched_at))::integer AS count) k
         LEFT JOIN outlast_limits l ON l.name = o.name
         WHERE coalesce(o.name, '') = ANY (v_names);  -- coalesce: by id alone
     END IF;
@@ -155,11 +165,17 @@ BEGIN
     -- share the places out by turn (share_out in model/limits.py)
     v_free := p.free;
     v_ahead := p.ahead;
+    v_kept := p.kept;
+    v_kept_until := p.kept_until;
+    v_free_at_first := p.free;
+    v_used := p.used;
     v_share := greatest(1, p_limit / greatest(1, s.turns));
     FOR i IN 1..cardinality(s.ids) LOOP
         v_room := least(v_share * greatest(1, s.weights[i] - s.served[i]), v_left);
         IF s.ordered[i] THEN v_room := least(v_room, (NOT v_waits[i])::integer); END IF;
         v_known[i] := true;
+        v_rest := false;
+        v_seconds := least(0.5 * (v_now - s.since[i]), 1e15);
         v_step := v_need;
         WHILE s.streams[v_step] = i LOOP
             v_one := array_position(p.ids, s.permits[v_step]);
@@ -168,6 +184,19 @@ BEGIN
                 v_known[i] := false;
             ELSE
                 v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
+                IF v_kept[v_one] = s.ids[i] THEN
+                    v_starts := outlast_room_v1(v_free[v_one] + 1, p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
+                END IF;
+                IF v_starts > 0 THEN
+                    v_rest := true;
+                ELSIF v_free[v_one] > 0 THEN
+                    IF (v_ahead[v_one] + (s.costs[v_step] - p.burst[v_one]) * p.spacing[v_one] <= v_seconds) IS NOT TRUE
+                       OR s.costs[v_step] > p.burst[v_one] THEN
+                        v_seconds := 0;
+                    END IF;
+                ELSIF (p.places[v_one] > 0 AND v_used[v_one] >= p.places[v_one]) IS NOT TRUE THEN
+                    v_seconds := 0;
+                END IF;
                 -- only time is missing: no later stream passes this one
                 IF v_starts <= 0 AND s.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
                 v_room := least(v_room, v_starts);
@@ -175,9 +204,24 @@ BEGIN
             v_step := v_step + 1;
         END LOOP;
         v_quota[i] := CASE WHEN v_known[i] THEN v_room ELSE 0 END;
+        v_rest := v_rest AND v_known[i] AND v_quota[i] = 0 AND v_seconds > 0 AND v_left > 0 AND NOT v_waits[i];
         WHILE v_need < v_step LOOP
+            v_one := v_at[v_need];
+            IF v_quota[i] > 0 AND v_kept[v_one] = s.ids[i] THEN
+                v_kept[v_one] := NULL;
+                v_kept_until[v_one] := v_now;
+                v_free[v_one] := v_free[v_one] + 1;
+                v_free_at_first[v_one] := v_free_at_first[v_one] + 1;
+            ELSIF v_rest AND v_kept[v_one] IS NULL AND p.places[v_one] IS NOT NULL AND v_now - v_kept_until[v_one] >= v_seconds
+                  AND outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_need]) > 0 THEN
+                v_kept[v_one] := s.ids[i];
+                v_kept_until[v_one] := v_now + v_seconds;
+                v_free[v_one] := v_free[v_one] - 1;
+                v_free_at_first[v_one] := v_free_at_first[v_one] - 1;
+            END IF;
             IF v_quota[i] > 0 THEN
                 v_free[v_at[v_need]] := v_free[v_at[v_need]] - v_quota[i];
+                v_used[v_at[v_need]] := v_used[v_at[v_need]] + v_quota[i];
                 v_ahead[v_at[v_need]] := v_ahead[v_at[v_need]]
                     + v_quota[i] * s.costs[v_need] * coalesce(p.spacing[v_at[v_need]], 0);
             END IF;
@@ -234,7 +278,7 @@ BEGIN
         END LOOP;
     END IF;
     IF p.ids IS NOT NULL THEN
-        v_free := p.free;
+        v_free := v_free_at_first;
         v_ahead := p.ahead;
         v_count := array_fill(0, ARRAY[cardinality(p.ids)]);
         FOR i IN 1..cardinality(s.streams) LOOP
@@ -248,13 +292,15 @@ BEGIN
         UPDATE outlast_permits o
         SET used = o.used + u.count, tat = v_now + u.ahead, touched_at = v_now,
             held_until = CASE WHEN o.held_until > greatest(v_now, o.touched_at)
-                              THEN v_now + o.held_until - greatest(v_now, o.touched_at) END
-        FROM unnest(p.ids, v_count, v_ahead) AS u (id, count, ahead)
-        WHERE o.id = ANY (ARRAY[u.id]) AND u.count > 0;
+                              THEN v_now + o.held_until - greatest(v_now, o.touched_at) END,
+            kept_for = u.kept, kept_until = u.kept_until
+        FROM unnest(p.ids, v_count, v_ahead, v_kept, v_kept_until) AS u (id, count, ahead, kept, kept_until)
+        WHERE o.id = ANY (ARRAY[u.id]) AND (u.count > 0 OR u.kept_until <> coalesce(o.kept_until, 0));
         FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
             CONTINUE WHEN v_step IS NULL OR v_blocked[s.streams[i]] IS NOT NULL OR NOT v_known[s.streams[i]];
-            IF outlast_room_v1(v_free[v_step], p.spacing[v_step], p.burst[v_step], v_ahead[v_step], s.costs[i]) <= 0 THEN
+            IF outlast_room_v1(v_free[v_step] + coalesce(v_kept[v_step] = s.ids[s.streams[i]], false)::integer,
+                               p.spacing[v_step], p.burst[v_step], v_ahead[v_step], s.costs[i]) <= 0 THEN
                 v_blocked[s.streams[i]] := s.permits[i];
             END IF;
         END LOOP;
@@ -262,7 +308,7 @@ BEGIN
     WITH seen AS (
         UPDATE outlast_streams o
         SET turn = CASE WHEN u.quota > 0 AND u.had = 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, served = u.had,
-            touched_at = v_now, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+            touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE o.touched_at END, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
         FROM (SELECT u.*, CASE WHEN u.quota > 0 AND (u.taken < u.quota OR u.now_served >= u.weight) THEN 0
                                ELSE u.now_served END AS had,
                      u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (

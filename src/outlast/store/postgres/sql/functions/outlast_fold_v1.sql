@@ -111,7 +111,7 @@ BEGIN
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
             held_until = nullif(greatest(p_now, c.held, CASE WHEN c.set_at IS NULL AND p.held_until > greatest(p_now, p.touched_at)
                                                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
-            opens_at = NULL, touched_at = p_now
+            opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held, max(c.set_at) AS set_at
               FROM (SELECT u.permit, u.ended, u.spent, NULL::double precision AS held, NULL::bigint AS set_at
@@ -136,7 +136,8 @@ BEGIN
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
             FROM (SELECT t.id AS permit, b.id AS stream, b.own
                   FROM (SELECT p.id, l.spacing, l.burst, greatest(0, p.tat - greatest(p_now, p.touched_at)) AS ahead,
-                               least(p_most, coalesce(p.own_running, l.running) - p.used) AS room
+                               least(p_most, coalesce(p.own_running, l.running) - p.used
+                                   - (p.kept_for IS NOT NULL AND p.kept_until > p_now)::integer) AS room
                         FROM unnest(v_look) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
                         JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits by id alone
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t

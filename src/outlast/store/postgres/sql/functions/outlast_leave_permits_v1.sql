@@ -1,5 +1,6 @@
 -- Look once more at permits that this transaction has locked, after all that it starts is counted: if one has room
--- for a stream that it blocks, leave a notice, and if only time is missing, write when it opens (opens_at).
+-- for a stream that it blocks, leave a notice, and if only time is missing, or a
+-- place that is kept for another stream, write when it opens (opens_at).
 --
 -- That keeps the rule that no permit with room blocks a stream unseen. The permits' rows are locked to the commit, so
 -- no other session can count under them, or block a stream by them, after this look. A stream that was opened but that
@@ -16,13 +17,17 @@ BEGIN
     WITH look AS MATERIALIZED (
         SELECT t.id, t.opens_at, t.free > 0 AND b.wait <= 1e-9 AND t.held IS NULL AS room,
                CASE WHEN b.wait IS NOT NULL
-                    THEN coalesce(t.held, CASE WHEN t.free > 0 AND b.wait > 1e-9 THEN v_now + b.wait END) END AS opens
+                    THEN coalesce(t.held, CASE WHEN t.free > 0 AND b.wait > 1e-9 THEN v_now + b.wait
+                                           WHEN t.free <= 0 THEN t.kept END) END AS opens
         FROM (SELECT p.id, p.opens_at, l.spacing, l.burst, greatest(0, p.tat - greatest(v_now, p.touched_at)) AS ahead,
                      nullif(greatest(p.held_until, l.held_until, v_now), v_now) AS held,
-                     least(1000000000, coalesce(p.own_running, l.running) - p.used) AS free
+                     least(1000000000, coalesce(p.own_running, l.running) - p.used - (k.until IS NOT NULL)::integer) AS free,
+                     k.until AS kept
               FROM (SELECT u AS id FROM unnest(p_ids) AS u  -- most block nothing
                     WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL OFFSET 0) u
               JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+              CROSS JOIN LATERAL (
+                  SELECT CASE WHEN p.kept_for IS NOT NULL AND p.kept_until > greatest(v_now, p.touched_at) THEN p.kept_until END AS until) k
               JOIN outlast_limits l ON l.name = coalesce(p.name, '')) t  -- coalesce: permits by id alone
         LEFT JOIN LATERAL (
             SELECT CASE WHEN t.spacing IS NULL THEN 0
@@ -30,7 +35,7 @@ BEGIN
             FROM (SELECT s.rank, s.turn, s.blocked, s.costs[array_position(s.permits, t.id)] AS cost FROM outlast_streams s
                   WHERE s.blocked = t.id) c
             WHERE t.spacing IS NULL OR c.cost <= t.burst
-            ORDER BY c.blocked, c.rank, c.turn LIMIT CASE WHEN t.held IS NOT NULL OR t.free > 0 THEN 1 ELSE 0 END) b ON true
+            ORDER BY c.blocked, c.rank, c.turn LIMIT CASE WHEN t.held IS NOT NULL OR t.free > 0 OR t.kept IS NOT NULL THEN 1 ELSE 0 END) b ON true
     ), timed AS (
         UPDATE outlast_permits p SET opens_at = k.opens
         FROM look k WHERE p.id = ANY (ARRAY[k.id]) AND k.opens IS DISTINCT FROM k.opens_at

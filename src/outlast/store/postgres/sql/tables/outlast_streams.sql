@@ -10,6 +10,7 @@
 -- under it, and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of
 -- the next start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is
 -- missing.
+-- kept_for, kept_until: a place of it is kept for this stream (outlast_claim_streams_v1).
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
 -- keeps jobs from being forgotten: a stream is marked blocked only under the lock of that permit, by an exchange at
@@ -54,6 +55,8 @@ CREATE TABLE outlast_permits (
     touched_at  double precision NOT NULL,
     held_until  double precision,
     opens_at    double precision,
+    kept_for    bigint,
+    kept_until  double precision,
     name        text COLLATE "C" NOT NULL,
     key         text NOT NULL,
     CONSTRAINT outlast_permits_sound CHECK (
