@@ -164,7 +164,6 @@ async def test_what_reads_cannot_write(pair: Pair) -> None:
 # -- hosts that say nothing
 
 
-@pytest.mark.xfail(strict=True, reason="the last host is remembered for no URL, and so for each")
 async def test_without_attributes_the_first_host_is_the_first_choice(pair: Pair) -> None:
     """A worker that has once reached a standby would stay there for good."""
     with mute() as silent:

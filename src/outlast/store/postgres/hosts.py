@@ -94,7 +94,7 @@ async def reach_host(url: str, seconds: float, connect: Callable[..., Awaitable[
         except Unreached as unreached:
             raise unreached.most_telling() from None
 
-    key = url if attributes in LACKS else None
+    key = url if attributes in LACKS else None  # otherwise one could stay with a standby for good
     if attributes == "prefer-standby":
         soon = loop.time() + min(seconds / 2, STANDBY_SECONDS)
         with suppress(Unreached):
@@ -132,8 +132,8 @@ async def _addresses_of(host: str, port: int) -> list[Host]:
 
 
 async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitable[Any]]) -> Any:
-    """Return the first connection of those that ``open_`` makes by these ways, which are equally
-    good; the one that was the first before is tried first. Raises ``Unreached``."""
+    """Return the first connection of those that ``open_`` makes by these ways; the one that was the
+    first before under this key is tried first (None: in the given order). Raises ``Unreached``."""
     last = _answered.get(key)
     left = sorted(ways, key=lambda way: way != last)
     tries: dict[asyncio.Task[Any], T] = {}
@@ -148,7 +148,7 @@ async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitabl
             await asyncio.wait(pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             winner = next((each for each in tries if _has_won(each)), None)
             if winner is not None:
-                if len(ways) > 1:
+                if key is not None and len(ways) > 1:
                     _answered[key] = tries[winner]
                 return winner.result()
     finally:
