@@ -247,6 +247,9 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
 
 async def _beside(role: str) -> None:
     """What works on connections of its own: presence, wake-ups, a task's own transaction."""
+    through = PostgresStore(f"{role}?options=-csearch_path%3Dpublic", pooler=True)
+    await through.open()
+    await through.close()
     store = PostgresStore(role)
     hands = await Hands.on(store, "w4")
     presence = PostgresPresence(role, patience=10.0)
