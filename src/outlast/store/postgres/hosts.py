@@ -126,8 +126,11 @@ async def _addresses_of(host: str, port: int) -> list[Host]:
     """Return the addresses of a name; none of a socket in the file system."""
     if host.startswith("/"):
         return []
-    find = asyncio.get_running_loop().getaddrinfo
-    found = await find(host, port, type=socket.SOCK_STREAM)
+    kind, numeric = socket.SOCK_STREAM, socket.AI_NUMERICHOST
+    try:  # without a thread, which the handlers of atexit cannot have
+        found = socket.getaddrinfo(host, port, type=kind, flags=numeric)
+    except socket.gaierror:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
     return list(dict.fromkeys((str(each[4][0]), int(each[4][1])) for each in found))
 
 
