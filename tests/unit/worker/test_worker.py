@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -101,11 +103,13 @@ async def test_what_has_ended_is_kept_for_a_week_and_dead_jobs_forever(stage, mo
     async def merge_minutes(limit: int) -> int:
         return 0
 
-    async def recount_limits() -> list[object]:
+    async def find_none() -> list[object]:
         return []
 
+    inspector = SimpleNamespace(lock_holders=find_none)
     monkeypatch.setattr(stage.store, "prune", prune, raising=False)
-    monkeypatch.setattr(stage.store, "recount_limits", recount_limits, raising=False)
+    monkeypatch.setattr(stage.store, "inspector", inspector, raising=False)
+    monkeypatch.setattr(stage.store, "recount_limits", find_none, raising=False)
     monkeypatch.setattr(stage.store, "merge_minutes", merge_minutes, raising=False)
     await stage.worker.services["pruner"].duty.run_once()
     assert asked["jobs_older_than"] == asked["workers_older_than"] == 7 * 24 * 3600

@@ -18,8 +18,8 @@ from outlast.base.clock import SYSTEM
 from outlast.base.sync import drive, run_in_background
 from outlast.errors import ConfigError, text_of
 from outlast.store import open_store
+from outlast.store.backend import backend_of
 from outlast.store.foreign import open_driver
-from outlast.store.postgres.url import KNOWN, LEFT_OUT, find_misfit
 
 _OF_DJANGO = {"isolation_level", "server_side_binding", "pool"}
 # The tables that identify the store, hold the last numbers that it has issued, and what workers
@@ -68,16 +68,15 @@ def _url_of_server(connection: Any) -> str:
 
 
 def _query(alias: str, options: Mapping[str, Any]) -> dict[str, str]:
-    unknown = options.keys() - KNOWN - _OF_DJANGO
-    if unknown:
+    make = backend_of("postgresql://").make_query
+    assert make is not None
+    try:
+        return make({name: value for name, value in options.items() if name not in _OF_DJANGO})
+    except ConfigError as error:
         raise ImproperlyConfigured(
-            f"workers cannot connect to {alias!r} by Django's options"
-            f" {', '.join(sorted(unknown))}: name the store with OPTIONS['url'] in TASKS"
-        )
-    given = {name: str(value) for name, value in options.items() if name in KNOWN}
-    if said := find_misfit(given):
-        raise ImproperlyConfigured(f"workers cannot connect to {alias!r} as Django does: {said}")
-    return {name: value for name, value in given.items() if name not in LEFT_OUT}
+            f"workers cannot connect to {alias!r} by Django's options: {text_of(error)}; name the"
+            " store with OPTIONS['url'] in TASKS"
+        ) from None
 
 
 _URLS: dict[str, Callable[[Any], str]] = {"sqlite": _url_of_file, "postgresql": _url_of_server}

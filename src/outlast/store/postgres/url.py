@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 import msgspec
@@ -113,7 +114,7 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
     if "PGOPTIONS" in environ:
         given.setdefault("options", environ["PGOPTIONS"])
     seconds = _read_seconds(url, given.pop("connect_timeout", "0"))
-    if said := find_misfit(given):
+    if said := _find_misfit(given):
         raise ConfigError(f"{redact(url)}: {said}")
     parameters = {name: value for name, value in given.items() if name not in LEFT_OUT}
     settings = {name: value for name, value in parameters.items() if name not in TAKEN}
@@ -123,7 +124,18 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
     return ParsedUrl(place + end, parameters, settings | _read_options(parameters), seconds or None)
 
 
-def find_misfit(given: Mapping[str, str]) -> str | None:
+def make_query(options: Mapping[str, Any]) -> dict[str, str]:
+    """Return the parameters of a URL that connects as another client of libpq does with these
+    options. Raises ConfigError for those that a URL cannot have."""
+    if unknown := options.keys() - KNOWN:
+        raise ConfigError(f"a URL cannot have {', '.join(sorted(unknown))}")
+    given = {name: str(value) for name, value in options.items()}
+    if said := _find_misfit(given):
+        raise ConfigError(said)
+    return {name: value for name, value in given.items() if name not in LEFT_OUT}
+
+
+def _find_misfit(given: Mapping[str, str]) -> str | None:
     """Return which of libpq's parameters cannot be kept, and what to write; None: all can."""
     for name, value in given.items():
         allowed = LEFT_OUT.get(name, None if name in REFUSED else ())
