@@ -71,6 +71,13 @@ CASES = {
     "pass": [],
 }
 
+OWN_WRITER = "import codecs; sys.stdout = codecs.getwriter('utf-8')(sys.stdout.detach())"
+TAGS = """
+from outlast.runner.printing import tag_output
+tag_output(lambda: None)
+tagged = sys.stdout.buffer
+"""
+
 
 def run(code: str, folder: Path) -> tuple[list[str], bool]:
     done = subprocess.run(
@@ -111,3 +118,13 @@ def test_the_state_before_the_first_task_is_kept(tmp_path: Path) -> None:
     code = code.replace("seen(), ", "")
     tail = TAIL.replace("seen() == before", "signal.getitimer(signal.ITIMER_REAL)[1] == 9")
     assert run(code + tail, tmp_path) == ([], True)
+
+
+@pytest.mark.xfail(strict=True, reason="it stays without its buffer")
+@pytest.mark.parametrize("task", ["bare = sys.stdout.detach()", OWN_WRITER], ids=["bare", "own"])
+def test_a_stream_whose_buffer_a_task_took_can_be_written(task: str, tmp_path: Path) -> None:
+    """As old code does, to write in an encoding of its own; output stays tagged."""
+    code = HEAD.replace("before, state", TAGS + "before, state")
+    tail = TAIL.replace("seen() == before", "not sys.stdout.closed")
+    tail = tail.replace('print("', r'assert sys.stdout.buffer is tagged; print("')
+    assert run(code + task + tail, tmp_path) == (["sys.stdout"], True)
