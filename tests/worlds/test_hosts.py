@@ -334,7 +334,6 @@ async def test_a_try_that_is_given_up_leaves_nothing(pair: Pair) -> None:
         await closed(before)
 
 
-@pytest.mark.xfail(strict=True, reason="a session is lost")
 async def test_a_try_that_is_cancelled_after_it_was_won_leaves_nothing(pair: Pair) -> None:
     """While the other tries end, no cancellation loses the session that was reached."""
 

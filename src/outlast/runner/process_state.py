@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import importlib
+import io
 import os
 import signal
 import sys
@@ -50,6 +51,7 @@ class ProcessState:
         self._places = {fd: find_identity(fd) for fd in _STREAMS}
         self._copies = {fd: os.dup(fd) for fd, place in self._places.items() if place is not None}
         self._streams = {name: getattr(sys, name) for name, _ in _STREAMS.values()}
+        self._buffers = {name: getattr(it, "buffer", None) for name, it in self._streams.items()}
         # faulthandler does not tell its file, but holds a reference to it as long as it uses it
         self._stacks = open(stacks, "wb", closefd=False)  # noqa: SIM115
         faulthandler.enable(self._stacks)
@@ -118,9 +120,12 @@ class ProcessState:
     def _look_at_streams(self) -> Iterator[str]:
         for fd, (name, mode) in _STREAMS.items():
             stream = self._streams[name]
-            if stream is not None and stream.closed:
-                again = open(fd, mode, errors="backslashreplace", closefd=False)  # noqa: SIM115
-                self._streams[name] = stream = again
+            if stream is not None and _is_shut(stream):
+                buffer = self._buffers[name]
+                if buffer is None or buffer.closed:
+                    buffer = open(fd, f"{mode}b", closefd=False)  # noqa: SIM115
+                again = io.TextIOWrapper(buffer, errors="backslashreplace", write_through=True)
+                self._streams[name], self._buffers[name], stream = again, buffer, again
             if getattr(sys, name, self) is not stream:
                 setattr(sys, name, stream)
                 yield f"sys.{name}"
@@ -140,6 +145,14 @@ class ProcessState:
             if _get_handler(number) is not handler and handler is not None:
                 signal.signal(number, handler)
                 yield f"handler of {signal.Signals(number).name}"
+
+
+def _is_shut(stream: Any) -> bool:
+    """Whether a stream is closed, or was taken from its buffer (``detach``)."""
+    try:
+        return bool(stream.closed)
+    except ValueError:
+        return True
 
 
 def _bytes_of(variables: Any) -> dict[bytes, bytes]:

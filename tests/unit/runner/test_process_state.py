@@ -120,7 +120,6 @@ def test_the_state_before_the_first_task_is_kept(tmp_path: Path) -> None:
     assert run(code + tail, tmp_path) == ([], True)
 
 
-@pytest.mark.xfail(strict=True, reason="it stays without its buffer")
 @pytest.mark.parametrize("task", ["bare = sys.stdout.detach()", OWN_WRITER], ids=["bare", "own"])
 def test_a_stream_whose_buffer_a_task_took_can_be_written(task: str, tmp_path: Path) -> None:
     """As old code does, to write in an encoding of its own; output stays tagged."""

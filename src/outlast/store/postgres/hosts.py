@@ -160,7 +160,12 @@ async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitabl
             each.cancel()
             each.add_done_callback(_close)
         if any(not each.done() for each in others):
-            await asyncio.wait(others, timeout=ENDING_SECONDS)
+            try:
+                await asyncio.wait(others, timeout=ENDING_SECONDS)
+            except asyncio.CancelledError:
+                if winner is not None:
+                    _close(winner)  # nobody gets it
+                raise
     raise Unreached([(tries[each], error) for each in tries if (error := each.exception())])
 
 
