@@ -164,7 +164,7 @@ async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitabl
                 await asyncio.wait(others, timeout=ENDING_SECONDS)
             except asyncio.CancelledError:
                 if winner is not None:
-                    _close(winner)  # nobody gets it
+                    _close(winner)  # its caller is gone
                 raise
     raise Unreached([(tries[each], error) for each in tries if (error := each.exception())])
 
