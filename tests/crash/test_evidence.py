@@ -88,16 +88,18 @@ async def test_children_of_an_attempt_inherit_nothing_of_its_runner(sqlite_stage
     assert row.result == "[]"
 
 
+@pytest.mark.xfail(strict=True, reason="jobs are claimed for runners that are still to start")
 async def test_where_runners_run_one_job_no_two_attempts_share_a_process(
     sqlite_stage: Scene,
 ) -> None:
     stage = sqlite_stage
-    jobs = [await stage.enqueue(f"looks_at_the_process{k}") for k in ("", "_async") * 4]
+    jobs = [await stage.enqueue(f"looks_at_the_process{k}") for k in ("", "_async") * 8]
     await stage.worker("--runners", "2", "--max-jobs-per-runner", "1", env=CHANGES)
     rows = [await stage.ended(job) for job in jobs]
     assert {(row.state, row.failures, row.losses) for row in rows} == {(State.COMPLETED, 0, 0)}
     pids = [json.loads(row.result or "")[0] for row in rows]
     assert len({*pids}) == len(jobs)
+    assert {row.attempt_count for row in rows} == {1}  # none was claimed too early
 
 
 @pytest.mark.parametrize("how", ["enable", "disable"])
