@@ -88,7 +88,6 @@ async def test_children_of_an_attempt_inherit_nothing_of_its_runner(sqlite_stage
     assert row.result == "[]"
 
 
-@pytest.mark.xfail(strict=True, reason="jobs are claimed for runners that are still to start")
 async def test_where_runners_run_one_job_no_two_attempts_share_a_process(
     sqlite_stage: Scene,
 ) -> None:

@@ -40,7 +40,7 @@ from outlast.worker.base import Owner
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import Prefetch
+from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspicions_of
@@ -102,7 +102,8 @@ class RunnerPool:
             clock=clock,
         )
         self.runners = self._supervisor.runners
-        self._prefetches = Prefetches(Prefetch(in_flight, clock), Prefetch(in_flight, clock))
+        horizon = 0.0 if recycling.alone else HORIZON_SECONDS
+        self._prefetches = Prefetches(*(Prefetch(in_flight, clock, horizon) for _ in range(2)))
         self._monitor = ResponsivenessMonitor(in_flight, clock)
         self.starter = RunnerStarter(
             owner,

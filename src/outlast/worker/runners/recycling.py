@@ -215,7 +215,7 @@ class Recycling:
         self._clock = clock
         self._max_rss = max_rss
         self._max_jobs = max_jobs
-        self._alone = max_jobs == 1  # then each attempt has a process, and waits for that
+        self.alone = max_jobs == 1  # then each attempt has a process, and waits for that
         self._oom = OomWatch(cgroup, clock)
         self._read = read
         self._next_look_at = clock.boot()
@@ -262,10 +262,10 @@ class Recycling:
         is weighed, since that is one small file: its children wait for the next
         check."""
         if self._max_rss is None:
-            return self._alone
+            return self.alone
         runner.left_by.update(jobs)
         runner.rss = max(runner.rss, read_resident_of(runner.pid))
-        return self._alone or runner.rss > self._max_rss
+        return self.alone or runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
         """Retire runners that are due for recycling; return whether any was due.
@@ -299,7 +299,7 @@ class Recycling:
             return None  # an empty runner leaves at once
         if self._max_rss is not None and runner.rss > self._max_rss:
             return MAX_RSS
-        if self._alone:  # while it runs its attempt, no other one takes its place
+        if self.alone:  # while it runs its attempt, no other one takes its place
             return None if runner.tokens else MAX_JOBS
         if self._max_jobs is not None and runner.taken >= self._max_jobs:
             fit = sum(each.ready and each.retiring is None and not each.gone for each in runners)
