@@ -198,6 +198,24 @@ async def test_what_is_given_back_unstarted_gives_back_its_rate(store: Store, ha
     assert await hands.claim() == []
 
 
+@pytest.mark.xfail(strict=True, reason="what has come again since is given back a second time")
+async def test_what_is_given_back_late_gives_back_no_more_than_is_still_missing(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, spacing=2.0)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    one = await hands.claim_one()
+    claimed: list[int] = []
+
+    async def claim_another() -> bool:
+        claimed.extend(each.job_id for each in await hands.claim())
+        return bool(claimed)
+
+    await eventually(claim_another)
+    await hands.hand_in(ended(one, OutcomeKind.RELEASED, began=False))
+    assert await hands.claim() == [], "the other one has just begun"
+
+
 async def test_a_cost_takes_more_of_the_rate_and_is_not_counted_as_running(
     store: Store, hands: Hands
 ) -> None:
