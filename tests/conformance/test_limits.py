@@ -198,7 +198,6 @@ async def test_what_is_given_back_unstarted_gives_back_its_rate(store: Store, ha
     assert await hands.claim() == []
 
 
-@pytest.mark.xfail(strict=True, reason="what has come again since is given back a second time")
 async def test_what_is_given_back_late_gives_back_no_more_than_is_still_missing(
     store: Store, hands: Hands
 ) -> None:

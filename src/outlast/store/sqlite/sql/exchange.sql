@@ -73,11 +73,13 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: give_back_rate
--- What an attempt under limits has taken of their rates, if it never began: runs before its end, under the same guard.
--- The end itself gives back the count (the trigger on the job's row).
-UPDATE outlast_permits AS p SET tat = tat - n.cost * coalesce(l.spacing, 0), opens_at = NULL
+-- What an attempt under limits has taken of their rates, if it never began, but for what has come again since: another
+-- start may have taken it. Runs before its end, under the same guard. The end itself gives back the count (the trigger
+-- on the job's row).
+UPDATE outlast_permits AS p
+SET tat = tat - max(0.0, n.cost * coalesce(l.spacing, 0) - max(0.0, :now - n.started_at)), opens_at = NULL
 FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,
-             coalesce(json_extract(j.needs, e.fullkey || '[3]'), 1.0) AS cost
+             coalesce(json_extract(j.needs, e.fullkey || '[3]'), 1.0) AS cost, j.started_at
       FROM outlast_jobs AS j CROSS JOIN json_each(j.needs) AS e
       WHERE j.id = :job_id AND j.token = :token AND j.state = 'running') AS n
 LEFT JOIN outlast_limits AS l ON l.name = n.name

@@ -23,7 +23,8 @@
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
 -- The permits of a job under limits are given back by its notice. What its start has taken of a rate is given back here
--- if nothing has begun, also by a notice. So is the hold on a limit that a task has found exhausted (throttles); a longer
+-- if nothing has begun, also by a notice, but for what has come again since: another start may have taken it, and the two
+-- would be closer together than the rate allows. So is the hold on a limit that a task has found exhausted (throttles); a longer
 -- hold stays.
 --
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
@@ -57,7 +58,7 @@ BEGIN
                     ELSE h.state END AS state,
                coalesce(h.began, true) AS began,
                greatest(0, least(coalesce(h.delay, 0), 1e9)) AS delay, h.doubles_to,
-               j.stream, CASE WHEN h.throttles IS NOT NULL THEN j.needs END AS needs, h.throttles, j.worker_id, j.started_at, j.keep, j.awaited, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
+               j.stream, CASE WHEN h.throttles IS NOT NULL OR NOT h.began THEN j.needs END AS needs, h.throttles, j.worker_id, j.started_at, j.keep, j.awaited, j.expires_at, greatest(0, j.attempt_count) AS attempt_count, j.progress, j.checkpoint_at
         FROM json_to_recordset(p_ends::json) AS h (
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
@@ -119,8 +120,12 @@ BEGIN
         WHERE e.state <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
     ), unstarted AS (
-        INSERT INTO outlast_notices (stream, unstarted)
-        SELECT e.stream, 1 FROM ended e WHERE e.stream IS NOT NULL AND NOT e.began
+        INSERT INTO outlast_notices (permit, spent)
+        SELECT w.permit, outlast_seconds_v1(v_now, e.started_at) / nullif(l.spacing, 0) - w.cost
+        FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
+        CROSS JOIN LATERAL unnest(n.permits, n.names, n.costs) AS w (permit, name, cost)
+        JOIN outlast_limits l ON l.name = ANY (ARRAY[w.name])
+        WHERE NOT e.began AND outlast_seconds_v1(v_now, e.started_at) BETWEEN 0 AND w.cost * l.spacing
     ), throttled AS (
         INSERT INTO outlast_notices (permit, spent, held_until)
         SELECT w.permit, 0, greatest(extract(epoch FROM v_now)::float8 + e.delay, p.held_until)

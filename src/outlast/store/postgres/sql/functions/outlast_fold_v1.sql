@@ -43,7 +43,7 @@ BEGIN
     stayed := false;
     more := false;
     SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
-           array_agg(n.ended) AS ended, array_agg(n.unstarted) AS unstarted, array_agg(n.arrived) AS arrived,
+           array_agg(n.ended) AS ended, array_agg(n.arrived) AS arrived,
            array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
     INTO v_all
     FROM (SELECT n.ctid, n.* FROM outlast_notices n ORDER BY n.id LIMIT p_most FOR UPDATE SKIP LOCKED) n;
@@ -75,15 +75,13 @@ BEGIN
     END IF;
 
     -- the permits that notices are about, and those that have opened by now
-    SELECT array_agg(e.stream) AS streams, array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended,
-           array_agg(-e.unstarted * x.cost) AS spent
+    SELECT array_agg(e.stream) AS streams, array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended
     INTO v_ends
-    FROM (SELECT u.stream, sum(u.ended) AS ended, sum(u.unstarted) AS unstarted
-          FROM unnest(v_all.streams, v_all.ended, v_all.unstarted) AS u (stream, ended, unstarted)
-          WHERE u.ended <> 0 OR u.unstarted <> 0 GROUP BY u.stream
+    FROM (SELECT u.stream, sum(u.ended) AS ended
+          FROM unnest(v_all.streams, v_all.ended) AS u (stream, ended) WHERE u.ended <> 0 GROUP BY u.stream
           UNION ALL
-          SELECT u, count(*), 0 FROM unnest(p_ended) AS u GROUP BY u) e
-    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(s.permits, s.costs) AS x (permit, cost);
+          SELECT u, count(*) FROM unnest(p_ended) AS u GROUP BY u) e
+    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(s.permits) AS x (permit);
     v_targets := ARRAY(
         SELECT u FROM unnest(v_ends.permits) AS u
         UNION
@@ -114,8 +112,8 @@ BEGIN
             opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held, max(c.set_at) AS set_at
-              FROM (SELECT u.permit, u.ended, u.spent, NULL::double precision AS held, NULL::bigint AS set_at
-                    FROM unnest(v_ends.streams, v_ends.permits, v_ends.ended, v_ends.spent) AS u (stream, permit, ended, spent)
+              FROM (SELECT u.permit, u.ended, 0 AS spent, NULL::double precision AS held, NULL::bigint AS set_at
+                    FROM unnest(v_ends.streams, v_ends.permits, v_ends.ended) AS u (stream, permit, ended)
                     WHERE u.stream <> ALL (v_stay)
                     UNION ALL
                     SELECT u.permit, 0, u.spent, CASE WHEN u.n >= coalesce(u.set_at, 0) THEN u.held END, u.set_at
@@ -205,8 +203,8 @@ BEGIN
                 AND (cardinality(v_all.rows) >= p_most
                      OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
             RETURNING n.*)
-        INSERT INTO outlast_notices (stream, permit, ended, unstarted, arrived, task, queue, spent, held_until)
-        SELECT g.stream, g.permit, sum(g.ended), sum(g.unstarted), bool_or(g.arrived), g.task, g.queue,
+        INSERT INTO outlast_notices (stream, permit, ended, arrived, task, queue, spent, held_until)
+        SELECT g.stream, g.permit, sum(g.ended), bool_or(g.arrived), g.task, g.queue,
                sum(g.spent), max(g.held_until)
         FROM gone g
         WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)

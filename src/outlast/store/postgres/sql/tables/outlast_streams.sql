@@ -29,8 +29,8 @@
 --
 -- A notice says what an exchange that can lock a stream or a permit has to do to it. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
--- (ended), have ended without having begun (unstarted), or a job of it has become due (arrived, with what finds that
--- job: task, queue). permit: this cost was spent (spent), nothing starts until then (held_until; with spent: at
+-- (ended), or a job of it has become due (arrived, with what finds that job: task, queue). permit: this cost was spent
+-- (spent; below 0: given back by an attempt that never began), nothing starts until then (held_until; with spent: at
 -- least until then, as a task says), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
@@ -103,7 +103,6 @@ CREATE TABLE outlast_notices (
     stream     bigint,
     permit     bigint,
     ended      integer NOT NULL DEFAULT 0,
-    unstarted  integer NOT NULL DEFAULT 0,
     arrived    boolean NOT NULL DEFAULT false,
     task       text COLLATE "C",
     queue      text COLLATE "C",
