@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncpg
-import pytest
 
 from outlast.store.postgres.hosts import Unreached
 from tests.cases import each_case
@@ -15,7 +14,6 @@ FULL = asyncpg.TooManyConnectionsError("sorry, too many clients already")
 UNREADABLE = UnicodeEncodeError("idna", "x" * 70, 0, 70, "label too long")
 
 
-@pytest.mark.xfail(strict=True, reason="the first that is no OSError decides, or cannot be made")
 @each_case(
     "first, second",
     [(STARTING, POOLER), (STARTING, FULL), (AWAY, POOLER), (AWAY, STARTING), (UNREADABLE, FULL)],

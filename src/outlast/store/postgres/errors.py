@@ -20,9 +20,9 @@ from outlast.errors import (
 
 _BROKEN_OFF = (OSError, TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 TROUBLE = (*_BROKEN_OFF, asyncpg.PostgresError)  # all that the driver raises
-NotMatched = (
-    asyncpg.TargetServerAttributeNotMatched
-)  # a server lacks what target_session_attrs asks
+# A server lacks what target_session_attrs asks for; it is not ready yet.
+NotMatched = asyncpg.TargetServerAttributeNotMatched
+NotReady = asyncpg.CannotConnectNowError
 
 
 class Collision(StoreUnavailable):

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 from outlast.errors import text_of
-from outlast.store.postgres.errors import NotMatched
+from outlast.store.postgres.errors import NotMatched, NotReady
 
 T = TypeVar("T", bound=Hashable)
 Host = tuple[str, int]  # its name or address, or the path of a socket; the port
@@ -177,9 +177,14 @@ class Unreached(Exception):
         self.failures = failures
 
     def most_telling(self) -> BaseException:
-        """Return the error of a server that answered, if there is one."""
-        errors = [error for _, error in self.failures]
-        return min(errors, key=lambda error: isinstance(error, OSError))
+        """Return the error of a server that answered, if there is one; first one that is ready to
+        say what it refuses."""
+
+        def rank(error: BaseException) -> tuple[bool, bool]:
+            is_starting = isinstance(error, NotReady)
+            return isinstance(error, (OSError, UnicodeError)), is_starting
+
+        return min((error for _, error in self.failures), key=rank)
 
     def of_hosts(self) -> BaseException:
         """Return one error for all hosts, of the most telling kind, that names each with its
@@ -187,7 +192,8 @@ class Unreached(Exception):
         told = [each for each in self.failures if not isinstance(each[1], FileNotFoundError)]
         if len(told) <= 1:
             return (told or self.failures)[-1][1]
-        kind = type(self.most_telling())
+        telling = self.most_telling()
+        kind = ConnectionError if isinstance(telling, UnicodeError) else type(telling)
         return kind("; ".join(f"{_name(*host)}: {_reason(error)}" for host, error in told))
 
 
