@@ -82,7 +82,7 @@ async def test_a_raised_limit_lets_waiting_jobs_start(app: outlast.App) -> None:
         job = await work.enqueue()
 
         async def is_known() -> bool:
-            return bool(await app.limits.list())
+            return any(each.declared for each in await app.limits.list())
 
         await until(is_known)
         assert await has_state(job, "queued")
@@ -100,7 +100,7 @@ async def test_each_call_has_its_twin_for_plain_code(app: outlast.App) -> None:
     async with app.worker():
 
         async def is_known() -> bool:
-            return bool(await app.limits.list())
+            return any(each.declared for each in await app.limits.list())
 
         await until(is_known)
 

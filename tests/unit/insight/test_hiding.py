@@ -225,5 +225,6 @@ def test_the_names_that_are_never_hidden_are_columns_that_rows_have() -> None:
 
 def all_below(kind: type[Any]) -> Iterator[type[Any]]:
     for each in kind.__subclasses__():
-        yield each
+        if each.__module__.startswith("outlast."):  # others may be called the same
+            yield each
         yield from all_below(each)
