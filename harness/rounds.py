@@ -12,8 +12,6 @@ import re
 from typing import Any
 from unittest import mock
 
-import psycopg
-
 MOST = int(os.environ.get("OUTLAST_TEST_MOST") or 0)  # 0: as it is
 FUNCTIONS = {  # of PostgreSQL: where the numbers stand
     "outlast_prepare_claim_v1": [
@@ -38,6 +36,8 @@ CONSTANTS = [  # of SQLite, under outlast.store.sqlite
 
 def lower_functions(url: str, most: int) -> dict[str, str]:
     """Lower the numbers in a database on PostgreSQL; return the definitions as they were."""
+    import psycopg  # a release that is rehearsed has none
+
     was = {}
     with psycopg.connect(url, autocommit=True) as session:
         for name, numbers in FUNCTIONS.items():
@@ -52,6 +52,8 @@ def lower_functions(url: str, most: int) -> dict[str, str]:
 
 def restore_functions(url: str, was: dict[str, str]) -> None:
     """Put definitions back."""
+    import psycopg
+
     with psycopg.connect(url, autocommit=True) as session:
         for definition in was.values():
             session.execute(definition.encode())
