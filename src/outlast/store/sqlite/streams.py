@@ -237,8 +237,9 @@ class Streams:
         if not roomy:
             return False
         most = max(*wanted.values(), OPEN_MIN)
+        last = max(most, OPEN_MAX)  # a wide worker may have more places
         is_ours = False
-        while not is_ours and most <= OPEN_MAX:
+        while not is_ours and most <= last:
             values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
             if not (found := self._cursor.execute(_SQL["blocked_streams"], values).fetchall()):
                 break
