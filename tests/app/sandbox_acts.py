@@ -335,6 +335,8 @@ def main(given: dict[str, Any]) -> None:
     """Try all in this process, which `confine.py` holds or not; print how each ended."""
     os.chdir(given["folder"])
     tempfile.tempdir = given["folder"]
+    if AT_IMPORT:
+        AT_IMPORT.wait()  # it deletes what the acts need
     before = (lambda: None) if given["sandbox"] else restore
     print(json.dumps({**try_all(ACTS, before), **try_all(ALLOWED, before)}))
 

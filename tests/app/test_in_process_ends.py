@@ -134,7 +134,7 @@ async def test_a_worker_deletes_dead_jobs_only_where_it_is_told_to(app: outlast.
     async def works() -> None:
         pass
 
-    async with app.worker(keep_completed=0):
+    async with app.worker():
         done, dead = await works.enqueue(), await fails.enqueue()
         with pytest.raises(outlast.JobFailed):
             await dead.result(timeout=DEADLINE)
