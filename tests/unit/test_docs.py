@@ -373,6 +373,48 @@ def pairs_in(page: str) -> tuple[list[frozenset[str]], list[frozenset[str]], lis
     return covered, others, apart
 
 
+LISTED = CROSSED.partition("\n## The mechanisms\n")[2].partition("\n## ")[0]
+SQL_OF_STORES = [
+    path
+    for path in (ROOT / "src" / "outlast" / "store").rglob("*.sql")
+    if path.name.startswith("outlast_")
+]
+SCHEMA = "".join(
+    path.read_text() for path in (ROOT / "src" / "outlast" / "store" / "postgres").rglob("*.sql")
+)
+
+
+def mechanisms_in(page: str) -> list[list[str]]:
+    """Return the rows of the tables of mechanisms, without their heads."""
+    rows = re.findall(r"^\| (.+) \|$", page, re.MULTILINE)
+    cells = [row.split(" | ") for row in rows]
+    return [row for row in cells if row[0] != "mechanism"]
+
+
+def test_each_mechanism_is_listed_with_a_state_and_a_place_that_are_there() -> None:
+    rows = mechanisms_in(LISTED)
+    followed = {row[0] for row in rows if len(row) == 4}
+    covered, others, apart = pairs_in(PAIRS)
+    assert followed == frozenset[str]().union(*covered, *others, *apart)
+    names = followed | {row[1] for row in rows if len(row) == 5 and row[1][0] != "("}
+    said = re.findall(r"\b(\d+)\b", LISTED.partition("each row is one")[0])
+    assert [int(number) for number in said] == [
+        len(names),
+        len(followed),
+        len(names - followed),
+        len(rows),
+    ]
+    assert len({row[0] for row in rows}) == len(rows)
+    assert astray(LISTED) == []
+    functions = {path.name for path in SQL_OF_STORES}
+    assert set(re.findall(r"`(\w+\.sql)`", LISTED)) <= functions
+    for table, column in re.findall(r"`(outlast_\w+)\.(?!sql`)(\w+)`", LISTED):
+        (body,) = re.findall(
+            rf"^CREATE (?:UNLOGGED )?TABLE {table} \((.*?);$", SCHEMA, re.MULTILINE | re.DOTALL
+        )
+        assert (table, column) == (table, *re.findall(rf"\b({column})\b", body)[:1])
+
+
 def test_each_pair_of_mechanisms_is_told_once_and_counted() -> None:
     assert missing(PAIRS) == []
     covered, others, apart = pairs_in(PAIRS)
