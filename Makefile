@@ -170,7 +170,7 @@ fuzz: $(DEV) ## random content where strangers write: make fuzz MINUTES=30 (or E
 	$(BIN)/python -m tests.fuzz --minutes $(or $(MINUTES),5) \
 		$(if $(EXAMPLES),--examples $(EXAMPLES)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
-ROUNDS := children dependencies events exchange expiry flows_of_peers keep limits limits_of_peers ordered turns_of_several weights
+ROUNDS := children dependencies events exchange expiry flows_of_peers keep limits limits_of_peers ordered turns_of_several fairness
 .PHONY: rounds
 rounds: $(DEV) ## the tests of jobs that wait, where two rows fill a round: make rounds MOST=1 (to 5)
 	OUTLAST_TEST_MOST=$(or $(MOST),2) $(BIN)/python -m pytest -q $(ROUNDS:%=tests/conformance/test_%.py) $(ARGS)

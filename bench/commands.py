@@ -83,7 +83,6 @@ MORE = (  # all others that read
     "actions --job {dead}",
     "pauses",
     "limits",
-    "weight",
 )
 LONG = "jobs --limit 10000 --json"  # writes 10,000 jobs, on a small store as well
 

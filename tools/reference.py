@@ -80,8 +80,6 @@ GROUPS = {
         "Per",
         "LimitRow",
         "PermitRow",
-        "Weights",
-        "Weight",
     ],
     "Attempts": ["current", "current_batch", "Attempt", "StopReason", "add_job_fields"],
     "What a task raises": [

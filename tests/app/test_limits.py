@@ -139,24 +139,6 @@ async def test_what_is_changed_at_run_time_is_an_event_in_the_program_that_does_
     ]
 
 
-async def test_weights_are_set_reset_and_listed(app: outlast.App) -> None:
-    await app.weights.set(tenant="acme", weight=3)
-    await app.weights.set("beta", 2)
-    assert await app.weights.list() == [outlast.Weight("acme", 3), outlast.Weight("beta", 2)]
-    await app.weights.reset("beta")
-    with pytest.raises(outlast.ConfigError, match="weight must be a whole number from 1 to 100"):
-        await app.weights.set("acme", 0)
-    with pytest.raises(outlast.ConfigError, match="tenant must be a text"):
-        await app.weights.set("", 3)
-
-    def plainly() -> list[outlast.Weight]:
-        app.weights.set_sync("zeta", 5)
-        app.weights.reset_sync("acme")
-        return list(app.weights.list_sync())
-
-    assert await asyncio.to_thread(plainly) == [outlast.Weight("zeta", 5)]
-
-
 async def test_ordered_jobs_run_in_order_also_when_one_has_to_run_again(app: outlast.App) -> None:
     turn = app.limit("turn", running=1, per="limit_key", ordered=True)
     ran: list[tuple[str, int]] = []

@@ -24,8 +24,6 @@ GIVEN = {
     "CMD ARG…": ["true"],
     "NAME": ["nightly"],
     "SECONDS": ["5"],
-    "TENANT": ["acme"],
-    "WEIGHT": ["3"],
     "queue|task|tenant|all": ["all"],
     "bash|zsh|fish": ["bash"],
 }
@@ -50,8 +48,7 @@ WRITERS = MAKERS | {
     *("cancel", "requeue", "dead requeue", "dead discard", "workers drain", "pause", "resume"),
     *(f"schedules {verb}" for verb in ("pause", "resume", "delete")),
     *(f"limits {verb}" for verb in ("set", "hold", "reset")),
-    *("weight set", "weight reset", "event", "flow skip"),
-    "actions stop",
+    *("event", "flow skip", "actions stop"),
 }
 """Commands that may write. All others only read; a new one as well, unless it is named here."""
 OF_A_SCHEDULE = frozenset(
@@ -66,8 +63,7 @@ NOT_ABOUT_JOBS = (
     OF_A_SCHEDULE
     | OF_AN_ACTION
     | (OF_A_LIMIT - {"limits show"})
-    | {"schedules", "schedules list", "resume", "actions"}
-    | {"weight", "weight show", "weight set", "weight reset", "event"}
+    | {"schedules", "schedules list", "resume", "actions", "event"}
 )
 NO_STORE = frozenset({"demo", "checkpoint", "report", "run-task", "crash-test"})
 SERVERS = frozenset({"dev", "exporter", "web"})

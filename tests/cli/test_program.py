@@ -37,7 +37,7 @@ def test_all_commands_are_there() -> None:
         "schedules", "schedules list", "schedules show", "schedules pause", "schedules resume",
         "schedules trigger", "schedules backfill", "schedules delete", "web",
         "limits", "limits show", "limits set", "limits hold", "limits reset",
-        "weight", "weight show", "weight set", "weight reset", "event",
+        "event",
         "run-task", "crash-test", "completion", "logs", "dev", "actions resume",
         "exporter", "stack", "rehearse",
         "flows", "flow", "flow show", "flow cancel", "flow retry", "flow skip",

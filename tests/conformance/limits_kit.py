@@ -21,7 +21,7 @@ def limited(*needs: Need, fair: str | None = None, **fields: Any) -> NewJob:
     values: dict[str, Any] = {"task": TASK, "queue": "default", "priority": 0, "tenant": fair}
     values |= fields
     stream = stream_id(values["task"], values["queue"], values["priority"], needs, fair)
-    return NewJob(**values, stream=stream, needs=needs_text(needs), fair=fair)
+    return NewJob(**values, stream=stream, needs=needs_text(needs))
 
 
 async def declare(store: Store, name: str = "a", **spec: Any) -> None:

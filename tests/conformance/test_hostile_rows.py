@@ -93,7 +93,7 @@ PERMITS = [
 ]  # fmt: skip
 STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
-    "permits", "costs", "served", "ordered", "holder",
+    "permits", "costs", "ordered", "holder",
 ]  # fmt: skip
 TASKS = ["name", "limits", "fair", "aging", "priority"]
 TABLES = {

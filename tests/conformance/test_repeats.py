@@ -119,7 +119,7 @@ async def test_a_job_under_a_limit_is_replaced_and_runs(store: Store, hands: Han
     def fair(args: str, delay: float) -> NewJob:
         return NewJob(
             task=TASK, args=args, key="k", on_key=DEBOUNCE, delay=delay, tenant="acme",
-            stream=stream, needs=needs_text([]), fair="acme",
+            stream=stream, needs=needs_text([]),
         )  # fmt: skip
 
     await put(store, fair("{}", 0.0))

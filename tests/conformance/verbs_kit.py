@@ -11,7 +11,7 @@ from outlast.model.crash import Progress
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import PauseKind
 from outlast.store.actions import BulkStep, Note, Overtaken
-from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit, Weight
+from outlast.store.limits import DeclaredTask, Hold, NewLimit, SetLimit
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.minutes import Counted
 from outlast.store.protocol import Store
@@ -121,7 +121,6 @@ WRITES: dict[str, Verb] = {
     ),
     "set_limit": lambda hands, _: hands.store.set_limit(SetLimit(name="a", running=2)),
     "hold_limit": lambda hands, _: hands.store.hold_limit(Hold("a", "", 1.0)),
-    "set_weight": lambda hands, _: hands.store.set_weight(Weight("acme", 3)),
     "spend": _spend,
     "note_minute": lambda hands, _: hands.store.note_minute(1, 1, [Counted(kind="attempt")]),
     "merge_minutes": lambda hands, _: hands.store.merge_minutes(),
@@ -166,7 +165,6 @@ READS: dict[str, Verb] = {
     "newest_flows": lambda hands, _: hands.store.inspector.newest_flows(99, 10, blocked=False),
     "flow_links": lambda hands, held: hands.store.inspector.flow_links([held.job_id], 10),
     "flow_members": lambda hands, held: hands.store.inspector.flow_members([held.job_id]),
-    "weights": lambda hands, _: hands.store.inspector.weights(),
     "permits": lambda hands, _: hands.store.inspector.permits("a"),
     "stream_place": lambda hands, held: hands.store.inspector.stream_place(held.job_id),
     "miscounted": lambda hands, _: hands.store.inspector.miscounted(),

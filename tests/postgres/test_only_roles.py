@@ -41,7 +41,6 @@ WITH one AS (
     UNION ALL SELECT to_jsonb(l) FROM outlast_limits l
     UNION ALL SELECT to_jsonb(e) FROM outlast_events e
     UNION ALL SELECT to_jsonb(t) FROM outlast_tasks t
-    UNION ALL SELECT to_jsonb(w) FROM outlast_weights w
     UNION ALL SELECT to_jsonb(p) FROM outlast_pauses p)
 SELECT jsonb_agg(row ORDER BY row)::text FROM one
 """

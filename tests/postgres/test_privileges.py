@@ -16,7 +16,7 @@ from outlast.errors import ConfigError, NotPermitted, StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.actions import Bulk, BulkStep, Note
 from outlast.store.inspector import Inspector
-from outlast.store.limits import Hold, SetLimit, Weight
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
@@ -156,8 +156,6 @@ async def _all_of_limits(store: PostgresStore) -> None:
     await store.set_limit(SetLimit(name="a", key="acme", running=1))
     await store.set_limit(SetLimit(name="a", running=1))
     await store.hold_limit(Hold("a", "", 0.0))
-    for weight in (2, 1):
-        await store.set_weight(Weight("acme", weight))
     hands = await Hands.on(store, "limited")
     mine = {"task": "app.limited"}
     await store.enqueue([limited(need("a"), **mine), limited(need("a"), delay=60.0, **mine)])

@@ -28,7 +28,7 @@ VERBS = READS | SERVED_ONLY | {
     "note", "raise_tokens", "reap", "reclaim", "reconcile", "reconnect", "register",
     "request_drain", "requeue", "set_status", "take_step", "tell_failing", "tell_gone",
     "put_schedules", "delete_schedule", "pause_schedule", "fire", "note_undeclared",
-    "declare_limits", "set_limit", "hold_limit", "set_weight", "recount_limits", "spend",
+    "declare_limits", "set_limit", "hold_limit", "recount_limits", "spend",
     "find_steps", "keep_steps", "spawn", "watch_children", "send_event", "find_event", "skip",
 }  # fmt: skip
 FAULTS = {

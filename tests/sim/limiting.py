@@ -88,7 +88,7 @@ class LimitingWorld(World):
             new = msgspec.structs.replace(new, priority=0)
         fair = None if needs else f"t{int(3 * self._own_chance())}"
         stream = stream_id(new.task, new.queue, new.priority, needs, fair)
-        return msgspec.structs.replace(new, stream=stream, needs=needs_text(needs), fair=fair)
+        return msgspec.structs.replace(new, stream=stream, needs=needs_text(needs))
 
     async def _enqueue(self) -> None:
         await self._declare()

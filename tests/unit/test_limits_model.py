@@ -18,11 +18,8 @@ from outlast.model.limits import (
     permit_id,
     room_of,
     seconds_ahead,
-    served_after,
-    share_of,
     share_out,
     stream_id,
-    turns_left,
 )
 from tests.cases import each_case
 
@@ -90,38 +87,20 @@ def budget(running: int | None, **given: object) -> Budget:
 def test_places_are_shared_in_turn_and_each_permit_is_counted_once_for_all_streams() -> None:
     both, one = [Need(1, "a"), Need(2, "b")], [Need(2, "b")]
     budgets = {1: budget(5), 2: budget(3)}
-    assert share_out([both, one, []], budgets, 9, [1, 1, 1]) == [(3, None), (0, 2), (3, None)]
+    assert share_out([both, one, []], budgets, 9) == [(3, None), (0, 2), (3, None)]
     assert budgets == {1: budget(5), 2: budget(3)}
-    assert share_out([one, one], {2: budget(1)}, 8, [1, 1]) == [(1, None), (0, 2)]
-    assert share_out([[], [], []], {}, 2, [1, 1, 1]) == [(1, None), (1, None), (0, None)]
-
-
-def test_a_stream_has_a_share_for_each_of_its_turns() -> None:
-    assert share_out([[], []], {}, 8, [3, 1]) == [(6, None), (2, None)]
-    assert share_out([[], []], {}, 2, [3, 1]) == [(2, None), (0, None)]
-    assert share_of(8, [3, 1]) == 2
-    assert share_of(2, [3, 1]) == 1
-    assert turns_left(3, 2) == 1
-    assert turns_left(2, 5) == 1  # the weight was lowered
-
-
-def test_a_stream_keeps_its_turn_until_it_has_had_as_many_as_its_weight() -> None:
-    assert served_after(3, 0, share=1, offered=2, taken=2) == 2
-    assert served_after(3, 2, share=1, offered=1, taken=1) == 0
-    assert served_after(3, 0, share=25, offered=1, taken=1) == 1  # its permit has room for one
-    assert served_after(3, 0, share=25, offered=75, taken=75) == 0
-    assert served_after(3, 1, share=1, offered=2, taken=1) == 0  # it has no more
-    assert served_after(1, 0, share=8, offered=8, taken=8) == 0
+    assert share_out([one, one], {2: budget(1)}, 8) == [(1, None), (0, 2)]
+    assert share_out([[], [], []], {}, 2) == [(1, None), (1, None), (0, None)]
 
 
 def test_jobs_of_a_low_cost_do_not_pass_one_of_a_high_cost_that_waits_for_the_rate() -> None:
     dear, cheap = [Need(1, "a", cost=4.0)], [Need(1, "a")]
     budgets = {1: budget(None, spacing=1.0, burst=4.0, ahead=2.0)}
-    assert share_out([dear, cheap], budgets, 9, [1, 1]) == [(0, 1), (0, 1)]
-    assert share_out([cheap, dear], budgets, 9, [1, 1]) == [(2, None), (0, 1)]
+    assert share_out([dear, cheap], budgets, 9) == [(0, 1), (0, 1)]
+    assert share_out([cheap, dear], budgets, 9) == [(2, None), (0, 1)]
     never = [Need(1, "a", cost=5.0)]
     budgets = {1: budget(None, spacing=1.0, burst=4.0)}
-    assert share_out([never, cheap], budgets, 9, [1, 1]) == [(0, 1), (4, None)]
+    assert share_out([never, cheap], budgets, 9) == [(0, 1), (4, None)]
 
 
 def test_ids_depend_on_all_that_makes_a_stream_and_not_on_the_order_of_its_limits() -> None:

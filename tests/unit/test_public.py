@@ -20,7 +20,6 @@ PUBLIC: dict[str, Any] = {name: getattr(outlast, name) for name in outlast.__all
 TOP = {id(each) for each in PUBLIC.values()}
 MADE_HERE = {
     outlast.Limit,
-    outlast.Weights,
     outlast.Limits,  # a program gets these from a call, and constructs none
     outlast.AsyncTask,
     outlast.Attempt,

@@ -118,7 +118,6 @@ PAGES = {
     ("POST", "/limits/set"): post("/limits/set", "limit", name="heavy", running="3"),
     ("POST", "/limits/reset"): post("/limits/reset", "limit", name="heavy"),
     ("POST", "/limits/hold"): post("/limits/hold", "limit", name="heavy", seconds="9"),
-    ("POST", "/limits/weight"): post("/limits/weight", "limit", name="acme", weight="3"),
     ("GET", "/{path:path}"): get("/no/such/page", by_tenant=True),
 }
 SCHEDULE = "/schedules/{name:path}"
@@ -156,9 +155,6 @@ CALLS = {
     ("POST", "/limits/{name:path}/set"): post("/limits/heavy/set", "limit", running=3),
     ("POST", "/limits/{name:path}/reset"): post("/limits/heavy/reset", "limit"),
     ("POST", "/limits/{name:path}/hold"): post("/limits/heavy/hold", "limit", seconds=9),
-    ("GET", "/weights"): get("/weights"),
-    ("POST", "/weights/{name:path}/set"): post("/weights/acme/set", "limit", weight=3),
-    ("POST", "/weights/{name:path}/reset"): post("/weights/acme/reset", "limit"),
     ("GET", "/refusals"): get("/refusals"),
     ("GET", "/doctor"): get("/doctor"),
     ("GET", "/history"): get("/history"),

@@ -81,27 +81,3 @@ async def test_changing_a_limit_is_a_right_of_its_own(store: Store) -> None:
         assert "Reset to the code" not in await page.see("/limits/limit", name="api")
         refusal = await page.submit("/limits/set", name="api", running="3")
         assert refusal.status_code == 403
-
-
-async def test_weights_of_tenants_are_shown_set_and_reset(store: Store) -> None:
-    async with page_on(store.url) as page:
-        await page.submit("/limits/weight", name=HOSTILE, weight="3")
-        text = await page.see("/limits")
-        assert HOSTILE not in text
-        assert "&lt;script&gt;" in text
-        wrong = await page.submit("/limits/weight", name="acme", weight="101")
-        assert wrong.status_code == 400
-        assert "weight must be a whole number from 1 to 100" in wrong.text
-        await page.submit("/limits/weight", name=HOSTILE)
-        assert "&lt;script&gt;" not in await page.see("/limits")
-        assert (await send(page, "/weights/acme/set", weight=7)).json()["weight"] == 7
-        assert (await read(page, "/weights"))["weights"] == [{"tenant": "acme", "weight": 7}]
-        await refused(await send(page, "/weights/acme/set", weight=0), 400, "from 1 to 100")
-        assert (await send(page, "/weights/acme/reset")).json()["weight"] == 1
-    acts = [(row.verb, row.target) for row in reversed(await store.inspector.actions())]
-    assert acts == [
-        ("set weight 3", f"tenant {HOSTILE}"),
-        ("reset weight", f"tenant {HOSTILE}"),
-        ("set weight 7", "tenant acme"),
-        ("reset weight", "tenant acme"),
-    ]

@@ -25,7 +25,6 @@ workers.py      outlast workers
 pauses.py       outlast pause, resume and pauses
 limits.py       outlast limits
 event.py        outlast event
-weights.py      outlast weight
 actions.py      outlast actions
 schedules.py    outlast schedules
 migrate.py      outlast migrate

@@ -48,7 +48,6 @@ COMMANDS = {
     "resume": "pauses",
     "pauses": "pauses",
     "limits": "limits",
-    "weight": "weights",
     "flows": "flow",
     "flow": "flow",
     "event": "event",

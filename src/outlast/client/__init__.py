@@ -19,7 +19,7 @@ steps.py            checks, calls and encodes steps of attempts
 awaiting.py         the attempt that runs here, as jobs and limits know it
 log_fields.py       job, token and task as fields of log records
 schedules.py        schedules of the code and of the store
-limits.py           limits of the code and of the store; weights of tenants
+limits.py           limits of the code and of the store
 back_pressure.py    the most jobs of a queue that may wait
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit

@@ -18,7 +18,7 @@ from outlast.client.flow_parts import FlowPart, check_part, plan_of
 from outlast.client.flows import FlowRun, add_label
 from outlast.client.hooks import Context, is_taking, make_context
 from outlast.client.job import Job, cancel, check_id, not_found, requeue
-from outlast.client.limits import Limit, LimitOptions, Limits, Weights
+from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.pauses import Paused, choose_target, describe_pause, make_pause
 from outlast.client.schedules import ScheduleOptions, Schedules
 from outlast.client.stores import StoreProvider
@@ -97,7 +97,6 @@ class App:
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
         schedules: the schedules of the code and of the store: put, pause, trigger, list and so on.
         limits: the limits of the code and of the store: set, hold, reset, list.
-        weights: the weights of tenants that take turns: set, reset, list.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
@@ -106,7 +105,6 @@ class App:
     max_payload: int
     schedules: Schedules
     limits: Limits
-    weights: Weights
     lifespan_fn: Callable[[App], Context] | None
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
@@ -145,7 +143,6 @@ class App:
         self.tasks = {}
         self.schedules = Schedules(self.stores, self._returns)
         self.limits = Limits(self.stores)
-        self.weights = Weights(self.stores)
         self.lifespan_fn = None
         self.around_fns = []
         self._end_fns: list[Callable[[Attempt, Outcome], object]] = []  # of outlast.contrib

@@ -1,5 +1,4 @@
-"""Limits: ``app.limit(…)`` declares one in the code, ``app.limits`` changes all at run time; and
-the weights of tenants, ``app.weights``.
+"""Limits: ``app.limit(…)`` declares one in the code, ``app.limits`` changes all at run time.
 
 A limit counts over the whole fleet. It is an object that tasks name in ``limits=[…]``; workers
 announce it with their tasks.
@@ -18,14 +17,13 @@ from outlast.client.awaiting import running
 from outlast.client.error_rules import Seconds
 from outlast.client.stores import StoreProvider
 from outlast.errors import BadData, ConfigError, NotInAttempt, UsageError, text_of
-from outlast.insight.acting import hold_limit, set_limit, set_weight
+from outlast.insight.acting import hold_limit, set_limit
 from outlast.model.limits import (
     COST_MAX,
     COST_MIN,
     KEY_MAX,
     LIMITS_MAX,
     RUNNING_MAX,
-    WEIGHT_MAX,
     LimitSpec,
     Need,
     Per,
@@ -34,7 +32,7 @@ from outlast.model.limits import (
     permit_id,
     stream_id,
 )
-from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit, Weight
+from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
 from outlast.store.values import Answer, NewJob
 
 _NONE: Mapping[str, Any] = {}
@@ -361,9 +359,7 @@ def in_stream(
     aged_by = None if aging is None else job.priority * aging
     priority = job.priority if aged_by is None else None
     stream = stream_id(job.task, job.queue, priority, needs, tenant)
-    return msgspec.structs.replace(
-        job, stream=stream, needs=needs_text(needs), fair=tenant, aged_by=aged_by
-    )
+    return msgspec.structs.replace(job, stream=stream, needs=needs_text(needs), aged_by=aged_by)
 
 
 # -- at run time
@@ -464,44 +460,3 @@ class Limits:
 
     async def _set(self, new: SetLimit) -> None:
         await self._stores.ask(lambda store: set_limit(store, new, None))
-
-
-def make_weight(tenant: object, weight: object) -> Weight:
-    """Return the weight of a tenant, checked. ConfigError names what cannot work."""
-    return Weight(check_key("tenant", tenant), check_whole("weight", weight, 1, WEIGHT_MAX))
-
-
-class Weights:
-    """The weights of tenants in an application's store: ``app.weights``.
-
-    Where tenants take turns (``@app.task(fair="tenant")``), one with weight 3 has three turns in a
-    row, so three of its jobs start for each one of a tenant without a weight. All workers follow a
-    change at their next claim.
-    """
-
-    def __init__(self, stores: StoreProvider) -> None:
-        self._stores = stores
-
-    def __repr__(self) -> str:
-        return "<Weights>"
-
-    async def set(self, tenant: str, weight: int) -> None:
-        """Set the weight of a tenant, from 1 to 100. ConfigError if it is none."""
-        await self._set(make_weight(tenant, weight))
-
-    set_sync = blocking(set)  # noqa: A003
-
-    async def reset(self, tenant: str) -> None:
-        """Give a tenant the weight of all others again, 1."""
-        await self._set(make_weight(tenant, 1))
-
-    reset_sync = blocking(reset)
-
-    async def list(self) -> Sequence[Weight]:
-        """Return the tenants with a weight above 1, the largest first, at most 1,000."""
-        return await self._stores.ask(lambda store: store.inspector.weights())
-
-    list_sync = blocking(list)  # noqa: A003
-
-    async def _set(self, new: Weight) -> None:
-        await self._stores.ask(lambda store: set_weight(store, new, None))

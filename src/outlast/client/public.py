@@ -7,7 +7,7 @@ from outlast.client.batches import BatchTask
 from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
 from outlast.client.flows import Flow, FlowRun, chain, group
 from outlast.client.job import Job
-from outlast.client.limits import Limit, LimitOptions, Limits, Weights
+from outlast.client.limits import Limit, LimitOptions, Limits
 from outlast.client.log_fields import add_job_fields
 from outlast.client.pauses import Paused
 from outlast.client.schedules import ScheduleOptions, Schedules
@@ -53,7 +53,7 @@ from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.model.limits import LimitSpec, Per
 from outlast.payload.payloads import Compression, Encryption, PayloadCodec
-from outlast.store.limits import LimitRow, PermitRow, Weight
+from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.values import Cancelled, Requeued
 
 __all__ = [
@@ -132,8 +132,6 @@ __all__ = [
     "UnknownTask",
     "UsageError",
     "Verdict",
-    "Weight",
-    "Weights",
     "WorkerOptions",
     "WorkerSettings",
     "__version__",

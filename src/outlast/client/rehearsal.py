@@ -303,7 +303,7 @@ def _changes(app: App, row: ScheduleRow, new: NewSchedule) -> Iterator[str]:
             continue
         if name == "policy":
             yield f"{', '.join(_options_apart(old, now)) or 'the options'} of its jobs"
-        elif name in {"needs", "fair", "aged_by"}:
+        elif name in {"needs", "aged_by"}:
             yield "the limits of its jobs"
         else:
             yield f"the {name} of its jobs"

@@ -22,7 +22,7 @@ from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note
-from outlast.store.limits import Hold, SetLimit, Weight
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
@@ -357,9 +357,3 @@ async def send_event(store: Store, event: NewEvent, by: By | None) -> bool:
     if kept:
         emit("event_sent", sent=event.name, by=None if by is None else by.actor)
     return kept
-
-
-async def set_weight(store: Store, new: Weight, by: By | None) -> None:
-    """Set the weight of a tenant; 1 is that of all others."""
-    verb = f"set weight {new.weight}" if new.weight > 1 else "reset weight"
-    await store.set_weight(new, record=note_of(verb, by, f"tenant {new.tenant}"))

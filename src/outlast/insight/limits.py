@@ -10,7 +10,7 @@ from outlast.base.text import at_least, count_of, line, shell_word, span
 from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import LimitSpec, room_of
-from outlast.store.limits import LimitRow, PermitRow, StreamPlace, Weight
+from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 
 LIMITED, THROTTLED = "limited", "throttled"
 _UNITS = ((1.0, "s"), (60.0, "min"), (3_600.0, "h"), (86_400.0, "d"))
@@ -148,8 +148,3 @@ def _fields(row: LimitRow) -> Document:
     if row.own is not None and not row.own.burst:  # it is not set
         del fields["own"]["burst"]
     return fields
-
-
-def weights_document(rows: Sequence[Weight]) -> Document:
-    """Return the weights of tenants as one JSON document."""
-    return {"schema": SCHEMA, "weights": [msgspec.to_builtins(row) for row in rows]}

@@ -4,8 +4,7 @@ A *limit* has a name, and a count of running jobs, a rate of starts, or both. A 
 or limit key is one limit for each of these values. Each of them, or a limit that has only one, is
 counted by a *permit*. A job that is under limits, or shares its task fairly with other
 tenants, does not wait in the common line. It waits in a *stream*, with all jobs of the same task,
-queue and priority that need the same permits at the same costs. Streams take turns; a stream of
-a tenant with a weight has that many turns in a row.
+queue and priority that need the same permits at the same costs. Streams take turns.
 
 A permit's count changes only in the transaction that starts or ends an attempt. So a crash neither
 loses nor doubles a permit: an attempt holds its permits for exactly as long as its token is current
@@ -34,7 +33,6 @@ LIMITS_MAX = 8  # of one job
 KEY_MAX = 1_000  # characters of a limit key
 RUNNING_MAX = 1_000_000
 COST_MIN, COST_MAX = 1e-6, 1_000_000.0
-WEIGHT_MAX = 100
 _ROUNDING = 1e-9  # seconds: sums of steps do not come out exactly
 _SPACING_MIN, _SPACING_MAX = 1e-6, 1e8  # seconds
 _UNITS = {
@@ -194,46 +192,22 @@ class Budget(msgspec.Struct, gc=False):
         self.ahead += count * cost * (self.spacing or 0.0)
 
 
-def share_of(places: int, turns: Sequence[int]) -> int:
-    """Return how many jobs a stream may start in one turn: an equal share, at least one place.
-    ``turns``: how many turns each stream has (``turns_left``)."""
-    return max(1, places // max(1, sum(turns)))
-
-
-def turns_left(weight: int, served: int) -> int:
-    """Return how many turns a stream has before it goes to the end: its weight less those that it
-    has had, and one at least, since its weight may have been lowered."""
-    return max(1, weight - served)
-
-
-def served_after(weight: int, served: int, share: int, offered: int, taken: int) -> int:
-    """Return how many of its turns a stream has had once it has started ``taken`` of the jobs that
-    it was offered; 0: it goes to the end, and has as many turns as its weight then.
-
-    It counts turns, not jobs: where a permit has room for one job at a time, each job is a turn,
-    for this stream as for the others. A stream that could not use its offer goes to the end.
-    """
-    had = served + -(-taken // share)
-    return had if offered <= taken and had < weight else 0
-
-
 def share_out(
     needs: Sequence[Sequence[Need]],
     budgets: Mapping[int, Budget],
     places: int,
-    turns: Sequence[int],
 ) -> list[tuple[int, int | None]]:
     """Share places out among streams in their order. Return for each stream how many jobs it may
     start, and, if none, the first of its permits that has no room.
 
-    Each stream is offered a share for each of its turns; a later call shares out what is left.
+    Each stream is offered an equal share, one place at least; a later call shares out what is left.
     Where a stream only has to wait for a permit's rate, no later one passes it:
     otherwise jobs of a low cost would hold up expensive ones for good.
     """
     left = {permit: msgspec.structs.replace(budget) for permit, budget in budgets.items()}
-    share = share_of(places, turns)
+    share = max(1, places // max(1, len(needs)))
     shared: list[tuple[int, int | None]] = []
-    for each, own_turns in zip(needs, turns, strict=True):
+    for each in needs:
         found = [(need.permit, left[need.permit].room(need.cost)) for need in each]
         full = next(((permit, room) for permit, room in found if room.starts <= 0), None)
         if full is not None:
@@ -242,7 +216,7 @@ def share_out(
                 left[permit].held_for = room.opens_in
             shared.append((0, permit))
             continue
-        count = min([share * own_turns, places, *(room.starts for _, room in found)])
+        count = min([share, places, *(room.starts for _, room in found)])
         for need in each:
             left[need.permit].take(count, need.cost)
         places -= count

@@ -43,14 +43,12 @@ from outlast.store.limits import (
     PERMITS_SHOWN,
     RUNNING_LOOKED_AT,
     WAITING_SHOWN,
-    WEIGHTS_SHOWN,
     Forgotten,
     LimitRow,
     LockHolder,
     Miscounted,
     PermitRow,
     StreamPlace,
-    Weight,
 )
 from outlast.store.listing import find, find_ids
 from outlast.store.lockfile import directory_for, place_in
@@ -446,11 +444,6 @@ class Inspector(ABC):
         """Return permits of a limit, those with the most running attempts first. If there are more
         than ``most``: those that are in use or waited for, of bounded looks, before others."""
         return await self._look(lambda rows: _permits(rows, name, most))
-
-    async def weights(self, most: int = WEIGHTS_SHOWN) -> list[Weight]:
-        """Return tenants with a weight, those with the largest first."""
-        rows = await self._rows("limits", "weights", most=most)
-        return [struct_of(Weight, row) for row in rows]
 
     async def stream_place(self, job_id: int, most: int = PLACE_MAX) -> StreamPlace | None:
         """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is

@@ -19,7 +19,6 @@ PERMITS_SHOWN = 1_000
 WAITING_SHOWN = 100  # jobs that are counted for each key
 RUNNING_LOOKED_AT = 20_000  # running jobs
 BLOCKING_LOOKED_AT = 1_000  # permits that block streams
-WEIGHTS_SHOWN = 1_000
 LONG_LOCK_SECONDS = 5.0  # that a worker's transaction keeps the lock of a limit
 RECOUNT_SECONDS = 10.0  # for which a permit that blocks streams has not changed
 
@@ -106,14 +105,6 @@ class Hold(msgspec.Struct, frozen=True):
     name: str
     key: str
     seconds: float
-
-
-class Weight(msgspec.Struct, frozen=True):
-    """The number of turns in a row that a tenant's streams have, where tenants take turns; 1: as a
-    tenant without a weight."""
-
-    tenant: str
-    weight: int
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):

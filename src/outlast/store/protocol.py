@@ -17,15 +17,7 @@ from outlast.model.lifecycle import Transition
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
 from outlast.store.inspector import Inspector
-from outlast.store.limits import (
-    RECOUNT_SECONDS,
-    DeclaredTask,
-    Hold,
-    Miscounted,
-    NewLimit,
-    SetLimit,
-    Weight,
-)
+from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Hold, Miscounted, NewLimit, SetLimit
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.rows import WorkerStatus
@@ -350,10 +342,6 @@ class Store(Protocol):
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         """Let nothing start under a permit for a while. False: there is no limit of that name."""
-        ...
-
-    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
-        """Set the weight of a tenant. Claims read it as they look at its streams."""
         ...
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:

@@ -85,7 +85,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
     now, or by ``expires_at``, it never does. ``aliases``: other names of the same task.
     ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
-    ``needs``, the permits that it needs, as JSON, and ``fair``, the tenant whose turn it takes.
+    ``needs``, the permits that it needs, as JSON.
     ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
     in its stream is that of a job that became due earlier by as much. ``after``: the jobs that it
     waits for; it is blocked until they have ended as wanted. ``on_key``: None: an unfinished job
@@ -105,7 +105,6 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     stream: int | None = None
     needs: str | None = None
-    fair: str | None = None
     aged_by: float | None = None
     after: tuple[Upstream, ...] = ()
     on_key: OnKey | None = None

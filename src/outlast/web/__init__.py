@@ -26,7 +26,7 @@ queues.py       /queues: waiting jobs and their workers; pauses
 tasks.py        /tasks: outcomes, durations, and the workers that know a task
 action_log.py   /actions: who did what, and how far an action on many jobs is
 workers.py      /workers: the health of each, and the jobs that it holds
-limits.py       what limits allow, what runs under them; set, hold and reset; weights
+limits.py       what limits allow, what runs under them; set, hold and reset
 schedules.py    /schedules: when each fires next
 refusals.py     /refusals: writes of attempts that had lost their job
 system.py       /system: the store, its schema, the doctor's findings; /metrics

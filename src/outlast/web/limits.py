@@ -1,4 +1,4 @@
-"""``/limits``: show what limits allow and what is in use; weights.
+"""``/limits``: show what limits allow and what is in use.
 Forms to set, hold and reset them: ``api/acts.py``."""
 
 from __future__ import annotations
@@ -16,12 +16,9 @@ ENDPOINTS = Endpoints()
 
 @ENDPOINTS.at("/limits")
 async def show_limits(visit: Visit) -> Response:
-    """Show limits by name, and the weights of tenants."""
+    """Show limits by name."""
     rows = await visit.ask("limits", lambda store: store.inspector.limits())
-    weights = await visit.ask("weights", lambda store: store.inspector.weights())
-    return visit.show(
-        "limits.html", rows=rows, weights=weights, spec_text=spec_text, counted=counted
-    )
+    return visit.show("limits.html", rows=rows, spec_text=spec_text, counted=counted)
 
 
 @ENDPOINTS.at("/limits/limit")

@@ -18,7 +18,6 @@ from outlast.store.limits import (
     Miscounted,
     NewLimit,
     SetLimit,
-    Weight,
     in_force,
     with_own,
 )
@@ -90,16 +89,6 @@ class PostgresLimitVerbs:
             return bool(rows[0][0])
 
         return await self._connections.run(work, kind=Transaction.COMMITTED)
-
-    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
-        async def work(connection: Any) -> None:
-            if new.weight > 1:
-                await connection.fetch(_SQL["set_weight"], new.tenant, new.weight)
-            else:
-                await connection.fetch(_SQL["reset_weight"], new.tenant)
-            await write_record(connection, record, {"changed": 1})
-
-        await self._connections.run(work, kind=Transaction.COMMITTED)
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
         rows = await self._connections.run(

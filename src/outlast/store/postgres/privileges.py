@@ -48,7 +48,6 @@ _OF_A_WORKER = {
     "outlast_permits": _ALL,
     "outlast_streams": _ALL,
     "outlast_notices": _ALL,
-    "outlast_weights": _ALL,
     "outlast_dependencies": _ALL,
     "outlast_upstream_notices": _ALL,
     "outlast_windows": _ALL,
@@ -83,7 +82,6 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_limits": "SELECT",
         "outlast_permits": "SELECT",
         "outlast_streams": "SELECT",
-        "outlast_weights": "SELECT",
         "outlast_notices": "SELECT INSERT(stream,arrived,task,queue)",  # to look at a stream
         "outlast_dependencies": "SELECT",
         "outlast_upstream_notices": "SELECT",

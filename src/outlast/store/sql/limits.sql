@@ -1,8 +1,5 @@
 -- Limits, for people: statements that all stores share (statements.py). Reads only.
 
--- name: weights
--- Tenants with a weight, the largest first.
-SELECT tenant, weight FROM outlast_weights ORDER BY weight DESC, tenant LIMIT :most
 -- name: limits
 -- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
 -- (with an ORDER BY the plan would walk over all permits by id).

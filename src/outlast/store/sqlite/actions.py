@@ -9,7 +9,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
-from outlast.store.limits import Hold, SetLimit, Weight
+from outlast.store.limits import Hold, SetLimit
 from outlast.store.sqlite import events, jobs, limits, pauses, workers
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.records import move, write_note, write_record
@@ -97,9 +97,6 @@ class SqliteActionVerbs:
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         return await self._act(record, _one("changed"), limits.hold_limit, hold)
-
-    async def set_weight(self, new: Weight, *, record: Record | None = None) -> None:
-        await self._act(record, lambda _: {"changed": 1}, limits.set_weight, new)
 
     async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
         return await self._act(record, _one("sent"), events.send_event, event)

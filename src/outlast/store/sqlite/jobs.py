@@ -232,7 +232,7 @@ def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
     for job in jobs:
         if job.stream is not None and not (job.stream in streams and streams[job.stream][-1]):
             rank = -job.priority if job.aged_by is None else 0
-            row = (job.stream, job.task, job.queue, rank, job.needs, job.fair)
+            row = (job.stream, job.task, job.queue, rank, job.needs)
             streams[job.stream] = (*row, _due(job, now) <= now)
     if streams:
         values = {"streams": _encode(list(streams.values())).decode(), "now": now}

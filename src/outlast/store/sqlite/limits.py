@@ -19,7 +19,6 @@ from outlast.store.limits import (
     Miscounted,
     NewLimit,
     SetLimit,
-    Weight,
     in_force,
     with_own,
 )
@@ -93,12 +92,6 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
     cursor.execute(_SQL["hold"], values)
     cursor.execute(_SQL["mark_one"], values)
     return True
-
-
-def set_weight(cursor: Cursor, _: float, new: Weight) -> None:
-    """Set the weight of a tenant. A weight of 1, which all others have, has no row."""
-    values = {"tenant": new.tenant, "weight": new.weight}
-    cursor.execute(_SQL["set_weight" if new.weight > 1 else "reset_weight"], values)
 
 
 def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:

@@ -17,7 +17,7 @@ from sqlite3 import Cursor
 
 import msgspec
 
-from outlast.model.limits import Need, needs_of, served_after, share_of, share_out, turns_left
+from outlast.model.limits import Need, needs_of, share_out
 from outlast.store.limits import FOLD_MAX
 from outlast.store.queue_turns import Turns
 from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
@@ -42,21 +42,17 @@ Take = Callable[[list[Row]], list[Row]]
 
 
 class _Head(msgspec.Struct, gc=False):
-    """A stream that a round looks at: up to ``count`` jobs of it may start, ``share`` in each of
-    its turns. It has had ``served`` of the turns that its ``weight`` gives it, and waits for one
+    """A stream that a round looks at: up to ``count`` jobs of it may start. It waits for a turn
     since ``since``. ``holder``: the job of an ordered stream that has begun and not ended for good;
     ``waits``: whether it cannot start now."""
 
     stream: int
     turn: int
     needs: list[Need]
-    served: int
-    weight: int
     since: float
     holder: int | None = None
     waits: int = 0
     count: int = 0
-    share: int = 1
 
     @property
     def ordered(self) -> bool:
@@ -158,14 +154,12 @@ class Streams:
         for done, found in enumerate(looks.values()):
             streams = [look for look in found if not look.waits]
             share = ceil(places / (len(looks) - done))
-            turns = [turns_left(look.weight, look.served) for look in streams]
-            shared = share_out([look.needs for look in streams], budgets, share, turns)
+            shared = share_out([look.needs for look in streams], budgets, share)
             for look, (most, _) in zip(streams, shared, strict=True):
-                count = min(most, 1) if look.ordered else most
-                look.count, look.share = count, share_of(share, turns)
-                places -= count
+                look.count = min(most, 1) if look.ordered else most
+                places -= look.count
                 for need in look.needs:
-                    budgets[need.permit].take(count, need.cost)
+                    budgets[need.permit].take(look.count, need.cost)
 
     def _read_jobs(self, request: ClaimRequest, looks: Sequence[_Head]) -> list[Row]:
         """Return the first jobs of these streams, as many of each as may start."""
@@ -184,29 +178,23 @@ class Streams:
         return sorted(rows, key=lambda row: order[row[STREAM]])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
-        """Write the new state of the streams. One that started something draws a new turn, unless
-        its tenant's weight leaves it one; one without a job becomes idle; one with a full permit is
-        blocked by it. Streams that started nothing are checked first: they also come first when a
-        permit's rate allows a start."""
+        """Write the new state of the streams. One that started something draws a new turn; one
+        without a job becomes idle; one with a full permit is blocked by it. Streams that started
+        nothing are checked first: they also come first when a permit's rate allows a start."""
         waited = [look for look in looks if look.stream not in started]
-        served = [look for look in looks if look.stream in started]
+        begun = [look for look in looks if look.stream in started]
         blocked: dict[int, int | None] = {}
-        for look in waited + served:
+        for look in waited + begun:
             if look.ordered and (look.waits or look.stream in started):
                 blocked[look.stream] = OF_HOLDER
                 continue
             blocked[look.stream] = self._permits.find_full(look.needs, look.stream)
             if look.stream not in started:
                 self._permits.keep_rest(look.needs, look.stream, self._now - look.since)
-        turns = iter(draw(self._cursor, "turn", len(served)) if served else ())
-        for look in served:
-            taken = started[look.stream]
-            look.served = served_after(look.weight, look.served, look.share, look.count, taken)
-            look.turn = look.turn if look.served else next(turns)
-        rows = [
-            (look.stream, look.turn, blocked[look.stream], look.served, look.holder)
-            for look in looks
-        ]
+        turns = draw(self._cursor, "turn", len(begun)) if begun else ()
+        for look, turn in zip(begun, turns, strict=True):
+            look.turn = turn
+        rows = [(look.stream, look.turn, blocked[look.stream], look.holder) for look in looks]
         values = {"streams": _text(rows), "now": self._now}
         closed = {row[0] for row in self._cursor.execute(_SQL["note_looks"], values).fetchall()}
         self.seen.update(look.stream for look in looks)

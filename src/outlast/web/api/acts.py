@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from outlast.base.config import check_seconds
 from outlast.client.events import check_name
-from outlast.client.limits import make_set_limit, make_weight
+from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
 from outlast.insight.acting import (
     SKIP,
@@ -21,7 +21,6 @@ from outlast.insight.acting import (
     pause_schedule,
     send_event,
     set_limit,
-    set_weight,
     trigger_schedule,
 )
 from outlast.insight.bulk import (
@@ -113,12 +112,6 @@ class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A hold on a limit, in seconds; 0 ends it."""
 
     seconds: float
-
-
-class WeightAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The weight of a tenant: how many turns in a row it has; 1 is that of all others."""
-
-    weight: int = 1
 
 
 SUMMARIES = {
@@ -271,24 +264,6 @@ async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
     return limit_document(row, [])
 
 
-@ROUTES.at("/weights/{name:path}/set", Right.LIMIT, body=WeightAct)
-async def change_weight(visit: Visit, sent: WeightAct) -> Document:
-    """Set the weight of a tenant."""
-    return await _change_weight(visit, sent.weight, sent.by(visit))
-
-
-@ROUTES.at("/weights/{name:path}/reset", Right.LIMIT, body=Act)
-async def reset_weight(visit: Visit, sent: Act) -> Document:
-    """Give a tenant the weight of all others again."""
-    return await _change_weight(visit, 1, sent.by(visit))
-
-
-async def _change_weight(visit: Visit, weight: int, by: By) -> Document:
-    new = make_weight(visit.name, weight)
-    await visit.act(lambda store: set_weight(store, new, by))
-    return {"tenant": new.tenant, "weight": new.weight}
-
-
 class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An act on all matching jobs. Without ``expected`` nothing is done: the answer is the preview,
     whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` the caller sends
@@ -378,4 +353,3 @@ ROUTES.add_form(trigger, lambda visit, told: visit.go(f"/jobs/{told['id']}"), "/
 ROUTES.add_form(change_limit, _show_limit, "/limits/set")
 ROUTES.add_form(reset_limit, _show_limit, "/limits/reset")
 ROUTES.add_form(hold, _show_limit, "/limits/hold")
-ROUTES.add_form(change_weight, lambda visit, _: visit.go("/limits"), "/limits/weight")

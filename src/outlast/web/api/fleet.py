@@ -5,7 +5,7 @@ from __future__ import annotations
 from outlast.insight.bulk import action_document, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
 from outlast.insight.documents import Document, iso, refusals_document, workers_document
-from outlast.insight.limits import limit_document, limits_document, weights_document
+from outlast.insight.limits import limit_document, limits_document
 from outlast.insight.pauses import pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
 from outlast.insight.schedules import schedules_document
@@ -62,12 +62,6 @@ async def show_limit(visit: Visit) -> Document:
     """One limit with its busiest keys; as `outlast limits show NAME --json`."""
     key = ("limit", visit.name)
     return limit_document(*await visit.ask(key, lambda store: read_one_limit(store, visit.name)))
-
-
-@ROUTES.at("/weights")
-async def show_weights(visit: Visit) -> Document:
-    """Tenants with a weight; as `outlast weight --json`."""
-    return weights_document(await visit.ask("weights", lambda store: store.inspector.weights()))
 
 
 @ROUTES.at("/refusals", query=PAGE)

@@ -58,16 +58,6 @@ SELECT outlast_set_permit_v1($1, $2, $3, $4)
 -- name: hold
 SELECT outlast_hold_limit_v1($1, $2, $3, $4)
 
--- name: set_weight
--- Set the weight of a tenant. Claims read it without a lock, as it was when their statement began, so this waits for
--- no claim; of two changes at once, the second waits for the first.
-INSERT INTO outlast_weights (tenant, weight) VALUES ($1, $2)
-ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
-
--- name: reset_weight
--- Give a tenant the weight of tenants without a row, 1. It is right for the same reasons as set_weight.
-DELETE FROM outlast_weights WHERE tenant = $1
-
 -- name: spend
 -- Note what a running attempt has spent of a rate beyond what it took at its start. Guarded by (id, token, running):
 -- an attempt that was closed or taken over notes nothing. The row is read without a lock; an end that commits at the

@@ -20,8 +20,7 @@
 --   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
 --
--- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others; a stream of a
--- tenant with a weight once it has had that many turns (model/limits.py, served_after).
+-- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others.
 
 -- name: marked
 -- The permits that may have room for streams which they block.
@@ -73,9 +72,8 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
 -- name: first_streams
 -- The first :most open streams of each of these lanes, [queue, task], without those in :passed, of which nothing could
 -- start, and without streams whose jobs all belong to tenants that the claim passes over.
-SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.served,
-       coalesce((SELECT w.weight FROM outlast_weights AS w WHERE w.tenant = s.tenant), 1),
-       s.touched_at, h.id, h.id IS NOT NULL AND h.position IS NULL
+SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
+       h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
 LEFT JOIN outlast_jobs AS h ON h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL
 WHERE s.id IN (
@@ -111,20 +109,19 @@ FROM (
         ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
--- Write the new state of the streams that were looked at, [id, turn, blocked, served, holder]. Those without a job
+-- Write the new state of the streams that were looked at, [id, turn, blocked, holder]. Those without a job
 -- that has a position are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream
 -- open. Nothing is written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
-SET turn = json_extract(e.value, '$[1]'), served = json_extract(e.value, '$[3]'),
-    touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') AND s.served = json_extract(e.value, '$[3]')
-                      THEN s.touched_at ELSE :now END,
-    holder = json_extract(e.value, '$[4]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
+SET turn = json_extract(e.value, '$[1]'),
+    touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') THEN s.touched_at ELSE :now END,
+    holder = json_extract(e.value, '$[3]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, json_extract(value, '$[2]') IS -2 OR EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                             WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id
                               AND j.stream IS NOT NULL AND j.position IS NOT NULL) AS waits
       FROM json_each(:streams) CROSS JOIN outlast_streams AS o WHERE o.id = json_extract(value, '$[0]')) AS e
 WHERE s.id = json_extract(e.value, '$[0]')
-  AND (s.holder IS NOT json_extract(e.value, '$[4]') OR s.turn <> json_extract(e.value, '$[1]') OR s.served <> json_extract(e.value, '$[3]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
+  AND (s.holder IS NOT json_extract(e.value, '$[3]') OR s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
 -- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room, kept for,
@@ -228,11 +225,6 @@ SET held_until = max(:until, coalesce(held_until, :until)),
 WHERE id = :permit
 -- name: hold_all
 UPDATE outlast_limits SET held_until = :until WHERE name = :name
--- name: set_weight
-INSERT INTO outlast_weights (tenant, weight) VALUES (:tenant, :weight)
-ON CONFLICT (tenant) DO UPDATE SET weight = excluded.weight
--- name: reset_weight
-DELETE FROM outlast_weights WHERE tenant = :tenant
 -- name: needs
 -- The needs of a running attempt. Guarded by (id, token, running): a late worker finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'

@@ -208,8 +208,7 @@ CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 
 -- Streams: jobs of one task, queue and priority (rank is its negative) that need the same permits at the same costs
 -- and, where tenants take turns, are of the same tenant. A row is made when the first job is enqueued or arrives.
--- turn: the streams with the lowest start next. served: how many turns in a row it has had there, if its tenant has a
--- weight. blocked: the permit without room that holds it up. idle: no job of it
+-- turn: the streams with the lowest start next. blocked: the permit without room that holds it up. idle: no job of it
 -- has a position. In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for
 -- good, and -2 in blocked says that the stream waits for it. A stream that is neither is open, and an exchange looks at it.
 -- touched_at: when a job of it last started, or it became idle or was so no more.
@@ -219,27 +218,19 @@ CREATE TABLE outlast_streams (
     queue      TEXT NOT NULL,
     rank       INTEGER NOT NULL,
     needs      TEXT NOT NULL,
-    tenant     TEXT,
     turn       INTEGER NOT NULL,
-    served     INTEGER NOT NULL DEFAULT 0,
     holder     INTEGER,
     blocked    INTEGER,
     idle       INTEGER NOT NULL DEFAULT 0,
     touched_at REAL NOT NULL,
     CONSTRAINT outlast_streams_ranges CHECK (
-        rank BETWEEN -100 AND 100 AND turn >= 0 AND served BETWEEN 0 AND 100 AND touched_at BETWEEN -1e15 AND 1e15
+        rank BETWEEN -100 AND 100 AND turn >= 0 AND touched_at BETWEEN -1e15 AND 1e15
         AND (idle = 0 OR idle = 1 AND blocked IS NULL))
 ) STRICT;
 CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn, blocked, idle)
     WHERE blocked IS NULL AND idle = 0;
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle = 1;
-
--- How many turns in a row the streams of a tenant have; 1 where there is no row.
-CREATE TABLE outlast_weights (
-    tenant TEXT PRIMARY KEY,
-    weight INTEGER NOT NULL CHECK (weight BETWEEN 1 AND 100)
-) WITHOUT ROWID, STRICT;
 
 -- How jobs of each task wait, as the code of the newest worker says: the names of its limits, whether tenants take
 -- turns, how its priority ages, and its own priority. SQL enqueues only tasks that are here (outlast_enqueue_v1).
@@ -274,9 +265,8 @@ END;
 CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
 WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
 BEGIN
-    INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
+    INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, touched_at)
     VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs,
-            CASE WHEN NEW.needs = '[]' AND NEW.aged IS NULL THEN NEW.tenant END,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
     ON CONFLICT (id) DO UPDATE
     SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, excluded.touched_at, touched_at)

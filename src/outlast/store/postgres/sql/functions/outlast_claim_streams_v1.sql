@@ -6,10 +6,9 @@
 -- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower
 -- priority than the first of their queue get only what the others leave; if these give less than they were offered
 -- (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something
--- goes to the end of the turns, and one of a tenant with a weight does so once it has had as many turns (served_after
--- in model/limits.py). So a queue with streams of high priority
--- starves no other, and a tenant with a million jobs holds up the others by one turn. At most 256 pairs of task and
--- queue that have open streams are looked at; if there may be more, the next call in this session goes on behind them.
+-- goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million
+-- jobs holds up the others by one turn. At most 256 pairs of task and queue that have open streams are looked at; if
+-- there may be more, the next call in this session goes on behind them.
 --
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
@@ -101,9 +100,7 @@ BEGIN
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
     ), locked AS MATERIALIZED (
-        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.served, o.touched_at, o.ordered, o.holder, k.seen, k.first,
-               CASE WHEN o.tenant IS NULL THEN 1
-                    ELSE coalesce((SELECT w.weight FROM outlast_weights w WHERE w.tenant = o.tenant), 1) END AS weight
+        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.seen, k.first
         FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
         JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
             AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
@@ -113,9 +110,8 @@ BEGIN
             FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
     FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
-                 array_agg(l.needs) AS needs, array_agg(l.served) AS served, array_agg(l.weight) AS weights,
-                 array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
-                 sum(greatest(1, l.weight - l.served)) FILTER (WHERE l.first)::integer AS turns, max(l.seen) AS locked
+                 array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
+                 count(*) FILTER (WHERE l.first)::integer AS turns, max(l.seen) AS locked
           FROM locked l) l,
          (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
           FROM (SELECT u.permit, u.cost, l.n FROM (SELECT l.permits, l.costs, row_number() OVER () AS n FROM locked l) l
@@ -171,7 +167,7 @@ BEGIN
     v_used := p.used;
     v_share := greatest(1, p_limit / greatest(1, s.turns));
     FOR i IN 1..cardinality(s.ids) LOOP
-        v_room := least(v_share * greatest(1, s.weights[i] - s.served[i]), v_left);
+        v_room := least(v_share, v_left);
         IF s.ordered[i] THEN v_room := least(v_room, (NOT v_waits[i])::integer); END IF;
         v_known[i] := true;
         v_rest := false;
@@ -307,21 +303,17 @@ BEGIN
     END IF;
     WITH seen AS (
         UPDATE outlast_streams o
-        SET turn = CASE WHEN u.quota > 0 AND u.had = 0 THEN nextval('outlast_turn_seq') ELSE o.turn END, served = u.had,
+        SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END,
             touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE o.touched_at END, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
-        FROM (SELECT u.*, CASE WHEN u.quota > 0 AND (u.taken < u.quota OR u.now_served >= u.weight) THEN 0
-                               ELSE u.now_served END AS had,
-                     u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
+        FROM (SELECT u.*, u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
                          SELECT count(*) FROM (
                              SELECT FROM outlast_jobs w
                              WHERE w.task = u.task AND w.queue = u.queue AND w.stream = u.id
                                AND w.position IS NOT NULL
                              ORDER BY w.task, w.queue, w.stream, coalesce(w.aged, w.position) LIMIT u.taken + 1) w) AS idle
-              FROM (SELECT u.*, u.served + (u.taken + v_share - 1) / v_share AS now_served
-                    FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
-                          FROM unnest(s.ids, s.tasks, s.queues, s.ranks, s.served, s.weights, v_quota, v_taken, v_blocked,
-                                      s.ordered, v_begun, v_holders)
-                               AS u (id, task, queue, rank, served, weight, quota, taken, blocked, ordered, begun, held)) u) u OFFSET 0) u  -- OFFSET: idle is computed once
+              FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
+                    FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked, s.ordered, v_begun, v_holders)
+                         AS u (id, task, queue, rank, quota, taken, blocked, ordered, begun, held)) u OFFSET 0) u  -- OFFSET: idle is computed once
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;

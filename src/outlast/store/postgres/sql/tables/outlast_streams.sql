@@ -18,8 +18,6 @@
 -- notice, or writes opens_at; and a stream is marked idle only under its own lock, where a fresh statement sees none
 -- of its jobs.
 --
--- A tenant with a weight (outlast_weights) has that many turns in a row; served: how many of them are over.
---
 -- outlast_tasks: how jobs of each task wait, as the code of the newest worker says, by which SQL of other languages
 -- finds their streams (outlast_stream_v1): a JSON array of the names of its limits, whether tenants take turns, how its
 -- priority ages, and its own priority. Rows stay: a task may have no worker for long.
@@ -72,7 +70,6 @@ CREATE TABLE outlast_streams (
     touched_at double precision NOT NULL,
     idle       boolean NOT NULL DEFAULT false,
     rank       smallint NOT NULL,
-    served     smallint NOT NULL DEFAULT 0,
     ordered    boolean NOT NULL DEFAULT false,
     holder     bigint,
     task       text COLLATE "C" NOT NULL,
@@ -86,11 +83,6 @@ CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn) W
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_lane ON outlast_streams (blocked, task, queue, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle;
-CREATE TABLE outlast_weights (
-    tenant text COLLATE "C" PRIMARY KEY,
-    weight smallint NOT NULL,
-    CONSTRAINT outlast_weights_sound CHECK (weight BETWEEN 1 AND 100)
-);
 CREATE TABLE outlast_tasks (
     name     text COLLATE "C" PRIMARY KEY,
     limits   text NOT NULL,
