@@ -34,7 +34,7 @@ QUEUES, TASKS, LIVE, GONE = 50, 100, 20, 2_000
 SCHEDULES, ACTIONS, REFUSALS, RUNNING, SUSPECTS = 300, 5_000, 1_000, 500, 100
 GROUPS = 40
 COUNTS = TASKS + TASKS // 10  # rows of each minute: of all tasks, and of the failures of some
-HOUR, DAY, MONTH = 3_600, 86_400, 30 * 86_400
+DAY, MONTH = 86_400, 30 * 86_400
 TRACEBACK = "Traceback (most recent call last):\n" + "".join(
     f'  File "/srv/shop/jobs.py", line {n}, in step{n}\n    return step{n + 1}(order, page)\n'
     for n in range(20)
@@ -126,7 +126,7 @@ SELECT $level, 0, at, at, 'attempt', 'queue' || (lane % {QUEUES}), 'shop.task' |
     CASE WHEN lane < {TASKS} THEN 'completed' ELSE 'error' END, 7, 7, 3.5, 1.5,
     {", ".join("7" if name in {"d4", "w3"} else "0" for name in BUCKET)}
 FROM (SELECT i % {COUNTS} AS lane,
-             CAST($now AS bigint) / $width * $width - i / {COUNTS} * $width AS at
+             CAST($now AS bigint) / 60 * 60 - i / {COUNTS} * 60 AS at
       FROM NUMBERS) s"""
 SEQUENCES = {"job": "outlast_jobs_id_seq", "worker": "outlast_workers_id_seq"}
 SEQUENCES |= {name: f"outlast_{name}_seq" for name in ("position", "token")}
@@ -151,8 +151,8 @@ def statements(rows: int, now: float) -> Iterator[Statement]:
     yield WORKER, 1, LIVE + GONE, {"now": now, "tasks": tasks}
     yield REFUSED, 1, REFUSALS, {"now": now}
     yield ACTED, 1, ACTIONS, {"now": now}
-    for level, width, steps in (("hour", HOUR, 720), ("minute", 60, 1_440), ("total", 60, 1)):
-        yield COUNTED, 0, COUNTS * steps - 1, {"now": now, "level": level, "width": width}
+    for level, steps in (("minute", 1_440), ("total", 1)):
+        yield COUNTED, 0, COUNTS * steps - 1, {"now": now, "level": level}
 
 
 def fill(url: str, rows: int) -> float:

@@ -10,8 +10,8 @@ from outlast.errors import BadData
 from outlast.insight.history import history_document, read_history
 from outlast.store.minutes import (
     BUCKETS,
-    HOUR_SECONDS,
     MINUTE_SECONDS,
+    TOTAL_SECONDS,
     WORKER_SECONDS,
     Counted,
     CountKind,
@@ -76,7 +76,7 @@ async def test_the_same_batch_again_changes_nothing(store: Store) -> None:
     assert await store.inspector.totals() == [counted(6)]
 
 
-async def test_minutes_become_hours_and_totals_stay(store: Store, store_url: str) -> None:
+async def test_minutes_are_kept_for_a_day_and_totals_stay(store: Store, store_url: str) -> None:
     await store.note_minute(1, 1, [counted(3)])
     await store.note_minute(2, 1, [counted(4), counted(1, task="u")])
     await store.merge_minutes()
@@ -88,7 +88,7 @@ async def test_minutes_become_hours_and_totals_stay(store: Store, store_url: str
     await age(store_url, MINUTE_SECONDS, "minute")
     await store.note_minute(1, 2, [counted(5)])
     await store.merge_minutes()
-    assert await levels(store_url) == {"worker": 5, "hour": 8, "total": 8}
+    assert await levels(store_url) == {"worker": 5, "total": 8}
     after = await store.inspector.totals()
     assert [each.jobs for each in before] == [7, 1]
     assert after == [counted(12), counted(1, task="u")]
@@ -125,16 +125,13 @@ async def test_merges_side_by_side_count_each_row_once(
     assert await levels(store_url) == {"minute": 200, "total": 200}
 
 
-async def test_old_hours_and_idle_totals_go(store: Store, store_url: str) -> None:
+async def test_idle_totals_go(store: Store, store_url: str) -> None:
     await store.note_minute(1, 1, [counted(3)])
     await age(store_url, WORKER_SECONDS + 120, "worker")
     await store.merge_minutes()
-    await age(store_url, MINUTE_SECONDS, "minute")
+    await age(store_url, TOTAL_SECONDS, "total")
     await store.merge_minutes()
-    for level in ("hour", "total"):
-        await age(store_url, HOUR_SECONDS, level)
-    await store.merge_minutes()
-    assert await levels(store_url) == {}
+    assert await levels(store_url) == {"minute": 3}
 
 
 async def test_a_history_outlasts_its_jobs(store: Store) -> None:
@@ -218,7 +215,7 @@ async def test_no_value_in_a_row_stops_a_merge_or_a_look(
                 await file.run(f"UPDATE outlast_minutes SET {old} WHERE {row}")
                 await file.run(f"UPDATE outlast_minutes SET {column} = {value} WHERE {row}")
     await store.inspector.totals()
-    await read_history(store, seconds=30 * 86_400)
+    await read_history(store, seconds=MINUTE_SECONDS)
     while await store.merge_minutes():
         pass
     await store.inspector.totals()

@@ -24,7 +24,7 @@ COUNTED = f"""
 INSERT INTO outlast_minutes
 SELECT l.level, 0, n, extract(epoch FROM now())::bigint - n % 3000,
        'attempt', 'q', 't' || n, 'completed', 1, 0, 0, 0{", 0" * 2 * BUCKETS}
-FROM unnest('{{minute,hour,total}}'::text[]) l (level) CROSS JOIN generate_series(1, 30000) n"""
+FROM unnest('{{minute,total}}'::text[]) l (level) CROSS JOIN generate_series(1, 30000) n"""
 
 
 def read_by_index(scans: list[dict[str, Any]]) -> float:

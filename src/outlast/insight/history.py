@@ -13,15 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from outlast.insight.documents import SCHEMA, Document, iso
-from outlast.store.minutes import (
-    BOUNDS,
-    BUCKETS,
-    HOUR_SECONDS,
-    MINUTE_SECONDS,
-    Ended,
-    MinuteFilter,
-    Minutes,
-)
+from outlast.store.minutes import BOUNDS, BUCKETS, MINUTE_SECONDS, Ended, MinuteFilter, Minutes
 from outlast.store.protocol import Store
 
 N = TypeVar("N", int, float)
@@ -84,10 +76,10 @@ async def read_history(
     queue: str | None = None,
     task: str | None = None,
 ) -> AttemptHistory:
-    """Return the counts of the last ``seconds`` (at most 30 days), in steps of ``step`` seconds
+    """Return the counts of the last ``seconds`` (a day at most), in steps of ``step`` seconds
     (whole minutes; by default about 60 of them), by queue, task or outcome; of one queue or task
     only, if named. At most POINTS_MAX steps and the SERIES_MAX busiest series."""
-    seconds = min(max(seconds, 60.0), float(HOUR_SECONDS))
+    seconds = min(max(seconds, 60.0), float(MINUTE_SECONDS))
     step = _choose_step(seconds, step)
     which = MinuteFilter(queue=queue, task=task, by_queue=by == "queue", by_task=by == "task")
     found = await store.inspector.minutes(seconds, which=which)
@@ -95,11 +87,9 @@ async def read_history(
 
 
 def _choose_step(seconds: float, step: int | None) -> int:
-    """Return a step of whole minutes, or of whole hours if only those are kept, within
-    POINTS_MAX."""
-    least = 3_600 if seconds > MINUTE_SECONDS else 60
-    wanted = max(seconds / 60 if step is None else step, seconds / POINTS_MAX, least)
-    return -(-int(wanted) // least) * least
+    """Return a step of whole minutes, within POINTS_MAX."""
+    wanted = max(seconds / 60 if step is None else step, seconds / POINTS_MAX, 60)
+    return -(-int(wanted) // 60) * 60
 
 
 def _history(found: Minutes, seconds: float, step: int, by: By) -> AttemptHistory:

@@ -483,7 +483,7 @@ class Inspector(ABC):
 
     async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
         """Return all counts since the store was made, by kind, queue, task and outcome. Each number
-        only rises, as long as something is added to it once in HOUR_SECONDS."""
+        only rises, as long as something is added to it once in TOTAL_SECONDS."""
         return [counted_of(row) for row in await self._rows("minutes", "totals", most=most)]
 
     async def now(self) -> float:

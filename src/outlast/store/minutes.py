@@ -2,9 +2,8 @@
 
 Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
 (``worker/claims/counters.py``). ``merge`` adds these rows up: to minutes of all workers and to
-totals after WORKER_SECONDS, and minutes to hours after a day. They stay when jobs are pruned. No
-decision depends on them: a worker that dies loses the counts since it last wrote, a minute's at
-most.
+totals after WORKER_SECONDS. They stay when jobs are pruned, minutes for a day. No decision depends
+on them: a worker that dies loses the counts since it last wrote, a minute's at most.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ BUCKETS = len(BOUNDS) + 1
 OTHER = "_other"  # stands for all queues or tasks beyond the number that is counted apart
 WORKER_SECONDS = 300  # how long the rows of each worker are kept apart
 MINUTE_SECONDS = 86_400  # how long minutes are kept
-HOUR_SECONDS = 30 * 86_400  # how long hours are kept, and totals to which nothing is added
+TOTAL_SECONDS = 30 * 86_400  # how long totals are kept to which nothing is added
 MINUTES_MAX = 20_000  # rows that one look at the history reads
 TOTALS_MAX = 10_000  # rows of a kind that one look at the totals reads
 NUMBER_MAX = 10**14  # as the tables allow, so that no row from elsewhere makes a merge fail
@@ -142,35 +141,25 @@ def counted_of(row: Mapping[str, Any]) -> Counted:
 
 _KEY = ("level", "worker_id", "batch", "kind", "queue", "task", "outcome")
 _NUMBERS = ("jobs", "firsts", "seconds", "waited", *_DURATIONS, *_WAITS)
-_STEPS: tuple[tuple[str, int, dict[str, int]], ...] = (
-    ("worker", WORKER_SECONDS, {"minute": 60, "total": 0}),
-    ("minute", MINUTE_SECONDS, {"hour": 3_600}),
-    ("hour", HOUR_SECONDS, {}),
-    ("total", HOUR_SECONDS, {}),
-)
-"""Which rows are taken out, after how many seconds, and to which sums they are added: the seconds
-that each of these covers; 0: all time."""
 
 
 async def merge(rows: Rows, most: int) -> int:
     """Add up what workers have counted, and drop what is kept no longer, at most ``most`` rows of
     each level; return how many were taken out. It runs in one transaction, so that a reader counts
     each row once, and no other merge may run meanwhile."""
-    count = 0
-    for level, seconds, upper in _STEPS:
-        taken = await rows("minutes", "take", level=level, seconds=seconds, most=most)
-        count += len(taken)
-        sums: dict[tuple[Any, ...], Row] = {}
-        for row in taken:
-            for name, width in upper.items():
-                part = row["at"] - row["at"] % width if width else 0
-                changes = {"level": name, "worker_id": 0, "batch": part, "at": part or row["at"]}
-                _add(sums, row | changes)
-        if sums:
-            for row in await rows("minutes", "take_sums", rows=list(sums.values())):
-                _add(sums, row)
-            await rows("minutes", "note", rows=list(sums.values()))
-    return count
+    taken = await rows("minutes", "take", level="worker", seconds=WORKER_SECONDS, most=most)
+    sums: dict[tuple[Any, ...], Row] = {}
+    for row in taken:
+        minute = row["at"] - row["at"] % 60
+        _add(sums, row | {"level": "minute", "worker_id": 0, "batch": minute, "at": minute})
+        _add(sums, row | {"level": "total", "worker_id": 0, "batch": 0})
+    if sums:
+        for row in await rows("minutes", "take_sums", rows=list(sums.values())):
+            _add(sums, row)
+        await rows("minutes", "note", rows=list(sums.values()))
+    for level, seconds in (("minute", MINUTE_SECONDS), ("total", TOTAL_SECONDS)):
+        taken += await rows("minutes", "take", level=level, seconds=seconds, most=most)
+    return len(taken)
 
 
 def _add(sums: dict[tuple[Any, ...], Row], row: Row) -> None:

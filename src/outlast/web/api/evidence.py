@@ -67,7 +67,7 @@ def _death(row: EndedAttempt) -> Document:
     "/history",
     query={
         **FILTERS,
-        "seconds": "how far back, an hour unless told, 30 days at most",
+        "seconds": "how far back, an hour unless told, a day at most",
         "step": "seconds of a step, whole minutes",
         "by": "all, queue, task or outcome",
     },

@@ -31,14 +31,14 @@ WHERE m.level = r.level AND m.worker_id = 0 AND m.batch = r.batch AND m.kind = r
 RETURNING m.*
 
 -- name: minutes
--- Read the attempts that workers have counted in the last :seconds seconds: at most :most rows, the newest of three
+-- Read the attempts that workers have counted in the last :seconds seconds: at most :most rows, the newest of two
 -- parts of the index. Each row of the answer brings the server's now, how many rows were read, and the time of the oldest
 -- of them. :by_queue and :by_task: whether to tell queues and tasks apart or to add them up under the empty name. :queue
 -- and :task: NULL lets all pass. Reads only.
 WITH span AS MATERIALIZED (
     SELECT extract(epoch FROM statement_timestamp())::float8 AS now
 ), seen AS MATERIALIZED (
-    SELECT m.* FROM span s CROSS JOIN unnest('{worker,minute,hour}'::text[]) AS l (level) CROSS JOIN LATERAL (
+    SELECT m.* FROM span s CROSS JOIN unnest('{worker,minute}'::text[]) AS l (level) CROSS JOIN LATERAL (
         SELECT m.* FROM outlast_minutes m
         WHERE m.level = l.level AND m.at BETWEEN (s.now - :seconds)::bigint AND s.now::bigint
         ORDER BY m.at DESC LIMIT :most) m

@@ -34,7 +34,7 @@ DELETE FROM outlast_minutes WHERE rowid IN (
     AND m.task = json_extract(e.value, '$.task') AND m.outcome = json_extract(e.value, '$.outcome'))
 RETURNING *
 -- name: minutes
--- At most :most rows, the newest, are read: three parts of the index, newest first. Each row of the answer brings how
+-- At most :most rows, the newest, are read: two parts of the index, newest first. Each row of the answer brings how
 -- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether to tell queues and tasks apart
 -- or to add them up under the empty name.
 WITH seen (number, at) AS MATERIALIZED (
@@ -45,11 +45,7 @@ WITH seen (number, at) AS MATERIALIZED (
         UNION ALL
         SELECT * FROM (
             SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
-            WHERE level = 'minute' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most)
-        UNION ALL
-        SELECT * FROM (
-            SELECT rowid, at FROM outlast_minutes INDEXED BY outlast_minutes_at
-            WHERE level = 'hour' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most))
+            WHERE level = 'minute' AND at BETWEEN :now - :seconds AND :now ORDER BY at DESC LIMIT :most))
     ORDER BY at DESC LIMIT :most
 )
 SELECT :now AS now, (SELECT count(*) FROM seen) AS read, (SELECT min(at) FROM seen) AS oldest,

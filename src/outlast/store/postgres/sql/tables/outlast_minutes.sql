@@ -1,5 +1,5 @@
 -- Counters of workers (store/minutes.py defines the columns). Rows of level worker hold what one worker has counted
--- in a minute; they are added up to minutes and hours of all workers, and to totals. No job waits for these rows:
+-- in a minute; they are added up to minutes of all workers, and to totals. No job waits for these rows:
 -- nothing reads or writes them in the exchange. at and batch are seconds since 1970 by the store's clock, except the
 -- batch of a worker's row, which is the worker's own number: the same batch again adds nothing. d1 to d11 count
 -- attempts by how long they ran, w1 to w11 by how long they had waited, within the bounds of
@@ -24,7 +24,7 @@ CREATE TABLE outlast_minutes (
     w6 bigint NOT NULL, w7 bigint NOT NULL, w8 bigint NOT NULL, w9 bigint NOT NULL,
     w10 bigint NOT NULL, w11 bigint NOT NULL,
     PRIMARY KEY (level, worker_id, batch, kind, queue, task, outcome),
-    CONSTRAINT outlast_minutes_level CHECK (level IN ('worker', 'minute', 'hour', 'total')),
+    CONSTRAINT outlast_minutes_level CHECK (level IN ('worker', 'minute', 'total')),
     CONSTRAINT outlast_minutes_ranges CHECK (
         at BETWEEN 0 AND 100000000000000
         AND seconds BETWEEN 0 AND 1e14 AND waited BETWEEN 0 AND 1e14
