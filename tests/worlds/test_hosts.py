@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
+import shutil
 import socket
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -115,6 +118,53 @@ def mute() -> Iterator[str]:
         yield f"{SILENT}:{door.getsockname()[1]}"
 
 
+class Hole:
+    """A network of its own, in which nothing answers: its one way out leads to a device that drops
+    each packet. A socket in the file system leads out of it."""
+
+    host = "198.51.100.9"  # an address for documents, which nobody has
+    # No other kind of device is in each kernel, and a route to nowhere tells the sender.
+    _MAKE = (
+        "set -e; ip tuntap add mode tun name hole; ip address add 198.51.100.1/24 dev hole;"
+        " ip link set lo up; ip link set hole up; echo ready; read -r _"
+    )
+
+    def __init__(self) -> None:
+        if os.geteuid() != 0 or not all(map(shutil.which, ("ip", "unshare", "nsenter"))):
+            pytest.skip("a network of its own needs root, ip, unshare and nsenter")
+        self._anchor = subprocess.Popen(
+            ["unshare", "--net", "sh", "-c", self._MAKE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self._anchor.stdout is not None
+        if self._anchor.stdout.readline() != "ready\n":
+            pytest.skip(f"no network of its own here: {self._anchor.communicate()[1].strip()}")
+        self.enter = ("nsenter", f"--target={self._anchor.pid}", "--net", "--")
+
+    def count(self) -> int:
+        """Return how many packets it has swallowed."""
+        show = ("ip", "-json", "-stats", "link", "show", "hole")
+        seen = subprocess.run([*self.enter, *show], capture_output=True, check=True)
+        dropped: int = json.loads(seen.stdout)[0]["stats64"]["tx"]["dropped"]
+        return dropped
+
+    def end(self) -> None:
+        """Leave it; it is gone with its last process."""
+        self._anchor.communicate()
+
+
+@pytest.fixture
+def hole() -> Iterator[Hole]:
+    made = Hole()
+    try:
+        yield made
+    finally:
+        made.end()
+
+
 Silence = Callable[[], AbstractContextManager[str]]
 SILENCES: dict[str, Silence] = {"swallows": lambda: swallowing(0), "mute": mute}
 
@@ -217,6 +267,23 @@ async def test_a_silent_host_is_passed_over(pair: Pair, silence: Silence, attrs:
                 await store.drop_connections()
             await store.close()
             await closed(before)
+
+
+@pytest.mark.parametrize("attrs", ["any", "primary"])
+async def test_a_worker_passes_over_a_host_whose_packets_are_lost(
+    pair: Pair, hole: Hole, tmp_path: Path, attrs: str
+) -> None:
+    """From its start on, and after its sessions have ended."""
+    server = pair.primary
+    async with scene(server.url("pair"), tmp_path) as stage:
+        hosts = f"host={hole.host},{server.folder}&port={server.port},{server.port}"
+        stage.url = f"postgresql://postgres@/pair?{hosts}&target_session_attrs={attrs}"
+        await stage.worker(prefix=hole.enter)
+        assert hole.count() > 0
+        for _ in range(2):
+            await stage.ended(await stage.enqueue("noop"))
+            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'pair'"
+            await asyncio.to_thread(server.sql, ended)
 
 
 async def test_the_host_that_answered_last_is_asked_first(pair: Pair) -> None:
