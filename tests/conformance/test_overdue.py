@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Answer, Orphan, OverdueAttempt
+from outlast.store.values import Answer, Orphan, OverdueAttempt, Report
 from tests.conformance.kit import (
     Hands,
+    crashed,
     ended,
     enqueued,
     eventually,
@@ -106,6 +107,35 @@ async def test_an_ended_attempt_is_not_overdue(store: Store, hands: Hands) -> No
     await eventually(lambda: late(store))
     await hands.hand_in(ended(claimed))
     assert await store.overdue(0.0) == []
+
+
+@pytest.mark.xfail(strict=True, reason="a deadline stays where the claim has set it")
+async def test_time_in_which_nothing_ran_moves_the_deadline(store: Store, hands: Hands) -> None:
+    """Reports say the whole of it, so that one that arrives twice moves the deadline once; one that
+    arrives late moves none back, and a late worker's moves none."""
+    limited, free = await enqueued(store, job(policy=Policy(timeout=0.01)), job())
+    claims = {each.job_id: each for each in await hands.claim()}
+    claimed, token = claims[limited], claims[limited].token
+    await eventually(lambda: late(store))
+    first = (await row_of(store, limited)).hard_deadline
+    assert first is not None
+    half = Progress(fraction=0.5)
+    for still, moved, said in [(3600.0, 3600.0, None), (3600.0, 3600.0, half), (0.0, 3600.0, half)]:
+        reports = [
+            Report(limited, token, said, still),
+            Report(free, claims[free].token, said, still),
+        ]
+        assert await store.progress(reports) == [Answer.ACCEPTED] * 2
+        row = await row_of(store, limited)
+        assert (row.hard_deadline, row.progress) == (pytest.approx(first + moved, abs=0.01), said)
+        assert (await row_of(store, free)).hard_deadline is None
+        assert not (await store.observe()).overdue
+        assert await late(store) is None
+    await hands.hand_in(crashed(claimed, delay=0.0))
+    await hands.claim_one()
+    first = (await row_of(store, limited)).hard_deadline
+    assert await store.progress([Report(limited, token, None, 7200.0)]) == [Answer.REFUSED]
+    assert (await row_of(store, limited)).hard_deadline == first
 
 
 async def test_overdue_attempts_of_a_live_worker_are_closed(store: Store, hands: Hands) -> None:

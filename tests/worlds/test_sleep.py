@@ -28,6 +28,7 @@ async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
         yield opened
 
 
+@pytest.mark.xfail(strict=True, reason="the deadline on the row stays where it was")
 @pytest.mark.parametrize("task", ["works", "waits"])
 async def test_time_in_which_all_of_a_worker_stood_still_is_not_charged(
     stage: Scene, task: str
@@ -46,6 +47,15 @@ async def test_time_in_which_all_of_a_worker_stood_still_is_not_charged(
             return told or (await stage.job(job)).state is not State.RUNNING
 
         await stage.until(is_judged, "the worker to see that it has slept")
+
+        async def is_moved(slept: float = (nap + 1) * (NAP_SECONDS - 1)) -> bool:
+            row = await stage.job(job)
+            assert row.state is State.RUNNING, stage.logs()
+            assert row.started_at is not None
+            assert row.hard_deadline is not None
+            return row.hard_deadline - row.started_at >= TIMEOUT + slept
+
+        await stage.until(is_moved, "the deadline on the row to move")
     flag.touch()
     row = await stage.ended(job)
     assert (row.state, row.attempt_count, row.failures) == (State.COMPLETED, 1, 0), stage.logs()

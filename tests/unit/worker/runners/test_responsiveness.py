@@ -326,6 +326,7 @@ async def test_an_answer_to_another_question_counts_for_nothing(watch):
     assert len(watch.events("loop_blocked")) == 1
 
 
+@pytest.mark.xfail(strict=True, reason="the store is not told")
 @pytest.mark.parametrize("slept", [60.0, 30_000.0])
 @pytest.mark.parametrize(
     ("reason", "policy"),
@@ -350,6 +351,8 @@ async def test_time_in_which_worker_and_runner_stood_still_moves_each_limit(
         (fields,) = watch.events("runner_stood_still")
         assert (fields["pid"], fields["attempts"]) == (watch.runner.pid, 1)
         assert slept - 1 < fields["seconds"] <= slept
+        assert watch.bench.checkpoints.reports == [1], "for the deadline on the row"
+        watch.bench.checkpoints.reports.clear()
     await watch.after(13.0)
     assert watch.stops() == []
     await watch.after(2.5)
