@@ -28,7 +28,6 @@ async def stage(store_url: str, tmp_path: Path) -> AsyncIterator[Scene]:
         yield opened
 
 
-@pytest.mark.xfail(strict=True, reason="the deadline on the row stays where it was")
 @pytest.mark.parametrize("task", ["works", "waits"])
 async def test_time_in_which_all_of_a_worker_stood_still_is_not_charged(
     stage: Scene, task: str

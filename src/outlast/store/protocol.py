@@ -224,7 +224,8 @@ class Store(Protocol):
         ...
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
-        """Note progress. Refusals are not recorded, since nothing is lost by them."""
+        """Note progress; move the deadline of an attempt with a timeout to its start + timeout +
+        ``still``, never back. Refusals are not recorded, since nothing is lost by them."""
         ...
 
     async def keep_stack(self, job_id: int, stack: Stack) -> bool:

@@ -342,11 +342,13 @@ class Spawn(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """Progress of a running attempt."""
+    """What a worker knows of a running attempt: its last progress, and for how many seconds neither
+    it nor its worker ran."""
 
     job_id: int
     token: int
-    progress: Progress
+    progress: Progress | None
+    still: float = 0.0
 
 
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):

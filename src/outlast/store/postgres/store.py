@@ -187,7 +187,8 @@ class PostgresStore(
         rows = await self._fetch(
             _JOBS["progress"],
             *_columns(last, "job_id", "token"),
-            [to_json(report.progress) for report in last],
+            [report.progress and to_json(report.progress) for report in last],
+            [report.still for report in last],
             REFUSALS_KEPT,
         )
         answers = _answers(rows)

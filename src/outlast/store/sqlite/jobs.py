@@ -403,7 +403,9 @@ def _save(cursor: Cursor, now: float, save: Save) -> Answer:
 def progress(cursor: Cursor, _: float, reports: Sequence[Report]) -> list[Answer]:
     answers = []
     for report in reports:
-        values = (_encode(report.progress).decode(), report.job_id, report.token)
+        values = msgspec.structs.asdict(report) | {
+            "progress": report.progress and _encode(report.progress).decode()
+        }
         is_noted = cursor.execute(_JOBS["progress"], values).rowcount
         answers.append(Answer.ACCEPTED if is_noted else Answer.REFUSED)
     return answers

@@ -68,9 +68,13 @@ class CheckpointWriter:
 
     def report(self, running: Running, frame: Reported) -> None:
         """Note progress, to be written soon."""
-        kept = self._in_flight.note_progress(frame.token, frame.progress)
-        report = Report(running.claimed.job_id, frame.token, kept)
-        self._reports[frame.token] = report
+        self._in_flight.note_progress(frame.token, frame.progress)
+        self.tell(running)
+
+    def tell(self, running: Running) -> None:
+        """Write soon what is known of an attempt."""
+        report = Report(running.claimed.job_id, running.token, running.progress, running.still)
+        self._reports[running.token] = report
         if self.rests:
             self.rests = False
             self._nudge.give()

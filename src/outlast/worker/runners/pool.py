@@ -104,7 +104,7 @@ class RunnerPool:
         self.runners = self._supervisor.runners
         horizon = 0.0 if recycling.alone else HORIZON_SECONDS
         self._prefetches = Prefetches(*(Prefetch(in_flight, clock, horizon) for _ in range(2)))
-        self._monitor = ResponsivenessMonitor(in_flight, clock)
+        self._monitor = ResponsivenessMonitor(in_flight, checkpoints.tell, clock)
         self.starter = RunnerStarter(
             owner,
             in_flight,

@@ -9,7 +9,7 @@ blocks it, and an attempt that waits behind is not to blame (``worker/runners/wa
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 from outlast.base.clock import Clock
@@ -17,6 +17,7 @@ from outlast.events import emit
 from outlast.model.standstill import SPANS_MAX, Span, find_shared
 from outlast.runner.protocol import Ping, Pong
 from outlast.runner.stacks import current_attempt, line_of
+from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import RunnerProcess
 
@@ -28,14 +29,18 @@ FRESH_SECONDS = 1.0  # after which the stacks are requested again to find the bl
 NAME_SECONDS = 1.0  # without an answer: the blocker is searched, if others wait
 CREDIT_SECONDS_MAX = 5.0  # beyond its timeout, for one attempt: well below a reaper's slack
 UNANSWERED = "unanswered"
+Tell = Callable[[Running], None]
 
 
 class Responsiveness:
     """One runner's responsiveness. ``silent``: seconds, counted by checks, that a ping waits."""
 
-    def __init__(self, runner: RunnerProcess, in_flight: InFlight, clock: Clock) -> None:
+    def __init__(
+        self, runner: RunnerProcess, in_flight: InFlight, tell: Tell, clock: Clock
+    ) -> None:
         self._runner = runner
         self._in_flight = in_flight
+        self._tell_store = tell
         self._clock = clock
         self._seq = 0
         self._asking = False
@@ -89,7 +94,9 @@ class Responsiveness:
                 attempts=len(self._runner.tokens),
             )
             for token in self._runner.tokens & self._in_flight.running.keys():
-                self._in_flight.running[token].leave_out(since, until, now)
+                running = self._in_flight.running[token]
+                running.leave_out(since, until, now)
+                self._tell_store(running)  # for the deadline on its row
         self._still.clear()
 
     def take_answer(self, seq: int, still: Iterable[Span]) -> None:
@@ -170,10 +177,12 @@ class Responsiveness:
 
 
 class ResponsivenessMonitor:
-    """The responsiveness of all runners that have work."""
+    """The responsiveness of all runners that have work. ``tell`` writes to the store what is known
+    of an attempt."""
 
-    def __init__(self, in_flight: InFlight, clock: Clock) -> None:
+    def __init__(self, in_flight: InFlight, tell: Tell, clock: Clock) -> None:
         self._in_flight = in_flight
+        self._tell = tell
         self._clock = clock
         self._of: dict[int, Responsiveness] = {}  # by pid
 
@@ -186,7 +195,9 @@ class ResponsivenessMonitor:
 
     def of(self, runner: RunnerProcess) -> Responsiveness:
         """Return the runner's responsiveness."""
-        return self._of.get(runner.pid) or Responsiveness(runner, self._in_flight, self._clock)
+        return self._of.get(runner.pid) or Responsiveness(
+            runner, self._in_flight, self._tell, self._clock
+        )
 
     def take_answer(self, runner: RunnerProcess, answer: Pong) -> None:
         """Take a runner's answer."""

@@ -112,7 +112,10 @@ class SentCheckpoints:
         reply("accepted", None)
 
     def report(self, running, frame) -> None:
-        self.reports.append(frame.token)
+        self.tell(running)
+
+    def tell(self, running) -> None:
+        self.reports.append(running.token)
 
 
 class FakeTether:

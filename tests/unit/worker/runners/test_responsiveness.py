@@ -326,7 +326,6 @@ async def test_an_answer_to_another_question_counts_for_nothing(watch):
     assert len(watch.events("loop_blocked")) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="the store is not told")
 @pytest.mark.parametrize("slept", [60.0, 30_000.0])
 @pytest.mark.parametrize(
     ("reason", "policy"),

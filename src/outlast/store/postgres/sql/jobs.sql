@@ -49,7 +49,7 @@ SELECT outlast_expire_v1($1)
 SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5, $6)
 
 -- name: progress
-SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4)
+SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4, $5)
 
 -- name: keep_logs
 SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)

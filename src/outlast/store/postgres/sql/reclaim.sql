@@ -12,8 +12,9 @@ SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 
 -- name: overdue
 -- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. Reads only: the
--- statement that closes one of them is guarded by its token, and an attempt's deadline never changes. One range of
--- the index on hard_deadline. The list is a hundred times as long as what is closed of it at once, so that attempts
+-- statement that closes one of them is guarded by its token. A report that moves the deadline after this read is too
+-- late for it: its worker has beaten all through the slack, and reports time asleep at once. One range of the index on
+-- hard_deadline. The list is a hundred times as long as what is closed of it at once, so that attempts
 -- that cannot be closed yet, because their rows are held or their grace is long, do not hide those behind them.
 SELECT j.id, j.token, j.worker_id,
        outlast_seconds_v1(statement_timestamp(), j.hard_deadline), j.policy

@@ -91,7 +91,11 @@ WHERE id = :job_id AND token = :token AND state = 'running' AND checkpoint_numbe
 -- name: is_current
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: progress
-UPDATE outlast_jobs SET progress = ? WHERE id = ? AND token = ? AND state = 'running'
+-- Guarded by (id, token, running), under the write lock: a late worker's report finds no row. The deadline only rises:
+-- a reaper that has read the earlier one may still close the attempt by its token.
+UPDATE outlast_jobs
+SET progress = :progress, hard_deadline = max(hard_deadline, started_at + timeout + :still)
+WHERE id = :job_id AND token = :token AND state = 'running'
 
 -- name: keep_logs
 -- Keep the last lines of running attempts, one row for each. Guarded by (id, token, running), under the write lock: a

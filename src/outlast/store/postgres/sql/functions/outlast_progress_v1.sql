@@ -1,7 +1,9 @@
 -- Note the progress of running attempts. Guarded as outlast_checkpoint_v1 is: the row is locked by (id, token,
--- running) without waiting, and a late worker is refused. Progress has no number; the last write wins.
+-- running) without waiting, and a late worker is refused. Progress has no number; the last write wins. p_stills: the
+-- seconds in which neither the attempt nor its worker ran, all told, so that a report that comes twice moves the
+-- deadline once, and one that comes late not back. Only the claim sets started_at, under a new token.
 CREATE FUNCTION outlast_progress_v1(
-    p_ids bigint[], p_tokens bigint[], p_values text[], p_refusals_kept integer)
+    p_ids bigint[], p_tokens bigint[], p_values text[], p_stills double precision[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, answer text)
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan
@@ -14,12 +16,18 @@ DECLARE
     v_tokens bigint[];
 BEGIN
     WITH locked AS MATERIALIZED (
-        SELECT h.job_id, h.token, h.value
-        FROM unnest(p_ids, p_tokens, p_values) AS h (job_id, token, value)
+        SELECT h.job_id, h.token, h.value, h.still
+        FROM unnest(p_ids, p_tokens, p_values, p_stills) AS h (job_id, token, value, still)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), noted AS (
-        UPDATE outlast_jobs j SET progress = l.value FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]))
+        UPDATE outlast_jobs j
+        SET progress = l.value,
+            hard_deadline = CASE WHEN l.still > 0 AND j.timeout IS NOT NULL THEN greatest(
+                j.hard_deadline,
+                j.started_at + greatest(0, least(j.timeout + l.still, 1e9)) * interval '1 second')
+                ELSE j.hard_deadline END
+        FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]))
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}')
     INTO v_ids, v_tokens FROM locked l;
 
