@@ -250,6 +250,45 @@ async def test_a_report_that_the_store_cannot_take_is_dropped(desk):
     assert names == ["progress_rejected"]
 
 
+@pytest.mark.xfail(strict=True, reason="all reports of a trip are dropped")
+async def test_one_report_that_the_store_cannot_take_costs_no_other(desk):
+    working = desk.store.progress
+
+    async def refuses(reports):
+        if any(report.token == 2 for report in reports):
+            raise BadData("not this one")
+        return await working(reports)
+
+    desk.store.progress = refuses
+    for token in (1, 2, 3):
+        desk.report(token, 0.1)
+    with heard() as names:
+        await desk.checkpoints.run_once()
+    assert names == ["progress_rejected"]
+    assert [report.token for report in desk.store.reports] == [1, 3]
+
+
+@pytest.mark.xfail(strict=True, reason="a report whose row is locked is dropped")
+async def test_a_report_whose_row_was_locked_is_written_again_unless_there_is_a_later_one(desk):
+    """It may move the deadline of an attempt that never reports again."""
+    working = desk.store.progress
+
+    async def busy(reports):
+        desk.report(1, 0.9)  # comes in meanwhile
+        return [Answer.BUSY] * len(reports)
+
+    desk.store.progress = busy
+    desk.report(1, 0.1)
+    desk.report(2, 0.2)
+    await desk.checkpoints.run_once()
+    desk.store.progress = working
+    await desk.checkpoints.run_once()
+    assert sorted((r.token, r.progress.fraction) for r in desk.store.reports) == [
+        (1, 0.9),
+        (2, 0.2),
+    ]
+
+
 async def test_a_report_that_broke_off_is_written_again_unless_there_is_a_later_one(desk):
     working = desk.store.progress
 
