@@ -174,17 +174,23 @@ class CheckpointWriter:
                 await self.logs.write_last(ended)
 
     async def _report(self, tokens: AbstractSet[int]) -> None:
-        """Write the reports of these attempts."""
+        """Write the reports of these attempts. One whose row is locked is written again later."""
         async with self._writing:
             reports = {token: self._reports.pop(token) for token in tokens & self._reports.keys()}
+            if not reports:
+                return
             try:
-                if reports:
-                    await self._store.progress(list(reports.values()))
-            except BadData as error:
-                emit("progress_rejected", error=text_of(error))
-            except BaseException:
+                answers = await bisecting(self._store.progress, list(reports.values()), _reject)
+                answered = zip(reports, answers, strict=True)
+                for token in [token for token, answer in answered if answer != Answer.BUSY]:
+                    del reports[token]
+            finally:  # what is left could not be written
                 self._reports = {**reports, **self._reports}
-                raise
+
+
+def _reject(_: Report, error: BadData) -> str:
+    emit("progress_rejected", error=text_of(error))
+    return REJECTED
 
 
 def _mark_of(one: Save | NamedStep) -> int | str:

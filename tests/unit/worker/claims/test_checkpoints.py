@@ -250,7 +250,6 @@ async def test_a_report_that_the_store_cannot_take_is_dropped(desk):
     assert names == ["progress_rejected"]
 
 
-@pytest.mark.xfail(strict=True, reason="all reports of a trip are dropped")
 async def test_one_report_that_the_store_cannot_take_costs_no_other(desk):
     working = desk.store.progress
 
@@ -268,7 +267,6 @@ async def test_one_report_that_the_store_cannot_take_costs_no_other(desk):
     assert [report.token for report in desk.store.reports] == [1, 3]
 
 
-@pytest.mark.xfail(strict=True, reason="a report whose row is locked is dropped")
 async def test_a_report_whose_row_was_locked_is_written_again_unless_there_is_a_later_one(desk):
     """It may move the deadline of an attempt that never reports again."""
     working = desk.store.progress
