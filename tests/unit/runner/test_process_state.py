@@ -120,6 +120,28 @@ def test_the_state_before_the_first_task_is_kept(tmp_path: Path) -> None:
     assert run(code + tail, tmp_path) == ([], True)
 
 
+@pytest.mark.xfail(strict=True, reason="a reconfigured stream stays so")
+@pytest.mark.parametrize("name", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    "mode",
+    [
+        "encoding='ascii'",
+        "errors='ignore'",
+        "line_buffering=not held.line_buffering",
+        "write_through=not held.write_through",
+    ],
+)
+def test_a_stream_that_a_task_reconfigured_is_as_the_application_left_it(
+    name: str, mode: str, tmp_path: Path
+) -> None:
+    """Handlers of logging hold the stream: it stays the same object."""
+    modes = "(held.encoding, held.errors, held.line_buffering, held.write_through)"
+    first = f"held = sys.{name}; held.reconfigure(encoding='latin-1'); was = {modes}"
+    code = HEAD.replace("report = os", f"{first}\nreport = os") + f"held.reconfigure({mode})"
+    tail = TAIL.replace("seen() == before", f"held is sys.{name} and was == {modes}")
+    assert run(code + tail, tmp_path) == ([f"sys.{name}"], True)
+
+
 @pytest.mark.parametrize("task", ["bare = sys.stdout.detach()", OWN_WRITER], ids=["bare", "own"])
 def test_a_stream_whose_buffer_a_task_took_can_be_written(task: str, tmp_path: Path) -> None:
     """As old code does, to write in an encoding of its own; output stays tagged."""
