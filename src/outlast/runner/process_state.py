@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import importlib
 import io
+import operator
 import os
 import signal
 import sys
@@ -30,6 +31,8 @@ SIGNALS = tuple(
     } - {STACKS_SIGNAL}
 )  # fmt: skip
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
+_MODES = ("encoding", "errors", "line_buffering", "write_through")
+_get_modes = operator.attrgetter(*_MODES)
 NAMES_MAX = 20  # of changed variables that are reported
 # signal.getsignal() calls this, and takes ten times as long to make an enum member of the result
 _get_handler = importlib.import_module("_signal").getsignal
@@ -50,8 +53,9 @@ class ProcessState:
         self._values = dict(_bytes_of(os.environ))
         self._places = {fd: find_identity(fd) for fd in _STREAMS}
         self._copies = {fd: os.dup(fd) for fd, place in self._places.items() if place is not None}
-        self._streams = {name: getattr(sys, name) for name, _ in _STREAMS.values()}
+        self._streams: dict[str, Any] = {name: getattr(sys, name) for name, _ in _STREAMS.values()}
         self._buffers = {name: getattr(it, "buffer", None) for name, it in self._streams.items()}
+        self._modes = {name: _modes_of(it) for name, it in self._streams.items()}
         # faulthandler does not tell its file, but holds a reference to it as long as it uses it
         self._stacks = open(stacks, "wb", closefd=False)  # noqa: SIM115
         faulthandler.enable(self._stacks)
@@ -126,8 +130,13 @@ class ProcessState:
                     buffer = open(fd, f"{mode}b", closefd=False)  # noqa: SIM115
                 again = io.TextIOWrapper(buffer, errors="backslashreplace", write_through=True)
                 self._streams[name], self._buffers[name], stream = again, buffer, again
+                self._modes[name] = _modes_of(again)
             if getattr(sys, name, self) is not stream:
                 setattr(sys, name, stream)
+                yield f"sys.{name}"
+            modes = self._modes[name]
+            if fd and modes and stream and _get_modes(stream) != modes:  # input may have been read
+                stream.reconfigure(**dict(zip(_MODES, modes, strict=True)))
                 yield f"sys.{name}"
 
     def _look_at_stacks(self) -> Iterator[str]:
@@ -153,6 +162,12 @@ def _is_shut(stream: Any) -> bool:
         return bool(stream.closed)
     except ValueError:
         return True
+
+
+def _modes_of(stream: Any) -> tuple[Any, ...]:
+    """Return how a stream of Python's own writes. It does not tell its line breaks."""
+    is_own = isinstance(stream, io.TextIOWrapper) and not _is_shut(stream)
+    return _get_modes(stream) if is_own else ()
 
 
 def _bytes_of(variables: Any) -> dict[bytes, bytes]:
