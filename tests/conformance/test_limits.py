@@ -293,6 +293,25 @@ async def test_of_holds_by_ends_the_longest_counts_and_a_person_ends_it(
     assert (await permit(store)).held_until is None
 
 
+async def test_a_hold_that_a_person_has_ended_does_not_come_back(
+    store: Store, hands: Hands, request: pytest.FixtureRequest
+) -> None:
+    if not store.url.startswith("sqlite"):
+        reason = "the end of the attempt notes the hold on the row, too"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    await declare(store, running=5)
+    await enqueued(store, limited(need("a")))
+    one = await hands.claim_one()
+    assert await store.hold_limit(Hold("a", "", 5_000.0))
+    await hands.claim()
+    assert await store.hold_limit(Hold("a", "", 0.0))
+    await hands.hand_in(ended(one, OutcomeKind.SNOOZED, delay=10.0, throttles="a"))
+    await hands.claim()
+    until = (await permit(store)).held_until
+    assert until is not None
+    assert until - SYSTEM.wall() < 100
+
+
 async def test_the_burst_of_the_code_counts_until_a_person_sets_one(
     store: Store, hands: Hands
 ) -> None:
