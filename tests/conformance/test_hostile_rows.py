@@ -85,7 +85,8 @@ EVENTS = ["name", "value", "at"]
 WAITS = ["job_id", "token", "event", "woken"]
 STEPS = ["job_id", "name", "token", "value", "at"]
 LIMITS = [
-    "name", "declared", "own", "running", "spacing", "burst", "per", "held_until", "recounted_at",
+    "name", "declared", "own", "running", "spacing", "burst", "per", "held_until",
+    "held_for", "recounted_at",
 ]  # fmt: skip
 PERMITS = [
     "id", "name", "key", "used", "tat", "touched_at", "held_until", "own_running", "opens_at",

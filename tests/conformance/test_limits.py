@@ -294,11 +294,8 @@ async def test_of_holds_by_ends_the_longest_counts_and_a_person_ends_it(
 
 
 async def test_a_hold_that_a_person_has_ended_does_not_come_back(
-    store: Store, hands: Hands, request: pytest.FixtureRequest
+    store: Store, hands: Hands
 ) -> None:
-    if not store.url.startswith("sqlite"):
-        reason = "the end of the attempt notes the hold on the row, too"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     await declare(store, running=5)
     await enqueued(store, limited(need("a")))
     one = await hands.claim_one()

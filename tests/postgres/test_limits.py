@@ -508,38 +508,7 @@ async def test_a_worker_that_only_peeks_learns_of_notices_and_of_what_opens(
     assert (await store.peek(hands.me)).next_due == pytest.approx(30, abs=2)
 
 
-# -- a clock that is set back, many queues, and a stream that is marked idle
-
-
-async def _set_clock_back(session: Any, seconds: float) -> None:
-    """Make all rows look as if they had been written that much later than now."""
-    await session.execute(
-        "UPDATE outlast_permits SET tat = tat + $1, touched_at = touched_at + $1,"
-        " opens_at = opens_at + $1, held_until = held_until + $1",
-        seconds,
-    )
-    await session.execute("UPDATE outlast_streams SET touched_at = touched_at + $1", seconds)
-
-
-@pytest.mark.parametrize("kind", ["rate", "hold"])
-async def test_a_clock_that_is_set_back_holds_up_neither_a_rate_nor_a_hold_for_longer(
-    store: PostgresStore, hands: Hands, session: Any, kind: str
-) -> None:
-    await declare(store, running=5, spacing=10.0 if kind == "rate" else None)
-    first, second = await enqueued(store, *[limited(need("a"))] * 2)
-    assert [each.job_id for each in await hands.claim(1)] == [first]
-    if kind == "hold":
-        await store.hold_limit(Hold("a", "", 10.0))
-    assert await hands.claim() == []
-    await _set_clock_back(session, 3_600.0)
-    reply = await hands.exchange(limit=5)
-    assert reply.claimed == []
-    assert reply.next_due == pytest.approx(10.0, abs=2.0)
-    row = await permit(store)
-    assert row.opens_at is not None
-    await session.execute("UPDATE outlast_permits SET tat = tat - 11, opens_at = opens_at - 11")
-    await session.execute("UPDATE outlast_permits SET held_until = held_until - 11")
-    assert [each.job_id for each in await hands.claim()] == [second]
+# -- many queues, and a stream that is marked idle
 
 
 @pytest.mark.parametrize("named", [False, True])

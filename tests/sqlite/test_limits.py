@@ -85,21 +85,6 @@ def _changes_of(store: SqliteStore) -> Callable[[], int]:
     return lambda: store._connection.connect().total_changes
 
 
-async def test_a_clock_that_is_set_back_does_not_hold_up_a_rate(
-    store: SqliteStore, hands: Hands, clock: ManualClock
-) -> None:
-    await declare(store, spacing=10.0)
-    await enqueued(store, *[limited(need("a"))] * 2)
-    await hands.claim_one()
-    assert await hands.claim() == []
-    clock.step_wall(-3_600.0)
-    reply = await hands.exchange(limit=5)
-    assert reply.claimed == []
-    assert reply.next_due == pytest.approx(10.0)
-    clock.step_wall(10.0)
-    assert len(await hands.claim()) == 1
-
-
 async def test_a_refunded_rate_opens_what_waits_for_it(store: SqliteStore, hands: Hands) -> None:
     await declare(store, spacing=1_000.0)
     await enqueued(store, *[limited(need("a"))] * 2)

@@ -85,7 +85,8 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
         return False
     until = now + hold.seconds if hold.seconds > 0 else None
     if row[2] is not None and not hold.key:
-        cursor.execute(_SQL["hold_all"], {"name": hold.name, "until": until})
+        values = {"name": hold.name, "until": until, "seconds": hold.seconds}
+        cursor.execute(_SQL["hold_all"], values)
         cursor.execute(_SQL["mark"], {"names": _text([hold.name])})
         return True
     values = {"permit": _make_permit(cursor, hold.name, hold.key), "until": until, "now": now}
@@ -106,15 +107,21 @@ def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
             cursor.execute(_SQL["mark_one"], values)
 
 
-def find_wrong(cursor: Cursor, now: float, settled: float) -> list[Any]:
-    """Return the permits whose count is wrong."""
-    return cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall()
+def find_wrong(cursor: Cursor, now: float, settled: float) -> tuple[list[Any], list[Any]]:
+    """Return the permits whose count is wrong, and the limits that are held for too long."""
+    return (
+        cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall(),
+        cursor.execute(_SQL["held_too_long"], {"now": now}).fetchall(),
+    )
 
 
 def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
-    """Set the counts of permits right."""
+    """Set the counts of permits right, and begin again what a clock that was ahead has held."""
+    miscounted, held = find_wrong(cursor, now, settled)
+    for name, seconds in held:
+        hold_limit(cursor, now, Hold(name, "", seconds))
     wrong = []
-    for permit, name, key, counted, holders in find_wrong(cursor, now, settled):
+    for permit, name, key, counted, holders in miscounted:
         cursor.execute(_SQL["recount"], {"permit": permit, "used": holders, "now": now})
         cursor.execute(_SQL["mark_recounted"], {"name": name, "now": now})
         wrong.append(Miscounted(name=name, key=key, counted=counted, holders=holders))

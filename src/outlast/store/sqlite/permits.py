@@ -80,6 +80,7 @@ class Permits:
         held = [seconds_ahead(tat=held_until, touched_at=touched_at, now=now), all_held_until - now]
         if touched_at > now:  # the clock was set back
             kept_until = now + kept
+            self._changed.add(need.permit)
         if touched_at <= now + 1 and opens_at != kept_until:
             held.append(opens_at - now)
         budget = Budget(

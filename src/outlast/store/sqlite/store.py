@@ -203,9 +203,10 @@ class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
     spend = writes(sqlite_limits.spend)
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
-        if not await self._connection.read(
+        wrong = await self._connection.read(
             lambda cursor, now: sqlite_limits.find_wrong(cursor, now, settled)
-        ):
+        )
+        if not any(wrong):
             return []
         return await self._connection.write(
             lambda cursor, now: sqlite_limits.recount(cursor, now, settled)

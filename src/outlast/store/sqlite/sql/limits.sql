@@ -114,7 +114,7 @@ FROM (
 -- open. Nothing is written of a stream that stays as it is: a commit would wake all workers.
 UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'),
-    touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') THEN s.touched_at ELSE :now END,
+    touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') THEN min(s.touched_at, :now) ELSE :now END,
     holder = json_extract(e.value, '$[3]'), blocked = CASE WHEN e.waits THEN json_extract(e.value, '$[2]') END, idle = NOT e.waits
 FROM (SELECT value, json_extract(value, '$[2]') IS -2 OR EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
                             WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id
@@ -220,11 +220,14 @@ UPDATE outlast_permits
 SET held_until = :until, tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now WHERE id = :permit
 -- name: hold_longer
 UPDATE outlast_permits
-SET held_until = max(:until, coalesce(held_until, :until)),
+SET held_until = max(:until, coalesce(:now + held_until - max(:now, touched_at), :until)),
     tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now
 WHERE id = :permit
 -- name: hold_all
-UPDATE outlast_limits SET held_until = :until WHERE name = :name
+UPDATE outlast_limits SET held_until = :until, held_for = :seconds WHERE name = :name
+-- name: held_too_long
+-- Limits that are held for longer than was asked for: a clock that was ahead has written that.
+SELECT name, held_for FROM outlast_limits WHERE held_until > :now + held_for + 1
 -- name: needs
 -- The needs of a running attempt. Guarded by (id, token, running): a late worker finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
@@ -237,7 +240,7 @@ WHERE p.id = :permit
 -- Streams that the permit blocks for its rate are looked at when it would have opened, and wait on; at once, if the
 -- clock was set back.
 UPDATE outlast_permits
-SET tat = :tat, touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
+SET tat = :tat, held_until = :now + held_until - max(:now, touched_at), touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
 WHERE id = :permit
 
 -- name: holds

@@ -161,7 +161,8 @@ CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
 
 -- Limits (store/limits.py). declared: what the code of workers says of it; own: what a person has set, of which each
 -- field wins until it is reset. running, spacing, burst and per are what holds, computed from the two when one is
--- written. held_until: nothing starts under any of its permits until then; only of a limit per tenant or key.
+-- written. held_until: nothing starts under any of its permits until then; only of a limit per tenant or key. held_for:
+-- the seconds that were asked for.
 -- recounted_at: a permit of it had a wrong count, which was set right.
 CREATE TABLE outlast_limits (
     name         TEXT PRIMARY KEY,
@@ -172,10 +173,11 @@ CREATE TABLE outlast_limits (
     burst        REAL NOT NULL DEFAULT 1.0,
     per          TEXT,
     held_until   REAL,
+    held_for     REAL,
     recounted_at REAL,
     CONSTRAINT outlast_limits_ranges CHECK (
         running BETWEEN 0 AND 1000000 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 1e-9 AND 1e9
-        AND held_until BETWEEN -1e15 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
+        AND held_until BETWEEN -1e15 AND 1e16 AND held_for BETWEEN 0 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 
 -- Permits: a limit, or the part of it that one tenant or key has; a row is made when a job first needs it. used counts

@@ -150,7 +150,7 @@ BEGIN
                                    OR o.opens_at > v_now AND o.opens_at IS DISTINCT FROM o.kept_until AND o.touched_at <= v_now + 1 THEN 0
                               ELSE greatest(0, least(1000000000, coalesce(o.own_running, l.running) - o.used - k.count)) END) AS free,
                array_agg(coalesce(o.own_running, l.running)) AS places, array_agg(o.used) AS used,
-               array_agg(CASE WHEN k.count = 1 THEN o.kept_for END) AS kept, array_agg(coalesce(o.kept_until, 0)) AS kept_until
+               array_agg(CASE WHEN k.count = 1 THEN o.kept_for END) AS kept, array_agg(CASE WHEN o.touched_at <= v_now + 1 THEN coalesce(o.kept_until, 0) ELSE 0 END) AS kept_until
         INTO p
         FROM unnest(p.ids) AS u (id) JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
         CROSS JOIN LATERAL (SELECT (o.kept_for IS NOT NULL AND o.kept_until > greatest(v_now, o.touched_at))::integer AS count) k
@@ -304,7 +304,7 @@ BEGIN
     WITH seen AS (
         UPDATE outlast_streams o
         SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END,
-            touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE o.touched_at END, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
+            touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE least(o.touched_at, v_now) END, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
         FROM (SELECT u.*, u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
                          SELECT count(*) FROM (
                              SELECT FROM outlast_jobs w

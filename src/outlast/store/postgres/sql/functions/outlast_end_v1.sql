@@ -127,11 +127,10 @@ BEGIN
         JOIN outlast_limits l ON l.name = ANY (ARRAY[w.name])
         WHERE NOT e.began AND outlast_seconds_v1(v_now, e.started_at) BETWEEN 0 AND w.cost * l.spacing
     ), throttled AS (
-        INSERT INTO outlast_notices (permit, spent, held_until)
-        SELECT w.permit, 0, greatest(extract(epoch FROM v_now)::float8 + e.delay, p.held_until)
+        INSERT INTO outlast_notices (permit, spent, held_until, held_for)
+        SELECT w.permit, 0, extract(epoch FROM v_now)::float8 + e.delay, e.delay
         FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
         CROSS JOIN LATERAL unnest(n.permits, n.names) AS w (permit, name)
-        LEFT JOIN outlast_permits p ON p.id = w.permit
         WHERE e.throttles IS NOT NULL AND w.name = e.throttles
     ), thinned AS (
         DELETE FROM outlast_attempts a USING ended e WHERE a.token = ANY (ARRAY[e.old])

@@ -19,6 +19,7 @@
 --     before these are folded.
 --   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
+--     A hold that is still a notice lasts no longer than was asked for (held_for).
 --
 -- The newest hold of a person counts, and a later one of a task that has found the limit exhausted (it also says what is
 -- spent) if it is longer.
@@ -44,7 +45,7 @@ BEGIN
     more := false;
     SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
            array_agg(n.ended) AS ended, array_agg(n.arrived) AS arrived,
-           array_agg(n.spent) AS spent, array_agg(n.held_until) AS held, bool_or(n.arrived) AS any_arrived
+           array_agg(n.spent) AS spent, array_agg(least(n.held_until, p_now + n.held_for)) AS held, bool_or(n.arrived) AS any_arrived
     INTO v_all
     FROM (SELECT n.ctid, n.* FROM outlast_notices n ORDER BY n.id LIMIT p_most FOR UPDATE SKIP LOCKED) n;
 
@@ -109,7 +110,8 @@ BEGIN
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
             held_until = nullif(greatest(p_now, c.held, CASE WHEN c.set_at IS NULL AND p.held_until > greatest(p_now, p.touched_at)
                                                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
-            opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END
+            opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END,
+            kept_until = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_until END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held, max(c.set_at) AS set_at
               FROM (SELECT u.permit, u.ended, 0 AS spent, NULL::double precision AS held, NULL::bigint AS set_at
@@ -203,9 +205,9 @@ BEGIN
                 AND (cardinality(v_all.rows) >= p_most
                      OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
             RETURNING n.*)
-        INSERT INTO outlast_notices (stream, permit, ended, arrived, task, queue, spent, held_until)
+        INSERT INTO outlast_notices (stream, permit, ended, arrived, task, queue, spent, held_until, held_for)
         SELECT g.stream, g.permit, sum(g.ended), bool_or(g.arrived), g.task, g.queue,
-               sum(g.spent), max(g.held_until)
+               sum(g.spent), max(g.held_until), max(g.held_for)
         FROM gone g
         WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
         GROUP BY g.stream, g.permit, g.task, g.queue, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);

@@ -13,6 +13,9 @@
 --   * A fold takes the notice away under that lock.
 -- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row says when
 -- that was, for doctor; a row that is being changed is left alone.
+--
+-- Holds of whole limits that a clock which was ahead has written begin again first (outlast_hold_limit_v1), in the order
+-- of names in which all take the locks of several limits.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)
 RETURNS TABLE (name text, key text, counted integer, holders bigint)
 LANGUAGE plpgsql
@@ -23,6 +26,8 @@ DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
     v_from bigint := random() * 9e18; v_wrong bigint[];
 BEGIN
+    PERFORM outlast_hold_limit_v1(l.name, NULL, NULL, NULL)
+    FROM (SELECT l.name FROM outlast_limits l WHERE l.held_until > v_now + l.held_for + 1 ORDER BY l.name) l;
     v_wrong := ARRAY(
         WITH RECURSIVE found (id) AS (
             SELECT coalesce(

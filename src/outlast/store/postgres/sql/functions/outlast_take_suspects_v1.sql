@@ -34,6 +34,10 @@ BEGIN
             END IF;
             CONTINUE WHEN EXISTS (SELECT FROM unnest(v_names) AS u
                                   WHERE NOT pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u)));
+            UPDATE outlast_permits p  -- as outlast_fold_v1 does, after a clock that was ahead
+            SET tat = v_now + greatest(0, p.tat - p.touched_at), held_until = v_now + greatest(0, p.held_until - p.touched_at),
+                touched_at = v_now, kept_for = NULL, kept_until = NULL
+            WHERE p.id = ANY (v_permits) AND p.touched_at > v_now + 1;
             CONTINUE WHEN NOT outlast_has_room_v1(v_job.stream, v_now);
             UPDATE outlast_permits p
             SET used = p.used + 1, touched_at = v_now,

@@ -29,7 +29,7 @@
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), or a job of it has become due (arrived, with what finds that job: task, queue). permit: this cost was spent
 -- (spent; below 0: given back by an attempt that never began), nothing starts until then (held_until; with spent: at
--- least until then, as a task says), or only that there is room.
+-- least until then, as a task says; for so long by a clock that steps: held_for), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
@@ -40,10 +40,11 @@ CREATE TABLE outlast_limits (
     burst        double precision NOT NULL DEFAULT 1,
     per          text,
     held_until   double precision,
+    held_for     double precision,
     recounted_at double precision,
     CONSTRAINT outlast_limits_sound CHECK (
         running >= 0 AND spacing BETWEEN 1e-9 AND 1e9 AND burst BETWEEN 1e-9 AND 1e9 AND least(held_until, recounted_at) >= 0
-        AND greatest(held_until, recounted_at) <= 1e15)
+        AND greatest(held_until, recounted_at) <= 1e15 AND held_for BETWEEN 0 AND 1e9)
 );
 CREATE TABLE outlast_permits (
     id          bigint PRIMARY KEY,
@@ -99,5 +100,6 @@ CREATE TABLE outlast_notices (
     task       text COLLATE "C",
     queue      text COLLATE "C",
     spent      double precision,
-    held_until double precision
+    held_until double precision,
+    held_for   double precision
 );
