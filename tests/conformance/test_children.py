@@ -148,6 +148,7 @@ async def test_children_that_have_not_begun_end_with_their_parent_and_return_wit
     await hands.hand_in(ended(parent, OutcomeKind(end)))
     running = await hands.claim_one()  # the one that has begun goes on
     assert running.job_id == begun
+    await hands.settle()
     assert await states(store, [then, never, late, shared]) == ["cancelled"] * 3 + ["queued"]
     row = await store.inspector.job(then)
     assert row is not None

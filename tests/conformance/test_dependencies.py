@@ -137,6 +137,7 @@ async def test_jobs_wait_for_those_that_are_there_already(store: Store, hands: H
         after(done, runs, waits),
         after(dead, wants=Wants.DEAD),
     )
+    await hands.settle()
     assert sorted(each.job_id for each in await hands.claim(3)) == sorted([waits, ids[1], ids[5]])
     assert await states(store, ids) == [
         "cancelled",
@@ -284,6 +285,7 @@ async def test_what_waits_for_a_skipped_job_runs_without_its_result(
     await hands.hand_in(crashed(mine))
     if is_dead:
         await claim_one(hands, other)
+        await hands.settle()
         assert await states(store, ids[1:4]) == ["cancelled", "cancelled", "queued"]
     assert await store.skip([first, other], tokens={first: mine.token}) == {first}
     row = await row_of(store, first)

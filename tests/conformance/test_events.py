@@ -63,6 +63,7 @@ async def test_all_that_wait_for_it_are_woken_and_no_others(store: Store, hands:
     await hands.hand_in(waits(one), waits(two), waits(other, "approve:18"), waits(retried))
     await store.cancel([two.job_id])
     await send(store)
+    await hands.settle()
     claimed = await hands.claim()
     assert sorted(each.job_id for each in claimed) == [one.job_id, retried.job_id]
     assert await states(store, [other.job_id]) == ["queued"]

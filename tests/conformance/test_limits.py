@@ -240,6 +240,7 @@ async def test_a_held_limit_lets_nothing_begin_until_it_is_let_go(
 ) -> None:
     await declare(store, running=5)
     await enqueued(store, limited(need("a")))
+    await hands.settle()
     assert await store.hold_limit(Hold("a", "", 1_000.0))
     reply = await hands.exchange(limit=5)
     assert reply.claimed == []
@@ -251,6 +252,7 @@ async def test_a_held_limit_lets_nothing_begin_until_it_is_let_go(
 async def test_an_end_may_hold_its_limit_for_all(store: Store, hands: Hands) -> None:
     await declare(store, running=5, per="tenant")
     ids = await enqueued(store, *[limited(need("a", "acme"))] * 2, limited(need("a", "zeta")))
+    await hands.settle()
     (acme,) = [one for one in await hands.claim(2) if one.job_id in ids[:2]]
     end = ended(acme, OutcomeKind.SNOOZED, delay=1_000.0, throttles="a")
     assert await hands.hand_in(end) == [Answer.ACCEPTED]
@@ -383,6 +385,7 @@ async def test_tenants_take_turns_however_many_jobs_one_of_them_has(
     small = await enqueued(
         store, *[limited(fair=f"t{i}", tenant=f"t{i}") for i in range(5) for _ in range(2)]
     )
+    await hands.settle()
     got = [each.job_id for _ in range(3) for each in await hands.claim(6)]
     assert set(small) <= set(got)
 
@@ -391,6 +394,7 @@ async def test_the_order_within_a_stream_is_that_of_the_line(store: Store, hands
     await declare(store, running=10)
     later = await enqueued(store, limited(need("a"), priority=0))
     sooner = await enqueued(store, limited(need("a"), priority=5), limited(need("a"), priority=5))
+    await hands.settle()
     assert [each.job_id for each in await hands.claim(2)] == sooner
     assert [each.job_id for each in await hands.claim(2)] == later
 

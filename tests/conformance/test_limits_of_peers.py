@@ -170,6 +170,7 @@ async def test_late_arrivals_that_come_first_take_no_place_beyond_the_limit(
     await declare(store, running=2, per="limit_key")
     key = need("a", "alice")
     await enqueued(store, *[limited(key)] * 3, limited(need("a", "bob")))
+    await hands.settle()
     assert len(await hands.claim()) == 3
     for priority in (1, 5, 9):
         await enqueued(store, *[limited(key, priority=priority)] * 2)

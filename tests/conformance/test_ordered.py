@@ -45,6 +45,7 @@ async def holds(store: Store) -> bool:
 async def test_jobs_of_a_key_run_one_after_the_other(store: Store, hands: Hands) -> None:
     ids = await enqueued(store, *[ordered()] * 4)
     free = await enqueued(store, job(), ordered("other"))
+    await hands.settle()
     first = await hands.claim()
     assert {each.job_id for each in first} == {ids[0], *free}
     (mine,) = [each for each in first if each.job_id == ids[0]]

@@ -23,6 +23,7 @@ async def test_a_job_under_several_limits_starts_beside_floods_under_each(
     for name in names:
         await declare(store, name, running=running)
         floods |= {*await enqueued(store, *[limited(need(name))] * FLOOD)}
+    await hands.settle()
     held = deque(await hands.claim())
     assert len(held) == running * len(names)
     (job_id,) = await enqueued(store, limited(*map(need, names)))
