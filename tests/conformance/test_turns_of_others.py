@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from outlast.store.protocol import Store
+from outlast.store.sqlite import streams
 from tests.conformance.kit import TASK, Hands, ended, enqueued, of_whole_rounds
 from tests.conformance.limits_kit import declare, limited, need
 
 TENANTS = 3_000
 LOOKS = 8
+QUEUES = 300  # more than one look reads
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a paused queue": ({"queue": "bulk"}, {"not_queues": ("bulk",)}),
     "a queue of other workers": ({"queue": "bulk"}, {"queues": ("default",)}),
@@ -40,3 +42,29 @@ async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
         if own in [each.job_id for each in claimed]:
             return
     pytest.fail(f"{LOOKS} looks at the streams of others")
+
+
+@pytest.mark.parametrize("state", ["open", "blocked"])
+async def test_streams_of_many_paused_queues_hold_up_no_other(
+    store: Store,
+    hands: Hands,
+    state: str,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    if state == "blocked" or "postgres" in request.node.name:
+        reason = "looks end behind so many queues, paused or not"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    monkeypatch.setattr(streams, "OPEN_MAX", 50)  # on SQLite
+    await declare(store, "pool", running=2)
+    paused = [f"bulk{number:03}" for number in range(QUEUES)]
+    await enqueued(store, *[limited(need("pool"), queue=each) for each in paused])
+    (own,) = await enqueued(store, limited(need("pool"), queue="default"))
+    if state == "blocked":
+        running = []
+        while (reply := await hands.exchange(limit=100)).next_due == 0 or reply.claimed:
+            running += reply.claimed  # until the full limit blocks all of them
+        await hands.hand_in(*map(ended, running))
+    while not (reply := await hands.exchange(limit=10, not_queues=paused)).claimed:
+        assert reply.next_due == 0.0, "the worker would wait"
+    assert [each.job_id for each in reply.claimed] == [own]
