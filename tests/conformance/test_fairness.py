@@ -28,6 +28,7 @@ async def _tenants(hands: Hands, limit: int = 1) -> list[str]:
 
 async def test_a_batch_is_shared_out_equally(store: Store, hands: Hands) -> None:
     await _waiting(store, 40, "acme", "beta")
+    await hands.settle()
     for _ in range(3):
         assert Counter(await _tenants(hands, 8)) == {"acme": 4, "beta": 4}
 

@@ -10,6 +10,7 @@ import contextlib
 
 import pytest
 
+from harness.rounds import MOST
 from outlast.base.clock import SYSTEM
 from outlast.errors import BadData
 from outlast.insight.limits import explain
@@ -54,11 +55,15 @@ async def test_jobs_without_limits_pass_those_that_wait(store: Store, hands: Han
     await declare(store, running=1)
     await enqueued(store, *[limited(need("a"))] * 3)
     free = await enqueued(store, job(), job())
+    await hands.settle()
     claimed = {each.job_id for each in await hands.claim()}
+    if MOST:  # one of both may come first
+        claimed |= {each.job_id for each in await hands.claim()}
     assert len(claimed) == 3
     assert claimed > set(free)
 
 
+@of_whole_rounds
 async def test_streams_and_the_line_get_half_of_the_places_each(store: Store, hands: Hands) -> None:
     await declare(store, running=50)
     in_line = await enqueued(store, *[job()] * 10)

@@ -46,15 +46,8 @@ async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
 
 @pytest.mark.parametrize("state", ["open", "blocked"])
 async def test_streams_of_many_paused_queues_hold_up_no_other(
-    store: Store,
-    hands: Hands,
-    state: str,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    if state == "blocked" or "postgres" in request.node.name:
-        reason = "looks end behind so many queues, paused or not"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     monkeypatch.setattr(streams, "OPEN_MAX", 50)  # on SQLite
     await declare(store, "pool", running=2)
     paused = [f"bulk{number:03}" for number in range(QUEUES)]

@@ -213,7 +213,7 @@ class Streams:
             permits = [row[0] for row in marked]
             self._permits.look_again(permits)
             self._open(permits, max((request.limit for request in self._requests), default=0))
-        self.more = len(marked) >= FOLD_MAX
+        self.more = self.more or len(marked) >= FOLD_MAX
 
     def _open(self, permits: Iterable[int], places: int) -> bool:
         """Open streams that these permits block, in their order, until as many jobs of these
@@ -244,6 +244,8 @@ class Streams:
                 self._permits.look_again(roomy)
                 self._cursor.execute(_SQL["open_streams"], {"streams": _text(opened)})
                 most *= 2
+        if most > last and not is_ours:
+            self.more = True  # the next exchange goes on behind them
         return is_ours
 
     def _is_ours(self, task: str, queue: str) -> bool:

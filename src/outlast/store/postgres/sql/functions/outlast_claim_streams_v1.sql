@@ -7,8 +7,8 @@
 -- priority than the first of their queue get only what the others leave; if these give less than they were offered
 -- (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something
 -- goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million
--- jobs holds up the others by one turn. At most 256 pairs of task and queue that have open streams are looked at; if
--- there may be more, the next call in this session goes on behind them.
+-- jobs holds up the others by one turn. At most 256 pairs of task and queue (besides paused ones) that have open streams
+-- are looked at; if there may be more, the next call in this session goes on behind them.
 --
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
@@ -76,7 +76,7 @@ BEGIN
             SELECT o.task, o.queue FROM outlast_streams o
             WHERE o.task = l.task AND o.queue > l.queue AND o.blocked IS NULL AND NOT o.idle
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
-        WHERE l.nth < 256
+        WHERE l.nth < 256 + cardinality(p_not_queues)
     ), area AS MATERIALIZED (
         SELECT l.task, l.queue FROM lane l
         UNION ALL
@@ -107,7 +107,7 @@ BEGIN
         LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED)
     SELECT l.*, f.*, coalesce(l.locked, (SELECT count(*) FROM candidate)) AS seen,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
-            FROM (SELECT a.queue FROM area a ORDER BY a.queue LIMIT 256) a) AS reached
+            FROM (SELECT a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
     FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
                  array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,

@@ -25,10 +25,10 @@
 -- spent) if it is longer.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
--- and holds up none. If the caller can claim none of
--- them (no live worker may serve them, or their queue is paused), it opens as many that the caller can claim, of 256
--- pairs of each of its tasks with a queue, however many others stand before them. If the fold meets as many notices as it takes at most, those that stay are appended again, one for each
--- stream, in their order, so that notices of rows that stay locked hide no others.
+-- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue is paused), it
+-- opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused, however
+-- many others stand before them. If the fold meets as many notices as it takes at most, those that stay are appended
+-- again, one for each stream, in their order, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
     OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
@@ -166,7 +166,7 @@ BEGIN
                                             SELECT s.task, s.queue, l.nth + 1 FROM outlast_streams s
                                             WHERE s.blocked = t.id AND s.task = l.task AND s.queue > l.queue
                                             ORDER BY s.blocked, s.task, s.queue LIMIT 1) h
-                                        WHERE l.nth < 256
+                                        WHERE l.nth < 256 + cardinality(p_not_queues)
                                     ), area AS (
                                         SELECT l.task, l.queue FROM lane l
                                         UNION ALL
