@@ -326,24 +326,25 @@ async def test_many_that_wait_in_vain_for_a_death_hold_up_no_look_at_others(
     assert {*(await drain(hands))} == {late, then}
 
 
+@pytest.mark.parametrize("order", [1, -1])
 async def test_a_job_that_comes_back_does_not_run_without_a_deleted_result(
-    store: Store, hands: Hands
+    store: Store, hands: Hands, order: int, request: pytest.FixtureRequest
 ) -> None:
-    """Its end was a cancel, which the requeue of a dead job takes back: it needs them yet."""
-    all_of_them = Policy(inputs=(("parts", True),))
-    for order in (1, -1):
-        pair = [job(policy=DIES), job(policy=Policy(keep=0.0))][::order]
-        ids = await enqueued(store, *pair, after(-1, -2, policy=all_of_them))
-        dead, good = ids[:2][::order]
-        await drain(hands, dead=[dead])
-        await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
-        assert await states(store, [dead, good, ids[2]]) == ["dead", "gone", "cancelled"]
-        await store.requeue([dead])
-        await hands.hand_in(ended(await claim_one(hands, dead), result="8"))
-        if got := await hands.claim():
-            assert "was deleted" in (got[0].malformed or "")
-        else:
-            assert await states(store, ids[2:]) == ["cancelled"]
+    """Its end was a cancel, which the requeue of a dead job takes back: it says what it needs."""
+    if order == -1 and not store.url.startswith("sqlite"):
+        reason = "it is cancelled again, and nothing says why"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    pair = [job(policy=DIES), job(policy=Policy(keep=0.0))][::order]
+    needs_both = after(-1, -2, policy=Policy(inputs=(("parts", True),)))
+    ids = await enqueued(store, *pair, needs_both)
+    dead, good = ids[:2][::order]
+    await drain(hands, dead=[dead])
+    await store.prune(jobs_older_than=1e6, workers_older_than=1e6)
+    assert await states(store, [dead, good, ids[2]]) == ["dead", "gone", "cancelled"]
+    await store.requeue([dead])
+    await hands.hand_in(ended(await claim_one(hands, dead), result="8"))
+    (again,) = await hands.claim()
+    assert f"the result of job {good}, for which it waited, was deleted" in (again.malformed or "")
 
 
 async def test_a_job_that_is_named_twice_gives_its_result_twice(store: Store, hands: Hands) -> None:
