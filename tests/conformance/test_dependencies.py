@@ -328,12 +328,9 @@ async def test_many_that_wait_in_vain_for_a_death_hold_up_no_look_at_others(
 
 @pytest.mark.parametrize("order", [1, -1])
 async def test_a_job_that_comes_back_does_not_run_without_a_deleted_result(
-    store: Store, hands: Hands, order: int, request: pytest.FixtureRequest
+    store: Store, hands: Hands, order: int
 ) -> None:
     """Its end was a cancel, which the requeue of a dead job takes back: it says what it needs."""
-    if order == -1 and not store.url.startswith("sqlite"):
-        reason = "it is cancelled again, and nothing says why"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     pair = [job(policy=DIES), job(policy=Policy(keep=0.0))][::order]
     needs_both = after(-1, -2, policy=Policy(inputs=(("parts", True),)))
     ids = await enqueued(store, *pair, needs_both)

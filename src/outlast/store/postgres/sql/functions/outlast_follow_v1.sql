@@ -28,7 +28,8 @@
 --     lock of the blocked job; so either the requeue is seen here, or its notice is done by an exchange that locks the
 --     blocked job after this commit, and takes the failure back.
 --   * A cancel, an expiry or a requeue of the blocked job: they hold its row. What waits no longer is left alone.
---   * An upstream job that is no longer there counts as ended, and not as completed.
+--   * An upstream job that is no longer there counts as ended, and not as completed; one that a walk meets has completed,
+--     as any other end of it was seen before it was deleted. What needs its result is told that it is gone (dependencies.sql).
 --   * A cancelled job that has a key does not wait again: its key may be another's by now, and the unique index would make
 --     this wait for a transaction that has stored such a job and not committed.
 CREATE FUNCTION outlast_follow_v1(p_looks bigint[], p_most integer, OUT ids bigint[], OUT stay bigint[], OUT more boolean)
@@ -91,7 +92,7 @@ BEGIN
             FROM unnest(v_met, v_below) AS m (job_id, below)
             LEFT JOIN LATERAL (
                 SELECT s.place, s.state, s.ended
-                FROM (SELECT d.place, d.state, j.state AS ended,
+                FROM (SELECT d.place, d.state, coalesce(j.state, 'completed') AS ended,
                              count(*) FILTER (WHERE d.state = 4) OVER (ORDER BY d.place DESC) AS quiet
                       FROM outlast_dependencies d
                       LEFT JOIN outlast_jobs j ON j.id = ANY (ARRAY[d.upstream_id]) AND d.state = 4
