@@ -6,6 +6,7 @@ What an administrator sets for a role is there in each of its sessions, before O
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -14,10 +15,17 @@ import pytest
 import outlast
 from harness.scene import Scene
 from harness.servers import PostgresServer
+from outlast.errors import StoreUnavailable
+from outlast.store.backend import StoreOptions
+from outlast.store.postgres import spare
+from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.postgres.wakeup import SharedWakeup
+from outlast.store.values import NewJob
 from outlast.worker.in_process import embedded
 from tests.cli import conftest as cli
 from tests.cli.conftest import Outlast
+from tests.conformance.kit import Hands, eventually
 from tests.crash.kit import scene
 from tests.postgres import conftest as postgres
 
@@ -130,6 +138,41 @@ async def test_a_worker_runs_jobs_with_so_few_connections(
         await asyncio.to_thread(server.sql, ended)
     (row,) = await stage.worker_rows()
     assert row.status == "active"
+
+
+@pytest.mark.parametrize("holder", ["wake-up", "presence"])
+async def test_the_only_place_goes_to_what_runs_jobs(
+    server: PostgresServer, owned: str, monkeypatch: pytest.MonkeyPatch, holder: str
+) -> None:
+    """A session that a worker can do without has it, ends, and does not come back soon."""
+    monkeypatch.setattr(spare, "_apart_until", {})
+    url = as_odd(owned)
+    store = PostgresStore(url)
+    hands = await Hands.on(store)
+    wakeup, presence = SharedWakeup(url), PostgresPresence(url, patience=20.0)
+
+    async def hears() -> bool:
+        return wakeup.health.good
+
+    async def works() -> bool:
+        with contextlib.suppress(StoreUnavailable):
+            await store.enqueue([NewJob(task="t")])
+            return True
+        return False
+
+    if holder == "wake-up":
+        await wakeup.start(lambda _: None)
+        await eventually(hears, 20.0)
+    else:
+        assert await presence.hold(hands.me) is None
+    server.sql("ALTER ROLE odd CONNECTION LIMIT 1")
+    await store.drop_connections()
+    await eventually(works, 20.0)
+    with pytest.raises(ConnectionError, match="too few places"):
+        await spare.connect_spare(url, StoreOptions())
+    await wakeup.close()
+    await presence.release()
+    await store.close()
 
 
 @pytest.mark.parametrize("of", ["ROLE", "DATABASE"])
