@@ -29,6 +29,7 @@ NAME_MAX = 200  # characters of the name of a task, queue or worker
 KEY_MAX = 500  # characters of a unique key or a tenant
 SECONDS_MAX = 100 * 365 * 86_400.0  # the longest span of time: a hundred years
 PATTERNS_MAX = 100
+CONCURRENCY_MAX = 10_000  # attempts at the same time in one runner
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter uses
 WEEK = 7 * 86_400.0
 
@@ -221,7 +222,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         if self.instance is not None:
             check_name("the worker's instance", self.instance)
         check_whole("runners", self.runners, 1, 256)
-        check_whole("concurrency", self.concurrency, 1, 10_000)
+        check_whole("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
         if self.max_rss is not None:
             _check_rss(self.max_rss)
         _check_patterns(self.redact)

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from outlast.base.config import parse_seconds
+from outlast.cli.errors import WRONG_USAGE
 from outlast.client.flow_parts import AnyEnd
 from outlast.errors import ConfigError, UsageError, text_of
 
@@ -229,13 +230,20 @@ def make_group(
     """Return a group of commands. ``text``: its help; ``default``: runs if none is named."""
     made = typer.Typer(
         help=lay_out(text),
-        no_args_is_help=default is None,
-        invoke_without_command=default is not None,
-        callback=None if default is None else _run_alone(default),
+        invoke_without_command=True,
+        callback=show_help if default is None else _run_alone(default),
     )
     for function in functions:
         add_command(made, function)
     return made
+
+
+def show_help(context: typer.Context) -> None:
+    """Show the help of a group if no command of it is named; the exit code is then 2."""
+    if context.invoked_subcommand is None:
+        text = context.get_help()
+        print(text, end="\n" if text else "")  # "": it is printed already
+        raise typer.Exit(WRONG_USAGE)
 
 
 def _run_alone(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,17 +14,8 @@ import typer
 
 import outlast
 from outlast.cli import completion
-from outlast.cli.errors import (
-    DONE,
-    FAULT,
-    INTERRUPTED,
-    UNWRITTEN,
-    WRONG_USAGE,
-    flush_errors,
-    say,
-    tell,
-)
-from outlast.cli.options import add_command, lay_out
+from outlast.cli.errors import DONE, FAULT, INTERRUPTED, UNWRITTEN, flush_errors, say, tell
+from outlast.cli.options import add_command, lay_out, show_help
 
 COMMANDS = {
     "worker": "worker",
@@ -101,7 +92,7 @@ def build(argv: Sequence[str]) -> typer.Typer:
     root = typer.Typer(
         name="outlast",
         help=lay_out(HELP),
-        no_args_is_help=True,
+        invoke_without_command=True,
         add_completion=False,
         rich_markup_mode="rich",
         pretty_exceptions_enable=False,
@@ -128,6 +119,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def options(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option(
@@ -140,6 +132,7 @@ def options(
     ] = False,
 ) -> None:
     """Handle the options of the program itself."""
+    show_help(context)
 
 
 def run(argv: Sequence[str] | None = None, app: str | None = None, program: str = "outlast") -> int:
@@ -223,9 +216,6 @@ def _report_error(error: Exception) -> int:
     if told is None:
         return tell(error)
     text = plainly(str(told()).replace("Value error, ", ""), error)
-    if type(error).__name__ == "NoArgsIsHelpError":  # the help is its message, or printed already
-        print(text, end="\n" if text else "")
-        return WRONG_USAGE
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\nrun `{path} --help` to see how it is used")
     return int(getattr(error, "exit_code", FAULT))

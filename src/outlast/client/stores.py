@@ -116,6 +116,7 @@ class StoreProvider:
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
         self._is_replaced = False
+        self._senders: list[Sender] = []
         self.clock: Clock = SYSTEM
         self.queues = QueueMaxima()
         _providers.add(self)
@@ -164,23 +165,36 @@ class StoreProvider:
     def wrap(self, sender: Sender) -> None:
         """Enqueue through ``sender`` from now on: it gets the jobs and the function that stores
         them, and may change the jobs before it calls that."""
-        own, many = self.enqueue, self.enqueue_many
+        self._senders.append(sender)
 
-        async def enqueue(batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-            return await sender(batch, lambda jobs: own(jobs, connection))
+    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+        """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
+        transaction on ``connection``; or, for a ``Spawn``, as the children of an attempt, in any
+        number."""
+        return await self._send(batch, lambda jobs: self._store_jobs(jobs, connection))
 
-        async def enqueue_many(
-            jobs: Sequence[NewJob],
-            take: Callable[[list[Enqueued]], None],
-            connection: object = None,
-        ) -> None:
-            async def store(batch: Sequence[NewJob]) -> list[Enqueued]:
-                await many(batch, take, connection)
-                return []
+    async def enqueue_many(
+        self,
+        jobs: Sequence[NewJob],
+        take: Callable[[list[Enqueued]], None],
+        connection: object = None,
+    ) -> None:
+        """Store any number of jobs in their order, in consecutive batches.
 
-            await sender(jobs, store)
+        ``take`` receives the stored jobs, batch by batch in order.
+        """
 
-        vars(self).update(enqueue=enqueue, enqueue_many=enqueue_many)
+        async def store(wanted: Sequence[NewJob]) -> list[Enqueued]:
+            await self._store_many(wanted, take, connection)
+            return []
+
+        await self._send(jobs, store)
+
+    async def _send(self, jobs: Sequence[NewJob], store: Enqueue) -> list[Enqueued]:
+        """Store jobs by this function, through all senders, the newest first."""
+        for sender in self._senders:
+            store = _through(sender, store)
+        return await store(jobs)
 
     async def admit(self, jobs: Sequence[NewJob], wait: float = 0.0) -> None:
         """Wait up to that many seconds for room in the queues of these jobs; QueueFull."""
@@ -192,10 +206,7 @@ class StoreProvider:
                 wait,
             )
 
-    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
-        """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
-        transaction on ``connection``; or, for a ``Spawn``, as the children of an attempt, in any
-        number."""
+    async def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         _check_is_no_import()
         if connection is None or isinstance(connection, Spawn):
             return await hop(lambda: self._enqueue_here(batch, connection))
@@ -221,23 +232,19 @@ class StoreProvider:
             raise _unless_opened_before(error, self.url) from error
         return await checked(connection, store_id, notify=self._notifies(), clock=self.clock)
 
-    async def enqueue_many(
+    async def _store_many(
         self,
         jobs: Sequence[NewJob],
         take: Callable[[list[Enqueued]], None],
-        connection: object = None,
+        connection: object,
     ) -> None:
-        """Store any number of jobs in their order, in consecutive batches.
-
-        ``take`` receives the stored jobs, batch by batch in order.
-        """
         _check_is_no_import()
         batches = list(_batches(jobs))
         if connection is None:
             await hop(lambda: self._enqueue_in_turn(batches, take))
             return
         for batch in batches:
-            take(await self.enqueue(batch, connection))
+            take(await self._store_jobs(batch, connection))
 
     async def _enqueue_in_turn(
         self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
@@ -278,18 +285,19 @@ class StoreProvider:
 
         A store that an event loop opened in the block is closed when that loop ends.
         """
-        before = dict(vars(self))
         own: dict[asyncio.AbstractEventLoop, _Opened] = {}
-        vars(self).update(
-            _url=resolve_url(url), _messengers={}, _stores=own, _store_id=None, clock=clock
-        )
-        self._is_replaced = True
+        before = self._url, self.clock, self._store_id, self._is_replaced
+        opened = self._stores, self._messengers
+        self._url, self.clock = resolve_url(url), clock
+        self._store_id, self._is_replaced = None, True
+        self._stores, self._messengers = own, {}
         try:
             yield
         finally:
             if own:
                 run_in_background(lambda: self._close_where(_is_here))
-            vars(self).update(before)
+            self._url, self.clock, self._store_id, self._is_replaced = before
+            self._stores, self._messengers = opened
             _keep_until_closed(own)
 
     @property
@@ -354,6 +362,10 @@ class StoreProvider:
         """Start over in a child process, without touching the parent's connections."""
         _inherited.append((self._stores, self._messengers))
         self._stores, self._messengers = {}, {}
+
+
+def _through(sender: Sender, enqueue: Enqueue) -> Enqueue:
+    return lambda jobs: sender(jobs, enqueue)
 
 
 def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:

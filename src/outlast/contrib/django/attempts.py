@@ -20,12 +20,13 @@ from asgiref.sync import sync_to_async
 from django.db import connections
 from django.utils import timezone
 
+from outlast.base.config import CONCURRENCY_MAX
 from outlast.client.attempt import Attempt, current
 from outlast.contrib.django import tasks_api as api
 from outlast.errors import Cancel, Dead, LostLease, Snooze, Stopped
 
-# more threads than attempts that send signals at the same time, so that none waits for another
-_tellers = ThreadPoolExecutor(10_000, thread_name_prefix="outlast-signals")
+# a thread for each attempt that sends signals, so that none waits for another: few are ever made
+_tellers = ThreadPoolExecutor(CONCURRENCY_MAX, thread_name_prefix="outlast-signals")
 
 
 def function_of(task: Any) -> Callable[..., Any]:

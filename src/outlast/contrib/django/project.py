@@ -134,7 +134,7 @@ class DjangoStores(StoreProvider):
         """The store's address: the URL of Django's database unless another was given."""
         return self._url or store_url()
 
-    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+    async def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         """As StoreProvider does, but on Django's own connection unless another one is given."""
         if connection is None and self._url is None:
             return await _by_django(lambda: self._enqueue_on(batch, connections[database()]))
@@ -142,7 +142,7 @@ class DjangoStores(StoreProvider):
 
     async def _enqueue_on(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         if not self._is_its_own(connection):
-            return await super().enqueue(batch, connection)
+            return await super()._store_jobs(batch, connection)
         here = foreign(connection, notify=self._notifies(), clock=self.clock)
         if await here.store_id() is None and await here.store_id(refresh=True) is None:
             where = "" if database() == DEFAULT_DB_ALIAS else f" --database {database()}"
@@ -152,17 +152,17 @@ class DjangoStores(StoreProvider):
         with whole:
             return await here.enqueue(batch)
 
-    async def enqueue_many(
+    async def _store_many(
         self,
         jobs: Sequence[NewJob],
         take: Callable[[list[Enqueued]], None],
-        connection: object = None,
+        connection: object,
     ) -> None:
-        """As StoreProvider does, on the connection that ``enqueue`` uses."""
+        """As StoreProvider does, on the connection that ``_store_jobs`` uses."""
         if connection is not None or self._url is not None:
-            await super().enqueue_many(jobs, take, connection)
+            await super()._store_many(jobs, take, connection)
             return
-        many = super().enqueue_many
+        many = super()._store_many
         await _by_django(lambda: many(jobs, take, connections[database()]))
 
     @contextmanager
