@@ -83,13 +83,13 @@ def _checkpoint() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
 
-@twin("no token check in retry, snooze and release", seed=33, theme="pauses")
+@twin("no token check in retry, snooze and release", seed=65, theme="pauses")
 def _end() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "end", "AND token = :token")
     yield without(sqlite_exchange._SQL, "keep_evidence", "AND j.token = :token")
 
 
-@twin("trust counts from after the reply", seed=259, theme="cuts")
+@twin("trust counts from after the reply", seed=931, theme="cuts")
 def _trust() -> Iterable[Patch]:
     real = registration.Registration.take_beat
 
@@ -99,12 +99,12 @@ def _trust() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "take_beat", late)
 
 
-@twin("no epoch check in the exchange", seed=271, theme="calls")
+@twin("no epoch check in the exchange", seed=207, theme="calls")
 def _epoch() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
 
 
-@twin("claims need no live worker", seed=271, theme="calls")
+@twin("claims need no live worker", seed=111, theme="calls")
 def _status() -> Iterable[Patch]:
     def alive(cursor: Any, me: Any) -> str:
         return "active"
@@ -112,7 +112,7 @@ def _status() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "worker_status", alive)
 
 
-@twin("unheard claims are not reconciled", seed=47, theme="calls")
+@twin("unheard claims are not reconciled", seed=559, theme="calls")
 def _reconcile() -> Iterable[Patch]:
     async def nothing(self: Any) -> None:
         self._reconciled_at = self._clock.boot()
@@ -136,7 +136,7 @@ def _early_slot() -> Iterable[Patch]:
     yield mock.patch.object(in_flight.InFlight, "held", lambda self: {*self.running})
 
 
-@twin("a repeated end is refused", seed=207, theme="calls")
+@twin("a repeated end is refused", seed=79, theme="calls")
 def _no_already() -> Iterable[Patch]:
     def refused(cursor: Any, now: float, job_id: int, token: int, *_: Any, **__: Any) -> Answer:
         return sqlite_refusals.refuse(cursor, now, job_id, token, "end")
@@ -165,7 +165,7 @@ def _blame() -> Iterable[Patch]:
     yield mock.patch.object(exits, "make_crash", blamed)
 
 
-@twin("the store's clock judges", seed=32, theme="outages")
+@twin("the store's clock judges", seed=5, theme="outages")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
         world = world_module.current
@@ -179,7 +179,7 @@ def _store_clock() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "look", expired)
 
 
-@twin("one look that fails does not start over", seed=645, theme="outages")
+@twin("one look that fails does not start over", seed=357, theme="outages")
 def _no_forget() -> Iterable[Patch]:
     yield mock.patch.object(Observer, "forget")
     yield mock.patch.object(Observer, "_gap", staticmethod(lambda now, watched, sign: False))
@@ -204,7 +204,7 @@ def _cancel() -> Iterable[Patch]:
     )
 
 
-@twin("runners without a tether", seed=545, theme="pauses")
+@twin("runners without a tether", seed=353, theme="pauses")
 def _tether() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "_end_groups")
 
@@ -251,7 +251,7 @@ def _by_id() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_workers, "apply", by_id)
 
 
-@twin("a reap that does not look again", seed=915, theme="near deaths")
+@twin("a reap that does not look again", seed=307, theme="near deaths")
 def _hasty() -> Iterable[Patch]:
     def hasty(cursor: Any, now: float, gone: Any, cause: DeathCause) -> bool:
         values = {"now": now, "cause": cause.value, "begun": gone.begun, "id": gone.worker_id}
@@ -261,12 +261,12 @@ def _hasty() -> Iterable[Patch]:
     yield mock.patch.object(SqliteStore, "reap", writes(hasty))
 
 
-@twin("presence judged in one look", seed=329, theme="presence")
+@twin("presence judged in one look", seed=9, theme="presence")
 def _one_look() -> Iterable[Patch]:
     yield mock.patch.object(PresenceObserver, "_is_gone", return_value=True)
 
 
-@twin("presence judged across a restart of the database", seed=265, theme="presence")
+@twin("presence judged across a restart of the database", seed=1385, theme="presence")
 def _other_run() -> Iterable[Patch]:
     def ever(self: Any, worker_id: int) -> bool:
         return worker_id in self._noted
@@ -274,7 +274,7 @@ def _other_run() -> Iterable[Patch]:
     yield mock.patch.object(Database, "_is_of_this_run", ever)
 
 
-@twin("trust on a clock that stands still in a suspend", seed=394, theme="suspends")
+@twin("trust on a clock that stands still in a suspend", seed=199, theme="suspends")
 def _monotonic() -> Iterable[Patch]:
     real = host_module.HostClock.boot
 
@@ -284,7 +284,7 @@ def _monotonic() -> Iterable[Patch]:
     yield mock.patch.object(host_module.HostClock, "boot", monotonic)
 
 
-@twin("a claim is started though the lease was lost meanwhile", seed=208, theme="beats")
+@twin("a claim is started though the lease was lost meanwhile", seed=533, theme="beats")
 def _late_claim() -> Iterable[Patch]:
     def start(self: Any, claimed: Any, asked_as: Any) -> None:
         self._starter.start(self._in_flight.claim(claimed))
@@ -302,7 +302,7 @@ def _registration() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "_make_registration", keyless)
 
 
-@twin("no polling under the wake-ups", seed=73, theme="calls")
+@twin("no polling under the wake-ups", seed=132, theme="calls")
 def _no_polling() -> Iterable[Patch]:
     real = exchange.Exchange.run_once
 
@@ -313,7 +313,7 @@ def _no_polling() -> Iterable[Patch]:
     yield mock.patch.object(exchange.Exchange, "run_once", once)
 
 
-@twin("presence judged across the crash of a backend", seed=313, theme="backend crashes")
+@twin("presence judged across the crash of a backend", seed=281, theme="backend crashes")
 def _same_run() -> Iterable[Patch]:
     def crash(self: Any) -> None:
         run = self.incarnation
@@ -333,13 +333,13 @@ def _by_chance() -> Iterable[Patch]:
     yield mock.patch.object(disk_module, "STEP_BITS", 0)
 
 
-@twin("a copy of a database counts as the one it was made of", seed=523, theme="copies")
+@twin("a copy of a database counts as the one it was made of", seed=673, theme="copies")
 def _copied_row() -> Iterable[Patch]:
     counts = property(lambda self: self.drawn_in is not None)
     yield mock.patch.object(Database, "has_incarnation", counts)
 
 
-@twin("tokens of a file without the time of day", seed=73, theme="copies")
+@twin("tokens of a file without the time of day", seed=123, theme="copies")
 def _no_time_of_day() -> Iterable[Patch]:
     plain = sqlite_exchange._DRAW_TOKENS.replace(world_module.TIME_OF_DAY, "0")
     yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
@@ -369,7 +369,7 @@ def _unbeaten() -> Iterable[Patch]:
     yield mock.patch.object(Beating, "last_beat", now)
 
 
-@twin("a reap that fails ends the look, and all that was observed", seed=503, theme="stuck replies")
+@twin("a reap that fails ends the look, and all that was observed", seed=215, theme="stuck replies")
 def _one_row_stops_all() -> Iterable[Patch]:
     async def fails(self: Any, gone: Any, cause: DeathCause) -> bool:
         try:
@@ -386,7 +386,7 @@ def _no_bytes() -> Iterable[Patch]:
     yield mock.patch.object(in_flight.TripBytes, "note_break")
 
 
-@twin("a worker's row known by its id alone", seed=29, theme="failovers")
+@twin("a worker's row known by its id alone", seed=253, theme="failovers")
 def _by_row_id() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "registration IS ?", "(1 OR registration IS ?)")
     by_name = "registration IS :registration"
