@@ -18,18 +18,32 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "a paused queue": ({"queue": "bulk"}, {"not_queues": ("bulk",)}),
     "a queue of other workers": ({"queue": "bulk"}, {"queues": ("default",)}),
     "a task of other workers": ({"task": "app.other"}, {}),
+    "a paused tenant": ({"tenant": "bulk", "fair": None}, {"not_tenants": ("bulk",)}),
+    "a paused tenant in turn": ({"tenant": "bulk", "fair": "bulk"}, {"not_tenants": ("bulk",)}),
 }
 
 
 @of_whole_rounds
-@pytest.mark.parametrize("whose", OTHERS)
+@pytest.mark.parametrize(
+    "whose",
+    [
+        pytest.param(whose, marks=pytest.mark.xfail(strict=True, reason="a look opens two of them"))
+        if "tenant" in whose
+        else whose
+        for whose in OTHERS
+    ],
+)
 async def test_streams_that_a_worker_may_not_serve_hold_up_no_other(
     store: Store, hands: Hands, whose: str
 ) -> None:
     fields, request = OTHERS[whose]
     await declare(store, "pool", running=2)
-    names = [f"t{number}" for number in range(TENANTS)]
-    await enqueued(store, *[limited(need("pool"), fair=each, **fields) for each in names])
+    await declare(store, "host", running=2, per="limit_key")
+    jobs = [
+        limited(need("pool"), need("host", name), **({"fair": name} | fields))
+        for name in (f"t{number}" for number in range(TENANTS))
+    ]
+    await enqueued(store, *jobs)
     (own,) = await enqueued(store, limited(need("pool"), fair="vip"))
     tasks = [TASK, "app.other"]
     running = []
