@@ -217,9 +217,9 @@ class Streams:
 
     def _open(self, permits: Iterable[int], places: int) -> bool:
         """Open streams that these permits block, in their order, until as many jobs of these
-        requests may start as there is room for; return whether any may. Streams of other tasks and
-        queues in between are opened, too, so that they keep no permit from these. Those whose cost
-        never fits stay blocked."""
+        requests may start as there is room for; return whether any may. Streams of other tasks,
+        queues and tenants in between are opened, too, so that they keep no permit from these. Those
+        whose cost never fits stay blocked."""
         wanted = {each: self._permits.count_openings(each, places) for each in permits}
         roomy = [permit for permit, count in wanted.items() if count]
         if not roomy:
@@ -229,15 +229,16 @@ class Streams:
         is_ours = False
         while not is_ours and most <= last:
             values = {"permits": _text(roomy), "seen": _text(self.seen), "most": most}
+            values["tenants"] = _text(self._requests[0].not_tenants)  # all have the same
             if not (found := self._cursor.execute(_SQL["blocked_streams"], values).fetchall()):
                 break
             opened: list[int] = []
-            for permit, stream, task, queue, needs in found:
+            for permit, stream, task, queue, needs, is_wanted in found:
                 if not self._permits.may_fit(permit, needs_of(needs)):
                     self.seen.add(stream)
                 elif wanted[permit]:
                     opened.append(stream)
-                    if self._is_ours(task, queue):
+                    if is_wanted and self._is_ours(task, queue):
                         wanted[permit] -= 1
                         is_ours = True
             if opened:

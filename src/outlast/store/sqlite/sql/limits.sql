@@ -41,8 +41,13 @@ FROM json_each(:permits) AS e
 LEFT JOIN outlast_permits AS p ON p.id = json_extract(e.value, '$[0]')
 LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
 -- name: blocked_streams
--- The first :most streams that each of these permits blocks, without those that this exchange has looked at.
-SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT) FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
+-- The first :most streams that each of these permits blocks, without those that this exchange has looked at, and whether
+-- any job of them is of none of these tenants.
+SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT), :tenants = '[]' OR EXISTS (
+           SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+           WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+             AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p)))
+FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_blocked
     WHERE n.blocked = e.value AND n.id NOT IN (SELECT o.value FROM json_each(:seen) AS o)

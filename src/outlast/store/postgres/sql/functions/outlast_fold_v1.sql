@@ -2,9 +2,9 @@
 -- attempts that this transaction has ended without a notice; it leaves one where a permit cannot be locked. Returns the permits that
 -- are locked now and blocked streams, at which the caller looks before its commit (outlast_leave_permits_v1), the
 -- streams that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
--- than p_most notices. (Arrivals are announced where they are put into their streams.) p_tasks, p_queues (empty: all),
--- p_not_queues: the jobs that the caller may claim. Runs inside outlast_prepare_claim_v1, under the planner settings of
--- outlast_exchange_v1.
+-- than p_most notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put
+-- into their streams.) p_tasks, p_queues (empty: all), p_not_queues, p_not_tenants: the jobs that the caller may claim.
+-- Runs inside outlast_prepare_claim_v1, under the planner settings of outlast_exchange_v1.
 --
 -- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session
 -- holds are passed over (SKIP LOCKED), and that session, or a later exchange, folds it. Why that is right:
@@ -25,13 +25,14 @@
 -- spent) if it is longer.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
--- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue is paused), it
--- opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused, however
--- many others stand before them. If the fold meets as many notices as it takes at most, those that stay are appended
+-- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
+-- paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused,
+-- however many others stand before them; of paused tenants it opens those that stand before them, too, p_most at most, so
+-- that the next fold goes on behind those. If the fold meets as many notices as it takes at most, those that stay are appended
 -- again, one for each stream, in their order, so that notices of rows that stay locked hide no others.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
-    OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
+    p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -145,10 +146,16 @@ BEGIN
                       SELECT greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) AS most WHERE t.room > 0) r
                   CROSS JOIN LATERAL (
                       SELECT c.id, c.own FROM (
-                          SELECT s.id, s.rank, s.turn, s.task = ANY (p_tasks) AND s.queue <> ALL (p_not_queues)
-                                     AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues)) AS own,
+                          SELECT s.id, s.own, count(*) FILTER (WHERE s.own) OVER (ORDER BY s.rank, s.turn, s.id) AS nth,
                                  bool_and(outlast_room_v1(1, t.spacing, t.burst, t.ahead, s.costs[array_position(s.permits, t.id)]) > 0)
                                      OVER (ORDER BY s.rank, s.turn) AS fits
+                          FROM (SELECT s.*, s.task = ANY (p_tasks) AND s.queue <> ALL (p_not_queues)
+                                    AND (cardinality(p_queues) = 0 OR s.queue = ANY (p_queues))
+                                    AND (p_not_tenants = '{}' OR coalesce(s.tenant <> ALL (p_not_tenants), (
+                                        SELECT j.id FROM outlast_jobs j
+                                        WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
+                                          AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                                        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL)) AS own
                           FROM (SELECT s.* FROM (
                                     SELECT s.* FROM outlast_streams s
                                     WHERE v_own = 0 AND s.blocked = t.id
@@ -175,10 +182,11 @@ BEGIN
                                         SELECT s.* FROM outlast_streams s
                                         WHERE s.blocked = t.id AND s.task = a.task AND s.queue = a.queue
                                           AND (t.spacing IS NULL OR s.costs[array_position(s.permits, t.id)] <= t.burst)
-                                        ORDER BY s.blocked, s.task, s.queue, s.rank, s.turn LIMIT r.most) s
-                                    WHERE a.queue <> ALL (p_not_queues)) s) s) c
-                      WHERE c.fits
-                      ORDER BY c.rank, c.turn LIMIT t.room) b) f;
+                                        ORDER BY s.blocked, s.task, s.queue, s.rank, s.turn
+                                        LIMIT CASE WHEN p_not_tenants = '{}' THEN r.most
+                                                   ELSE greatest(r.most, p_most / (SELECT count(*) FROM area)) END) s
+                                    WHERE a.queue <> ALL (p_not_queues)) s) s) s) c
+                      WHERE c.fits AND c.nth - c.own::integer < t.room) b) f;
             EXIT WHEN v_open.streams IS NULL;
             v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
                             JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit
@@ -188,11 +196,12 @@ BEGIN
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
                             GROUP BY u.permit HAVING NOT bool_or(u.own));
             EXIT WHEN v_look = '{}';
+            more := v_own = 1;  -- those of paused tenants alone
         END LOOP;
     END IF;
 
     stayed := v_stay <> '{}' OR v_held <> '{}';
-    more := coalesce(cardinality(v_all.rows), 0) >= p_most;
+    more := more OR coalesce(cardinality(v_all.rows), 0) >= p_most;
     IF v_stay <> '{}' THEN
         PERFORM outlast_leave_ends_v1(ARRAY(SELECT u FROM unnest(p_ended) AS u WHERE u = ANY (v_stay)));
     END IF;

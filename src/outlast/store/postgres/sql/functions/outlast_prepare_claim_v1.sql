@@ -68,7 +68,8 @@ BEGIN
             runnable := runnable || v_resolved.ids;
             EXIT WHEN NOT v_resolved.more;
         END LOOP;
-        v_folded := outlast_fold_v1(v_at, 1500, p_ended, served, p_req.queues, p_req.not_queues);
+        v_folded := outlast_fold_v1(v_at, 1500, p_ended, served, p_req.queues, p_req.not_queues,
+                                     p_req.not_tenants);
         IF v_resolved.more OR v_folded.more THEN next_due := p_now; END IF;
         streams := true;
         permits := v_folded.permits;
