@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import os
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Self
 
@@ -44,7 +46,12 @@ class Browser:
         for argument in ARGUMENTS:
             options.add_argument(argument)
         options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-        self.driver = Chrome(options=options, service=Service(DRIVER))
+        # Its driver ends it so that it removes nothing.
+        self._folder = tempfile.TemporaryDirectory(
+            prefix="outlast-browser-", ignore_cleanup_errors=True
+        )
+        env = {**os.environ, "TMPDIR": self._folder.name}
+        self.driver = Chrome(options=options, service=Service(DRIVER, env=env))
         self.driver.set_script_timeout(SECONDS)
 
     def __enter__(self) -> Self:
@@ -54,8 +61,9 @@ class Browser:
         self.close()
 
     def close(self) -> None:
-        """End it."""
+        """End it, and remove its files."""
         self.driver.quit()
+        self._folder.cleanup()
 
     def start_over(self) -> None:
         """Leave the page, and forget its sessions and what the console has said."""
