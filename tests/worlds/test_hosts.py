@@ -50,6 +50,9 @@ READING = (
     *("dead list", "dead groups", "job 1", "why 1", "logs 1", "doctor"),
 )
 SOON = 4.0  # seconds for a connection past a silent host; its timeout is 10
+END_OF_LOCAL_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = 'pair' AND client_addr IS NULL"""
 HERE, SILENT, NAME = "127.0.0.1", "127.0.0.9", "localhost"
 
 
@@ -282,8 +285,7 @@ async def test_a_worker_passes_over_a_host_whose_packets_are_lost(
         assert hole.count() > 0
         for _ in range(2):
             await stage.ended(await stage.enqueue("noop"))
-            ended = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'pair'"
-            await asyncio.to_thread(server.sql, ended)
+            await asyncio.to_thread(server.sql, END_OF_LOCAL_SESSIONS)
 
 
 async def test_the_host_that_answered_last_is_asked_first(pair: Pair) -> None:
@@ -451,9 +453,12 @@ def test_what_reads_a_standby_says_so(pair: Pair, outlast: Outlast) -> None:
     assert not outlast("jobs", "--url", pair.url("primary")).err
 
 
-def test_a_worker_that_starts_on_a_standby_says_so(pair: Pair, outlast: Outlast) -> None:
+def test_a_worker_that_starts_on_a_standby_says_so(
+    pair: Pair, outlast: Outlast, tmp_path: Path
+) -> None:
     options = ("--shell", "--runners", "1")
-    said = outlast("worker", *options, "--url", pair.url(None, pair.standby_host))
+    url = pair.url(None, pair.standby_host)
+    said = outlast("worker", *options, "--url", url, OUTLAST_RUN_DIR=str(tmp_path))
     assert said.code == 3
     assert "a standby" in said.err
 
