@@ -15,7 +15,7 @@ import pytest
 import outlast
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, decide
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest, NewWorker
@@ -329,8 +329,7 @@ async def test_a_suspect_runs_when_it_is_the_only_attempt(app: outlast.App, stor
     ends = []
     for one in claimed:
         facts = JobFacts(job_id=one.job_id, token=one.token)
-        suspicion = Suspicion(claimed[0].token, claimed[0].token)
-        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, suspicion=suspicion)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, incident=claimed[0].token)
         ends.append(decide(facts, outcome, lambda: 0.5))
     await store.exchange(worker, ends, [])
     others = [await looks_round.enqueue(0.1) for _ in range(5)]

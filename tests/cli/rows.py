@@ -9,7 +9,7 @@ from typing import Any
 
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, Transition, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
@@ -151,8 +151,7 @@ class Rows:
         await self.add("suspect", task="mail")
         claimed = await self.claim("mail")
         crash = Crash(kind=CrashKind.BYSTANDER, message="its runner died", neighbours=[3, 4])
-        suspicion = Suspicion(claimed.token, claimed.token)
-        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, suspicion=suspicion)
+        outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, incident=claimed.token)
         await self.end(decide(facts_of(claimed), outcome, lambda: 0.5))
 
     async def waiting(self) -> None:

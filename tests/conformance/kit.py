@@ -63,7 +63,6 @@ def facts_of(claimed: Claimed) -> JobFacts:
         policy=claimed.policy,
         solo=claimed.solo,
         incident=claimed.incident,
-        cohort=claimed.cohort,
         task=claimed.task,
     )
 

@@ -23,7 +23,7 @@ from hypothesis.stateful import run_state_machine_as_test as run_machine
 from harness.servers import PostgresServer
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import ENDED, JobFacts, Policy, State
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, Transition, decide
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.store import open_store
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
@@ -63,7 +63,7 @@ class Side:
                 row.cancel_requested,
                 row.checkpoint,
                 self.named(row.token),
-                (row.solo, self.named(row.incident), self.named(row.cohort)),
+                (row.solo, self.named(row.incident)),
             )
             for row in rows
         }
@@ -105,14 +105,13 @@ class ModelJob:
     saved: int = 0
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     due: bool = True
 
     def shown(self) -> tuple[object, ...]:
         """What an inspector shows of it."""
         waiting = self.state is State.QUEUED and not self.due
         counted = (self.count, self.failures, self.losses)
-        suspected = (self.solo, self.incident, self.cohort)
+        suspected = (self.solo, self.incident)
         return (
             self.state,
             waiting,
@@ -133,7 +132,6 @@ class ModelJob:
             policy=POLICY,
             solo=self.solo,
             incident=self.incident,
-            cohort=self.cohort,
         )
 
 
@@ -175,7 +173,7 @@ class Model:
         job.failures, job.losses, job.worker = end.failures, end.losses, None
         job.state = State.CANCELLED if end.state is State.QUEUED and job.cancel else end.state
         if end.state is not State.COMPLETED:
-            job.solo, job.incident, job.cohort = end.solo, end.incident, end.cohort
+            job.solo, job.incident = end.solo, end.incident
         job.due = end.delay == 0
         if job.state is State.QUEUED and job.due and not job.solo:
             job.place = self.next_place()
@@ -186,7 +184,7 @@ class Model:
     def model_clear(self, incident: int) -> None:
         for _, job in sorted(self.jobs.items()):
             if job.incident == incident and job.state is State.QUEUED and job.solo == 1:
-                job.solo, job.incident, job.cohort = 0, None, None
+                job.solo, job.incident = 0, None
                 job.place = self.next_place() if job.due else None
 
     def model_save(self, name: int, number: int, value: str) -> Answer:
@@ -211,7 +209,7 @@ class Model:
             return Requeued.KEY_TAKEN
         job.state, job.place, job.cancel = State.QUEUED, self.next_place(), False
         job.failures = job.losses = job.solo = 0
-        job.incident = job.cohort = None
+        job.incident = None
         job.due = True
         if from_scratch:
             job.checkpoint = None
@@ -329,25 +327,23 @@ class History(Model, RuleBasedStateMachine):
     @precondition(lambda self: any(job.solo for job in self.jobs.values()))
     @rule(data=st.data(), solo=st.integers(1, 2))
     def claim_a_suspect(self, data: st.DataObject, solo: int) -> None:
-        """Only where there is one cohort, or one job: no rule says who has waited for longest."""
+        """All of them, in any order: no rule says who has waited for longest."""
         worker = self.some(data, len(self.alive))
         waiting = [
             name
             for name, job in self.jobs.items()
             if job.state is State.QUEUED and job.solo == solo and job.due
         ]
-        cohorts = {(self.jobs[name].incident, self.jobs[name].cohort) for name in waiting}
-        if len(cohorts if solo == 1 else waiting) > 1:
-            return
         expected = sorted(waiting) if self.alive[worker] else []
 
         async def play(side: Side) -> list[tuple[int, int, int, int, str | None]]:
-            requests = [ClaimRequest(tasks=[TASK], limit=10, solo=solo)]
+            requests = [ClaimRequest(tasks=[TASK], limit=1_000, solo=solo)]
             reply = await side.store.exchange(side.workers[worker], [], requests)
-            side.tokens += [one.token for one in reply.claimed]
+            claimed = sorted(reply.claimed, key=lambda one: one.job_id)
+            side.tokens += [one.token for one in claimed]
             return [
                 (side.jobs.index(one.job_id), one.number, one.failures, one.losses, one.checkpoint)
-                for one in reply.claimed
+                for one in claimed
             ]
 
         self.claims(play, expected, worker)
@@ -376,7 +372,7 @@ class History(Model, RuleBasedStateMachine):
             kind=kind,
             crash=crash if kind is OutcomeKind.CRASHED else None,
             delay=FAR if far else 0.0,
-            suspicion=data.draw(st.sampled_from([None, Suspicion(incident, name)])),
+            incident=data.draw(st.sampled_from([None, incident])),
         )
         transition = decide(self.attempts[name].facts, outcome, no_dice)
         for _ in range(1 + twice):
@@ -396,7 +392,6 @@ class History(Model, RuleBasedStateMachine):
             job_id=side.jobs[transition.job_id],
             token=side.tokens[transition.token],
             incident=side.token(transition.incident),
-            cohort=side.token(transition.cohort),
             clears=side.token(transition.clears),
         )
 

@@ -187,15 +187,13 @@ async def test_suspects_are_listed_by_their_shared_death(store: Store, hands: Ha
     await enqueued(store, *[job()] * 6)
     claimed = await hands.claim(6)
     ends = [
-        msgspec.structs.replace(
-            crashed(one), solo=1, incident=claimed[at // 4 * 4].token, cohort=at
-        )
+        msgspec.structs.replace(crashed(one), solo=1, incident=claimed[at // 4 * 4].token)
         for at, one in enumerate(claimed)
     ]
     await hands.hand_in(*ends)
     found = await store.inspector.suspects()
     assert [one.incident for one in found] == sorted((one.incident for one in found), reverse=True)
-    assert {one.cohort for one in found} == set(range(6))
+    assert {one.job_id for one in found} == {one.job_id for one in claimed}
     assert {(one.state, one.solo, one.task) for one in found} == {("queued", 1, TASK)}
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import OutcomeKind, Suspicion
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Answer, ClaimRequest, NewJob, Save
@@ -312,10 +312,9 @@ async def test_bytes_count_over_lanes_and_queues_and_with_checkpoints(hands: Han
     assert (counts, reply.cut) == ([2, 2], False)
 
 
-async def test_a_cohort_of_suspects_is_split_where_it_is_too_large(hands: Hands) -> None:
+async def test_suspects_are_claimed_up_to_the_bytes_of_one_reply(hands: Hands) -> None:
     ids = await enqueued(hands.store, *[large(10)] * 3)
-    suspicion = Suspicion(1, 1)
-    ends = [crashed(each, CrashKind.BYSTANDER, suspicion=suspicion) for each in await hands.claim()]
+    ends = [crashed(each, CrashKind.BYSTANDER, incident=1) for each in await hands.claim()]
     assert await hands.hand_in(*ends) == [Answer.ACCEPTED] * 3
     reply = await hands.exchange(limit=9, solo=1, bytes_max=25_000)
     assert ([each.job_id for each in reply.claimed], reply.cut) == (ids[:2], True)

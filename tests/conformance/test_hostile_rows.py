@@ -48,7 +48,7 @@ JOBS = [
     "id", "task", "queue", "state", "priority", "position", "run_at", "enqueued_at", "requeued_at",
     "args", "policy", "timeout", "expires_at", "keep", "key", "tenant", "attempt_count", "failures",
     "losses",
-    "solo", "incident", "cohort", "token", "worker_id", "completed_by", "started_at", "ended_at",
+    "solo", "incident", "token", "worker_id", "completed_by", "started_at", "ended_at",
     "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
     "checkpoint_at", "result", "fingerprint", "stack", "stack_at", "stream", "needs", "aged",
     "awaited",

@@ -18,7 +18,7 @@ from outlast.insight.queries import list_jobs, read_details
 from outlast.insight.verify import COUNTED, WATCHED, verify
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy, State
-from outlast.model.lifecycle import OutcomeKind, Suspicion
+from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import Need, Per, permit_id
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import EXPIRE_MAX, Store
@@ -700,7 +700,7 @@ async def test_a_suspect_starts_after_its_stream_was_deleted(
     await hands.claim()
     if when == "runs":
         await rest()
-    await hands.hand_in(crashed(one, CrashKind.BYSTANDER, suspicion=Suspicion(1, one.job_id)))
+    await hands.hand_in(crashed(one, CrashKind.BYSTANDER, incident=1))
     await hands.claim()
     if when == "waits":
         await rest()
@@ -716,7 +716,7 @@ async def test_a_suspect_that_does_not_start_takes_no_permit(
     large = limited(need("a"), args=f'["{"x" * 10_000}"]', expires=3_600.0)
     _, second = await enqueued(store, large, large)
     for one in await hands.claim(2):
-        await hands.hand_in(crashed(one, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
+        await hands.hand_in(crashed(one, CrashKind.BYSTANDER, incident=1))
     await hands.claim()
     if why == "expired":  # later than all that one exchange ends
         await enqueued(store, *[job(expires_at=1e9)] * EXPIRE_MAX)
@@ -773,7 +773,7 @@ async def test_a_raised_rate_counts_for_what_has_started_before(store: Store, ha
     await enqueued(store, *[limited(need("a", "k"))] * 30)
     assert len(await hands.claim(100)) == 10
     assert await hands.claim() == []
-    await store.set_limit(SetLimit(name="a", spacing=0.1, burst=10.0))
+    await store.set_limit(SetLimit(name="a", spacing=1.0, burst=10.0))
     assert await eventually(hands.claim, 30.0)
     await store.set_limit(SetLimit(name="a", spacing=60.0))
     assert (await hands.exchange(limit=1)).claimed == []

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from outlast.model.crash import CrashKind
-from outlast.model.lifecycle import OutcomeKind, Suspicion
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.limits import Hold
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed
@@ -116,8 +116,7 @@ async def ends_in_time(store: Store, hands: Hands, before: Act, after: Act, solo
     case = Case(store, hands, limit, one)
     if solo:
         (two,) = await hands.claim(1)
-        suspicion = Suspicion(two.token, two.token)
-        await hands.hand_in(crashed(two, CrashKind.BYSTANDER, suspicion=suspicion))
+        await hands.hand_in(crashed(two, CrashKind.BYSTANDER, incident=two.token))
         await look(case)  # no job of its stream waits there
     await before(case)
     if before is not hold_unseen:

@@ -1,4 +1,4 @@
-"""Suspects: not in the line, claimed by cohort in their own requests, cleared with the culprit."""
+"""Suspects: not in the line, claimed by requests of their own, cleared with the culprit."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from outlast.model.crash import CrashKind
 from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER, State
-from outlast.model.lifecycle import OutcomeKind, Suspicion, Transition
+from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Claimed, ClaimRequest, Enqueued, NewJob
 from tests.conformance.kit import (
@@ -29,17 +29,15 @@ from tests.conformance.kit import (
 FAR = 50.0  # within the minute that a store looks ahead
 
 
-def suspected(claimed: Claimed, incident: int, cohort: int, **fields: Any) -> Transition:
+def suspected(claimed: Claimed, incident: int = 1, **fields: Any) -> Transition:
     """Return the end of an attempt that died with others."""
-    suspicion = Suspicion(incident, cohort)
-    return crashed(claimed, CrashKind.BYSTANDER, suspicion=suspicion, **fields)
+    return crashed(claimed, CrashKind.BYSTANDER, incident=incident, **fields)
 
 
-async def suspects(hands: Hands, *cohorts: int, **fields: Any) -> list[int]:
-    """Make a suspect of incident 1 for each of these cohorts; return the ids of the jobs."""
-    ids = await enqueued(hands.store, *[job(**fields) for _ in cohorts])
-    claimed = await hands.claim()
-    ends = [suspected(one, 1, cohort) for one, cohort in zip(claimed, cohorts, strict=True)]
+async def suspects(hands: Hands, count: int = 1, **fields: Any) -> list[int]:
+    """Make suspects of incident 1; return the ids of the jobs."""
+    ids = await enqueued(hands.store, *[job(**fields) for _ in range(count)])
+    ends = [suspected(one) for one in await hands.claim()]
     assert set(await hands.hand_in(*ends)) == {Answer.ACCEPTED}
     return ids
 
@@ -60,9 +58,9 @@ def at_once(transition: Transition) -> Transition:
     return msgspec.structs.replace(transition, delay=0.0)
 
 
-async def shown(store: Store, job_id: int) -> tuple[int, int | None, int | None]:
+async def shown(store: Store, job_id: int) -> tuple[int, int | None]:
     row = await row_of(store, job_id)
-    return row.solo, row.incident, row.cohort
+    return row.solo, row.incident
 
 
 def ids_of(claimed: list[Claimed]) -> list[int]:
@@ -70,73 +68,58 @@ def ids_of(claimed: list[Claimed]) -> list[int]:
 
 
 async def test_a_suspect_is_never_claimed_as_an_ordinary_job(store: Store, hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 1)
-    assert await shown(store, job_id) == (1, 1, 1)
+    (job_id,) = await suspects(hands)
+    assert await shown(store, job_id) == (1, 1)
     assert await hands.claim() == []
-    (claimed,) = await hands.claim(solo=1)
-    assert (claimed.job_id, claimed.solo, claimed.incident, claimed.cohort) == (job_id, 1, 1, 1)
+    (claimed,) = await hands.claim(1, solo=1)
+    assert (claimed.job_id, claimed.solo, claimed.incident) == (job_id, 1, 1)
     assert (claimed.number, claimed.losses, claimed.failures) == (2, 1, 0)
 
 
 async def test_an_ordinary_job_is_never_claimed_by_a_request_for_suspects(hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 1)
+    (job_id,) = await suspects(hands)
     (other,) = await enqueued(hands.store)
     assert ids_of(await hands.claim(solo=2)) == []
     assert ids_of(await hands.claim(solo=1)) == [job_id]
     (ordinary,) = await hands.claim()
-    assert (ordinary.job_id, ordinary.solo, ordinary.incident, ordinary.cohort) == (
-        other,
-        0,
-        None,
-        None,
-    )
+    assert (ordinary.job_id, ordinary.solo, ordinary.incident) == (other, 0, None)
 
 
-async def test_a_request_for_suspects_takes_one_whole_cohort(store: Store, hands: Hands) -> None:
-    ids = await suspects(hands, 1, 1, 1, 2, 2)
-    assert ids_of(await hands.claim(solo=1)) == ids[:3]
-    assert ids_of(await hands.claim(solo=1)) == ids[3:]
+async def test_a_request_for_suspects_takes_up_to_its_limit_of_any_incident(
+    store: Store, hands: Hands
+) -> None:
+    ids = await suspects(hands, 3) + await other_incident(hands)
+    first = ids_of(await hands.claim(2, solo=1))
+    assert len(first) == 2
+    assert sorted(first + ids_of(await hands.claim(9, solo=1))) == ids
     assert await hands.claim(solo=1) == []
-
-
-async def test_a_cohort_is_taken_up_to_the_limit_and_the_rest_is_another(hands: Hands) -> None:
-    ids = await suspects(hands, 1, 1, 1)
-    assert len(await hands.claim(2, solo=1)) == 2
-    assert len(ids_of(await hands.claim(2, solo=1))) == len(ids) - 2
-
-
-async def test_equal_cohorts_of_different_incidents_stay_apart(store: Store, hands: Hands) -> None:
-    await enqueued(store, job(), job())
-    first, second = await hands.claim()
-    await hands.hand_in(suspected(first, 1, 9), suspected(second, 2, 9))
-    assert len(await hands.claim(solo=1)) == 1
 
 
 async def test_due_suspects_are_claimed_by_priority_and_then_time(
     store: Store, hands: Hands
 ) -> None:
-    first, second = await suspects(hands, 1, 2)
-    (urgent,) = await suspects(hands, 3, priority=5)
-    order = [ids_of(await hands.claim(solo=1)) for _ in range(3)]
+    first, second = await suspects(hands, 2)
+    (urgent,) = await suspects(hands, priority=5)
+    order = [ids_of(await hands.claim(1, solo=1)) for _ in range(3)]
     assert order == [[urgent], [first], [second]]
 
 
 async def test_suspects_of_other_tasks_and_queues_are_left_alone(
     store: Store, hands: Hands
 ) -> None:
-    await suspects(hands, 1, queue="elsewhere", priority=9)
-    mine = await suspects(hands, 2)
+    await suspects(hands, queue="elsewhere", priority=9)
+    mine = await suspects(hands)
     assert await hands.claim(solo=1, tasks=["unknown"]) == []
     assert await hands.claim(solo=1, queues=["nowhere"]) == []
     assert ids_of(await hands.claim(solo=1, queues=["default", "nowhere"])) == mine
 
 
-async def test_a_member_that_this_worker_does_not_know_is_left_out(
+async def test_a_suspect_that_this_worker_does_not_know_is_left_out(
     store: Store, hands: Hands
 ) -> None:
     await enqueued(store, job(), NewJob(task="other"))
     claimed = await hands.claim(tasks=[TASK, "other"])
-    await hands.hand_in(*[suspected(one, 1, 1) for one in claimed])
+    await hands.hand_in(*[suspected(one) for one in claimed])
     (mine,) = await hands.claim(solo=1)
     assert mine.task == TASK
 
@@ -144,13 +127,13 @@ async def test_a_member_that_this_worker_does_not_know_is_left_out(
 async def test_two_workers_never_claim_the_same_suspect(
     store: Store, other_store: Store, hands: Hands
 ) -> None:
-    ids = await suspects(hands, *range(1, 13))
+    ids = await suspects(hands, 12)
     rival = Hands(other_store, (await Hands.on(other_store, "rival")).me)
 
     async def take_all(who: Hands) -> list[Claimed]:
         taken: list[Claimed] = []
         for _ in ids:
-            taken += await who.claim(solo=1)
+            taken += await who.claim(1, solo=1)
         return taken
 
     one, two = await asyncio.gather(take_all(hands), take_all(rival))
@@ -160,8 +143,8 @@ async def test_two_workers_never_claim_the_same_suspect(
 async def test_a_suspect_in_back_off_waits_and_its_due_time_is_returned(
     store: Store, hands: Hands
 ) -> None:
-    (job_id,) = await suspects(hands, 1)
-    (claimed,) = await hands.claim(solo=1)
+    (job_id,) = await suspects(hands)
+    (claimed,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
     assert (await shown(store, job_id))[0] == 1
     reply = await hands.exchange(limit=1, solo=1)
@@ -179,7 +162,7 @@ async def test_an_idle_worker_hears_when_a_suspect_falls_due_that_it_does_not_as
     if solo == ALONE_IN_WORKER:
         await lost_twice(store)
     else:
-        await suspects(hands, 1)
+        await suspects(hands)
     (claimed,) = await hands.claim(solo=solo)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
     dues = (await hands.exchange(limit=1)).next_due, (await store.peek(hands.me)).next_due
@@ -187,8 +170,8 @@ async def test_an_idle_worker_hears_when_a_suspect_falls_due_that_it_does_not_as
 
 
 async def test_a_suspect_falls_due(store: Store, hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 1)
-    (claimed,) = await hands.claim(solo=1)
+    (job_id,) = await suspects(hands)
+    (claimed,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=0.05))
     (again,) = await eventually(lambda: hands.claim(solo=1))
     assert (again.job_id, again.failures) == (job_id, 1)
@@ -197,54 +180,54 @@ async def test_a_suspect_falls_due(store: Store, hands: Hands) -> None:
 async def test_a_charged_culprit_clears_its_incident_and_stays_alone(
     store: Store, hands: Hands
 ) -> None:
-    culprit, *others = await suspects(hands, 1, 2, 3)
+    culprit, *others = await suspects(hands, 3)
     stranger = (await other_incident(hands))[0]
-    (claimed,) = await hands.claim(solo=1)
+    (claimed,) = await hands.claim(1, solo=1)
     assert claimed.job_id == culprit
     reply = await hands.exchange(crashed(claimed, CrashKind.SIGNALLED), limit=10)
     assert reply.answers == [Answer.ACCEPTED]
     assert ids_of(reply.claimed) == others, "claimed as ordinary jobs by the very same exchange"
-    assert {(one.solo, one.incident, one.cohort) for one in reply.claimed} == {(0, None, None)}
-    assert await shown(store, culprit) == (1, claimed.token, claimed.token)
+    assert {(one.solo, one.incident) for one in reply.claimed} == {(0, None)}
+    assert await shown(store, culprit) == (1, claimed.token)
     assert (await shown(store, stranger))[0] == 1, "of another incident"
 
 
 async def other_incident(hands: Hands) -> list[int]:
     ids = await enqueued(hands.store)
-    await hands.hand_in(suspected(await hands.claim_one(), 999, 999))
+    await hands.hand_in(suspected(await hands.claim_one(), 999))
     return ids
 
 
 async def test_a_late_end_clears_no_suspects(store: Store, hands: Hands) -> None:
-    culprit, other = await suspects(hands, 1, 2)
-    (claimed,) = await hands.claim(solo=1)
+    culprit, other = await suspects(hands, 2)
+    (claimed,) = await hands.claim(1, solo=1)
     late = crashed(claimed, CrashKind.SIGNALLED)
     assert late.clears == 1
     await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
     assert await hands.hand_in(late) == [Answer.REFUSED]
-    assert await hands.hand_in(late, suspected(claimed, 7, 7)) == [Answer.REFUSED] * 2
-    assert await shown(store, culprit) == (1, 1, 1)
-    assert await shown(store, other) == (1, 1, 2)
+    assert await hands.hand_in(late, suspected(claimed, 7)) == [Answer.REFUSED] * 2
+    assert await shown(store, culprit) == (1, 1)
+    assert await shown(store, other) == (1, 1)
 
 
 async def test_a_late_end_beside_an_accepted_one_clears_no_suspects(
     store: Store, hands: Hands
 ) -> None:
-    _, other = await suspects(hands, 1, 2)
-    (claimed,) = await hands.claim(solo=1)
+    _, other = await suspects(hands, 2)
+    (claimed,) = await hands.claim(1, solo=1)
     await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
     await enqueued(store)
     good = ended(await hands.claim_one(), OutcomeKind.SNOOZED, delay=FAR)
     answers = await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED), good)
     assert answers == [Answer.REFUSED, Answer.ACCEPTED]
-    assert await shown(store, other) == (1, 1, 2)
+    assert await shown(store, other) == (1, 1)
 
 
 async def test_the_same_end_written_twice_is_already_and_clears_once(
     store: Store, hands: Hands
 ) -> None:
-    await suspects(hands, 1, 2)
-    (claimed,) = await hands.claim(solo=1)
+    await suspects(hands, 2)
+    (claimed,) = await hands.claim(1, solo=1)
     end = crashed(claimed, CrashKind.SIGNALLED)
     assert await hands.hand_in(end) == [Answer.ACCEPTED]
     assert await hands.hand_in(end) == [Answer.ALREADY]
@@ -254,22 +237,22 @@ async def test_the_same_end_written_twice_is_already_and_clears_once(
 async def test_a_suspect_that_runs_while_it_is_cleared_ends_as_it_would(
     store: Store, hands: Hands
 ) -> None:
-    _, other = await suspects(hands, 1, 2)
-    (culprit,) = await hands.claim(solo=1)
-    (running,) = await hands.claim(solo=1)
+    _, other = await suspects(hands, 2)
+    (culprit,) = await hands.claim(1, solo=1)
+    (running,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
     assert running.job_id == other
     assert await hands.hand_in(ended(running)) == [Answer.ACCEPTED]
 
 
 async def test_a_cleared_job_waits_out_its_pause(store: Store, hands: Hands) -> None:
-    _, other = await suspects(hands, 1, 2)
-    (culprit,) = await hands.claim(solo=1)
-    (running,) = await hands.claim(solo=1)
+    _, other = await suspects(hands, 2)
+    (culprit,) = await hands.claim(1, solo=1)
+    (running,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(running, CrashKind.LOST_LEASE, delay=FAR))
-    assert await shown(store, other) == (1, 1, 2)
+    assert await shown(store, other) == (1, 1)
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
-    assert await shown(store, other) == (0, None, None)
+    assert await shown(store, other) == (0, None)
     reply = await hands.exchange(limit=1)
     assert reply.claimed == []
     assert reply.next_due is not None
@@ -278,40 +261,40 @@ async def test_a_cleared_job_waits_out_its_pause(store: Store, hands: Hands) -> 
 async def test_a_suspect_that_ends_without_a_death_joins_the_line(
     store: Store, hands: Hands
 ) -> None:
-    (job_id,) = await suspects(hands, 1)
-    (claimed,) = await hands.claim(solo=1)
+    (job_id,) = await suspects(hands)
+    (claimed,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.ERROR, delay=0.0))
-    assert await shown(store, job_id) == (0, None, None)
+    assert await shown(store, job_id) == (0, None)
     assert ids_of(await hands.claim()) == [job_id]
 
 
 async def test_reconcile_releases_a_suspect_as_a_suspect(store: Store, hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 4)
-    (claimed,) = await hands.claim(solo=1)
+    (job_id,) = await suspects(hands)
+    (claimed,) = await hands.claim(1, solo=1)
     assert await store.reconcile(hands.me, []) == [(job_id, claimed.token)]
-    assert await shown(store, job_id) == (1, 1, 4)
+    assert await shown(store, job_id) == (1, 1)
     assert ids_of(await hands.claim(solo=1)) == [job_id]
 
 
 async def test_a_suspect_can_be_cancelled_and_a_requeue_ends_the_suspicion(
     store: Store, hands: Hands
 ) -> None:
-    (job_id,) = await suspects(hands, 1)
+    (job_id,) = await suspects(hands)
     await store.cancel([job_id])
     assert await hands.claim(solo=1) == []
     await store.requeue([job_id])
-    assert await shown(store, job_id) == (0, None, None)
+    assert await shown(store, job_id) == (0, None)
     assert ids_of(await hands.claim()) == [job_id]
 
 
 async def test_a_reclaim_sees_the_suspicion(store: Store, hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 3)
+    (job_id,) = await suspects(hands)
     await hands.claim(solo=1)
     await hands.vanish()
     met = await reclaimed(store)
     (facts,) = [orphan.facts for orphan in met]
-    assert (facts.solo, facts.incident, facts.cohort) == (1, 1, 3)
-    assert await shown(store, job_id) == (2, 1, 3), "its second loss"
+    assert (facts.solo, facts.incident) == (1, 1)
+    assert await shown(store, job_id) == (2, 1), "its second loss"
 
 
 async def test_a_job_that_lost_two_workers_is_claimed_only_by_an_empty_worker(
@@ -340,7 +323,7 @@ async def test_exclusive_jobs_are_claimed_one_at_a_time(store: Store) -> None:
 async def test_only_suspects_that_the_requests_could_take_count_as_waiting(
     store: Store, hands: Hands
 ) -> None:
-    await suspects(hands, 1)
+    await suspects(hands)
     assert (await hands.exchange(limit=1)).solo_waiting == 1
     assert (await hands.exchange(limit=1, tasks=["unknown"])).solo_waiting == 0
     assert (await hands.exchange(limit=1, queues=["nowhere"])).solo_waiting == 0
@@ -348,7 +331,7 @@ async def test_only_suspects_that_the_requests_could_take_count_as_waiting(
 
 
 async def test_one_exchange_fills_requests_of_both_kinds(store: Store, hands: Hands) -> None:
-    (job_id,) = await suspects(hands, 1)
+    (job_id,) = await suspects(hands)
     made: list[Enqueued] = await store.enqueue([job(), job()])
     requests = [ClaimRequest([TASK], 10), ClaimRequest([TASK], 10, solo=1)]
     reply = await store.exchange(hands.me, [], requests)
@@ -360,7 +343,7 @@ async def test_one_exchange_fills_requests_of_both_kinds(store: Store, hands: Ha
 async def test_a_worker_that_may_not_claim_gets_no_suspects(
     store: Store, hands: Hands, solo: int
 ) -> None:
-    await suspects(hands, 1)
+    await suspects(hands)
     await hands.vanish()
     reply = await hands.exchange(limit=1, solo=solo)
     assert (reply.valid, reply.claimed, reply.solo_waiting) == (False, [], 0)
@@ -369,8 +352,8 @@ async def test_a_worker_that_may_not_claim_gets_no_suspects(
 async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culprit_s_end(
     store: Store, hands: Hands
 ) -> None:
-    _, other = await suspects(hands, 1, 2)
-    (culprit,) = await hands.claim(solo=1)
+    _, other = await suspects(hands, 2)
+    (culprit,) = await hands.claim(1, solo=1)
     await store.cancel([other])
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
     row = await row_of(store, other)

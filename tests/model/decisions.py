@@ -15,7 +15,7 @@ from outlast.worker.runners import exits
 from outlast.worker.runners.process import Death
 from tests.model.state import LOST, End, Held, Job
 
-Facts = tuple[int, int, int, int, int, int, int, bool]  # token, job, failures, … cohort, cancel
+Facts = tuple[int, int, int, int, int, int, bool]  # token, job, failures, … incident, cancel
 DEATH = Death(
     pid=1, exit_code=None, signal="SIGKILL", rss_peak_bytes=0, cpu_seconds=0.0, stacks="", output=[]
 )
@@ -47,7 +47,7 @@ class Decisions:
         """The ends of those that were in a runner that has died, with the production's blame."""
         claims = [self._claimed(each) for each in attempts]
         running = [Running(each, each.token, 0.0, 0.0, each.losses) for each in claims]
-        suspects = exits.suspicions_of(running, DEATH)
+        suspects = exits.suspects_of(running, DEATH)
         tokens = [each.token for each in attempts]
         return tuple(
             self._decided(
@@ -56,7 +56,7 @@ class Decisions:
                     one,
                     DEATH,
                     [token for token in tokens if token != held.token],
-                    suspicion=suspects.get(held.token),
+                    incident=suspects.get(held.token),
                     killed_for=None,
                     trusted=True,
                     draining=False,
@@ -78,11 +78,10 @@ class Decisions:
             policy=self._policy,
             solo=held.solo,
             incident=held.incident or None,
-            cohort=held.cohort or None,
         )
 
     def _decided(self, facts: Facts, outcome: Outcome) -> End:
-        token, job, failures, losses, solo, incident, cohort, cancel = facts
+        token, job, failures, losses, solo, incident, cancel = facts
         decided = lifecycle.decide(
             JobFacts(
                 job_id=job,
@@ -93,7 +92,6 @@ class Decisions:
                 cancel_requested=cancel,
                 solo=solo,
                 incident=incident or None,
-                cohort=cohort or None,
             ),
             outcome,
             lambda: 0.5,
@@ -109,17 +107,16 @@ class Decisions:
             decided.losses,
             decided.solo,
             decided.incident or 0,
-            decided.cohort or 0,
             decided.clears or 0,
         )
 
 
 def _facts(held: Held) -> Facts:
-    return (*held[:7], False)
+    return (*held[:6], False)
 
 
 def _facts_on_row(index: int, job: Job) -> Facts:
-    suspected = (job.solo, job.incident, job.cohort)
+    suspected = (job.solo, job.incident)
     return (job.token, index, job.failures, job.losses, *suspected, job.cancel)
 
 

@@ -29,7 +29,6 @@ from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 T = TypeVar("T")
 Claim = tuple[int, int, int]  # job, token, and the checkpoint that is handed on
 LIVE = {"active", "draining"}
-COHORT_MAX = 2
 TASK, INSTANCE, LOCK = "t", "instance-{}", "/locks/of-{}"
 NOW, EPOCH = 0.0, 5  # tokens are at least the microseconds since 1970
 PLACED = 1_000.0  # seconds before 1970 from which the places of suspects count
@@ -37,9 +36,9 @@ _GONE = {LOST: ("lost", "lock_file"), SILENT: ("lost", "silence"), LEFT: ("stopp
 _OWNER = {cause: owner for owner, cause in _GONE.items()}
 
 _JOB = """INSERT INTO outlast_jobs (id, task, queue, state, position, run_at, enqueued_at, args,
- policy, failures, losses, solo, incident, cohort, token, worker_id, completed_by, started_at,
+ policy, failures, losses, solo, incident, token, worker_id, completed_by, started_at,
  ended_at, cancel_requested, checkpoint, checkpoint_number, attempt_count)
- VALUES (?, 't', 'q', ?, ?, ?, 0, '{}', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"""
+ VALUES (?, 't', 'q', ?, ?, ?, 0, '{}', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1)"""
 _ROW = """INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, epoch, heartbeat,
  lease, instance, started_at, heartbeat_at, lease_expires_at, stopped_at, cause, lock_path,
  lock_device, lock_inode)
@@ -47,8 +46,7 @@ _ROW = """INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, epo
 _ATTEMPT = """INSERT INTO outlast_attempts
  (token, job_id, number, outcome, charge, started_at, ended_at) VALUES (?, ?, 1, ?, 'none', 0, 0)"""
 _JOBS = """SELECT j.token, j.position, j.run_at, j.state, j.worker_id, w.status, w.cause,
- j.failures, j.losses, j.cancel_requested, j.solo, j.incident, j.cohort, j.checkpoint,
- j.checkpoint_number
+ j.failures, j.losses, j.cancel_requested, j.solo, j.incident, j.checkpoint, j.checkpoint_number
  FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id ORDER BY j.id"""
 _ROWS = "SELECT instance, status FROM outlast_workers WHERE status IN ('active', 'draining')"
 _CLOSED = "SELECT token, job_id - 1, outcome FROM outlast_attempts ORDER BY token, job_id, outcome"
@@ -75,8 +73,7 @@ class Desk:
     # -- the verbs
 
     def claim(self, db: Db, me: Me, solo: int, top: int) -> tuple[Db, tuple[Claim, ...]]:
-        limit = COHORT_MAX if solo == 1 else 1
-        room = ClaimRequest(tasks=[TASK], limit=limit, solo=solo)
+        room = ClaimRequest(tasks=[TASK], limit=1, solo=solo)
         db, reply = self._do(
             db, lambda c: sqlite_exchange.exchange(c, NOW, _ref(me), [], [room]), top
         )
@@ -197,7 +194,6 @@ class Desk:
             job.losses,
             job.solo,
             job.incident or None,
-            job.cohort or None,
             job.token or None,
             job.owner or None,
             9 if job.state == "completed" else None,
@@ -221,15 +217,15 @@ class Desk:
 
 def _job(row: tuple, kills: bool) -> Job:
     token, position, run_at, state, worker_id, status, cause, *counted = row
-    failures, losses, cancel, solo, incident, cohort, value, saved = counted
+    failures, losses, cancel, solo, incident, value, saved = counted
     owner = 0
     if worker_id is not None:
         owner = worker_id if status in LIVE else _OWNER[_cause(status, cause)]
     place = (run_at + PLACED if solo else position) if state == "queued" else 0
     return Job(
         token=token or 0, place=place, state=state, owner=owner, failures=failures, losses=losses,
-        cancel=bool(cancel), solo=solo, incident=incident or 0, cohort=cohort or 0,
-        value=int(value or 0), saved=saved, kills=kills,
+        cancel=bool(cancel), solo=solo, incident=incident or 0, value=int(value or 0),
+        saved=saved, kills=kills,
     )  # fmt: skip
 
 
@@ -256,6 +252,5 @@ def _transition(end: End) -> Transition:
         losses=end.losses,
         solo=end.solo,
         incident=end.incident or None,
-        cohort=end.cohort or None,
         clears=end.clears or None,
     )

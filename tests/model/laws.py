@@ -166,8 +166,6 @@ def suspects_run_alone(scene: Scene, before: World, step: Step) -> Wrong:
         running = [held for held in slot.held if not held.end]
         if len(running) < 2:
             continue
-        if len({held.cohort for held in running if held.solo == 1}) > 1:
-            yield "suspects of different cohorts share a worker's runner for suspects"
         if any(held.solo == 2 for held in running):
             yield "a job that is to have its worker alone has company"
 

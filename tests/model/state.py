@@ -27,7 +27,6 @@ class Job(NamedTuple):
     cancel: bool = False
     solo: int = 0
     incident: int = 0
-    cohort: int = 0
     value: int = 0
     saved: int = 0
     kills: bool = False
@@ -45,7 +44,6 @@ class End(NamedTuple):
     losses: int
     solo: int
     incident: int
-    cohort: int
     clears: int = 0
 
 
@@ -75,7 +73,6 @@ class Held(NamedTuple):
     losses: int
     solo: int
     incident: int
-    cohort: int
     value: int = 0
     saved: int = 0
     end: End | tuple[()] = ()
@@ -122,10 +119,10 @@ def tokens_of(world: World) -> set[int]:
     """Return every token that a request may still name, and 0."""
     found = {0}
     for job in world.db.jobs:
-        found.update((job.token, job.incident, job.cohort))
+        found.update((job.token, job.incident))
     for slot in world.slots:
         for held in slot.held + slot.reply:
-            found.update((held.token, held.incident, held.cohort))
+            found.update((held.token, held.incident))
             if held.end:
                 _tokens_of_end(held.end, found)
         for late in slot.late:
@@ -139,7 +136,7 @@ def tokens_of(world: World) -> set[int]:
 
 
 def _tokens_of_end(end: End, found: set[int]) -> None:
-    found.update((end.token, end.incident, end.cohort, end.clears))
+    found.update((end.token, end.incident, end.clears))
 
 
 def canonical(world: World) -> World:
@@ -232,9 +229,7 @@ class _Renaming:
 
     def _named(self, job: Job) -> Job:
         token = self._token
-        return job._replace(
-            token=token[job.token], incident=token[job.incident], cohort=token[job.cohort]
-        )
+        return job._replace(token=token[job.token], incident=token[job.incident])
 
     def _slot(self, slot: Slot) -> Slot:
         return slot._replace(
@@ -249,7 +244,6 @@ class _Renaming:
             token=token[held.token],
             job=self._job[held.job],
             incident=token[held.incident],
-            cohort=token[held.cohort],
             end=self._end(held.end) if held.end else (),
         )
 
@@ -259,7 +253,6 @@ class _Renaming:
             token=token[end.token],
             job=self._job[end.job],
             incident=token[end.incident],
-            cohort=token[end.cohort],
             clears=token[end.clears],
         )
 

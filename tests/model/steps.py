@@ -8,7 +8,6 @@ must be able to end every job.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import groupby
 
 from tests.model.decisions import Decisions
 from tests.model.desk import LIVE, Desk
@@ -25,6 +24,8 @@ from tests.model.transition import (
     step_of,
     without,
 )
+
+RUNNERS = 2  # of a worker that take suspects at the same time
 
 
 class Steps:
@@ -101,7 +102,7 @@ class Steps:
         if any(held.solo == 2 for held in running):
             return []
         requests = [0] if len([h for h in slot.held if h.solo == 0]) < self.scene.slots else []
-        requests += [1] if not any(held.solo == 1 for held in slot.held) else []
+        requests += [1] if sum(held.solo == 1 for held in slot.held) < RUNNERS else []
         return requests + ([2] if not slot.held else [])
 
     def _hears(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
@@ -204,9 +205,9 @@ class Steps:
         return step_of(words, world, i, after, told=told, harm=harm)
 
     def _dies_of_a_task(self, world: World, i: int, slot: Slot) -> Iterator[Step]:
-        running = sorted((h for h in slot.held if not h.end), key=lambda h: h.solo > 0)
-        for _, group in groupby(running, key=lambda h: h.solo > 0):
-            together = tuple(sorted(group))
+        running = [held for held in slot.held if not held.end]
+        shared = tuple(sorted(held for held in running if not held.solo))
+        for together in (shared, *((held,) for held in running if held.solo)):
             if not any(world.db.jobs[held.job].kills for held in together):
                 continue
             ends = self.decisions.died_together(together)

@@ -46,7 +46,7 @@ def step_of(
 
 def held_of(db: Db, job: int, token: int, value: int) -> Held:
     row = db.jobs[job]
-    return Held(token, job, row.failures, row.losses, row.solo, row.incident, row.cohort, value)
+    return Held(token, job, row.failures, row.losses, row.solo, row.incident, value)
 
 
 def gone(lates: tuple[Late, ...]) -> tuple[Late, ...]:

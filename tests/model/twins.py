@@ -161,7 +161,7 @@ def _endless() -> Iterable[Patch]:
 
 @twin("suspects are among others again", "suspects", "suspects_run_alone")
 def _suspects() -> Iterable[Patch]:
-    yield mock.patch.object(exits, "suspicions_of", return_value={})
+    yield mock.patch.object(exits, "suspects_of", return_value={})
 
 
 @twin("the death of any worker is charged", "suspects", "charged")

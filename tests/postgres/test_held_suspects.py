@@ -17,21 +17,21 @@ HOLD = "SELECT FROM outlast_jobs WHERE id = $1 FOR UPDATE"
 async def test_a_suspect_behind_a_held_one_is_claimed(
     store: Store, hands: Hands, session: Any, queue: str
 ) -> None:
-    (held,) = await suspects(hands, 1, priority=5)
-    (other,) = await suspects(hands, 2, queue=queue)
+    (held,) = await suspects(hands, priority=5)
+    (other,) = await suspects(hands, queue=queue)
     async with session.transaction():
         await session.execute(HOLD, held)
         assert ids_of(await hands.claim(solo=1)) == [other]
     assert ids_of(await hands.claim(solo=1)) == [held]
 
 
-async def test_the_company_of_a_held_suspect_is_claimed(
+async def test_suspects_beside_a_held_one_are_claimed(
     store: Store, hands: Hands, session: Any
 ) -> None:
-    held, *company = await suspects(hands, 1, 1, 1)
+    held, *others = await suspects(hands, 3)
     async with session.transaction():
         await session.execute(HOLD, held)
-        assert ids_of(await hands.claim(solo=1)) == company
+        assert ids_of(await hands.claim(solo=1)) == others
 
 
 async def test_a_job_that_must_run_alone_is_claimed_behind_a_held_one(

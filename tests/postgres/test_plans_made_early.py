@@ -12,7 +12,6 @@ import pytest
 
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Suspicion
 from outlast.store.logs import JobLog, LogLine
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import (
@@ -97,8 +96,9 @@ async def suspect(s: Session, me: WorkerRef, jobs: int) -> None:
     tried = [crashed(each, delay=0.0) for each in held]
     assert set((await s.store.exchange(me, tried, [])).answers) == {"accepted"}
     held = await claim(s, me, jobs)  # each for the second time
-    suspicion = Suspicion(held[0].token, 1)
-    suspects = [crashed(each, CrashKind.BYSTANDER, delay=0.0, suspicion=suspicion) for each in held]
+    suspects = [
+        crashed(each, CrashKind.BYSTANDER, delay=0.0, incident=held[0].token) for each in held
+    ]
     assert set((await s.store.exchange(me, suspects, [])).answers) == {"accepted"}
     held = await claim(s, me, jobs, ClaimRequest(["t"], jobs, solo=1))
     innocent = [msgspec.structs.replace(ended(each), clears=held[0].incident) for each in held]

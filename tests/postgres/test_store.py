@@ -14,7 +14,7 @@ from harness.pgbouncer import PgBouncerServer
 from outlast.errors import BadData, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
-from outlast.model.lifecycle import Suspicion, Transition
+from outlast.model.lifecycle import Transition
 from outlast.model.pause import PauseKind
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
@@ -109,7 +109,7 @@ async def test_a_peek_shows_when_a_suspect_that_the_worker_may_take_falls_due(
     of_task = await Hands.on(store, "w3", tasks=["other"])
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
-    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, suspicion=Suspicion(1, 1)))
+    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, incident=1))
     assert ((await next_due(hands)) or 0.0) <= 0.0
     assert await next_due(hands) is not None
     for other in (of_queue, of_task):

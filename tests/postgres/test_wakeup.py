@@ -12,7 +12,7 @@ import pytest
 
 from outlast.errors import ConfigError
 from outlast.model.crash import CrashKind
-from outlast.model.lifecycle import OutcomeKind, Suspicion
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres import wakeup as postgres_wakeup
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.postgres.wakeup import PostgresWakeup
@@ -267,12 +267,11 @@ async def test_suspects_that_can_run_wake_and_so_do_those_that_are_cleared(
 ) -> None:
     await enqueued(store, job(queue="culprit"), job(queue="other"))
     claimed = {one.queue: one for one in await hands.claim()}
-    suspicion = Suspicion(1, 1)
-    end = crashed(claimed["culprit"], CrashKind.BYSTANDER, suspicion=suspicion)
+    end = crashed(claimed["culprit"], CrashKind.BYSTANDER, incident=1)
     heard.words.clear()
     await hands.hand_in(end)
     await heard.hears("queue:culprit")  # it has no position: all look
-    await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, suspicion=suspicion))
+    await hands.hand_in(crashed(claimed["other"], CrashKind.BYSTANDER, incident=1))
     (culprit,) = await hands.claim(solo=1, queues=["culprit"])
     heard.words.clear()
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED, delay=60.0))

@@ -11,7 +11,7 @@ from outlast.insight.queries import read_details
 from outlast.insight.why import why
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
-from outlast.model.lifecycle import OutcomeKind, Suspicion
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.limits import IDLE_SECONDS, SetLimit
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import ClaimRequest
@@ -103,7 +103,7 @@ async def test_a_suspect_waits_for_its_permit_and_holds_up_no_other(
     (other,) = await enqueued(store, job())
     two = await hands.claim_one()
     for each in (one, two):
-        end = crashed(each, CrashKind.BYSTANDER, suspicion=Suspicion(one.token, one.token))
+        end = crashed(each, CrashKind.BYSTANDER, incident=one.token)
         await hands.hand_in(end)
     assert await held(store) == 0
     await enqueued(store, limited(need("a")))
@@ -126,7 +126,7 @@ async def test_many_suspects_of_a_full_limit_hold_up_no_other(
     full = await hands.claim(200)
     (other,) = await enqueued(store, job())
     for each in (*full, await hands.claim_one()):
-        end = crashed(each, CrashKind.BYSTANDER, suspicion=Suspicion(1, each.token))
+        end = crashed(each, CrashKind.BYSTANDER, incident=1)
         await hands.hand_in(end)
     await store.set_limit(SetLimit(name="a", running=0))
     assert [each.job_id for each in await hands.claim(solo=1)] == [other]

@@ -58,13 +58,12 @@ async def fill(store: Store, names: list[str] | None = None, tenant: str | None 
         await worker.hand_in(msgspec.structs.replace(ends[0], token=ends[0].token - 1))
         await enqueued(store, *[job(**where)] * 5)
         together = await worker.claim(5, tasks=tasks)
-        cohorts = [together[0].token] * 2 + [together[2].token] * 3
         await worker.hand_in(
             *[
                 msgspec.structs.replace(
-                    crashed(one, CrashKind.BYSTANDER), solo=1, incident=together[0].token, cohort=c
+                    crashed(one, CrashKind.BYSTANDER), solo=1, incident=together[0].token
                 )
-                for one, c in zip(together, cohorts, strict=True)
+                for one in together
             ]
         )
         await enqueued(store, *[job(**where)] * 2)

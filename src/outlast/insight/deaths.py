@@ -9,7 +9,7 @@ import msgspec
 from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.queries import read_dead
 from outlast.model.crash import CrashKind, find_place
-from outlast.model.lifecycle import ONE_BY_ONE_MAX, OutcomeKind
+from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect
 
@@ -106,26 +106,13 @@ def dead_groups_document(found: DeathGroups) -> Document:
 # -- shared deaths
 
 
-class Cohort(msgspec.Struct, frozen=True):
-    """Suspects that run together next. ``deaths_left``: the most deaths until the culprit among
-    them has died alone."""
-
-    suspects: list[Suspect]
-    deaths_left: int
-
-    @property
-    def size(self) -> int:
-        """The number of suspects."""
-        return len(self.suspects)
-
-
 class SharedDeath(msgspec.Struct, frozen=True):
     """A death of a process with several attempts in it: ``incident`` is the lowest of their tokens.
-    ``waiting``: cohorts of suspects that wait or run; ``settled``: jobs that are no longer
-    suspects, or have ended."""
+    ``waiting``: suspects that wait or run; ``settled``: jobs that are no longer suspects, or have
+    ended."""
 
     incident: int
-    waiting: list[Cohort]
+    waiting: list[Suspect]
     settled: list[Suspect]
 
 
@@ -138,22 +125,8 @@ def shared_deaths(suspects: Iterable[Suspect]) -> list[SharedDeath]:
 
 
 def _shared_death(incident: int, those: list[Suspect]) -> SharedDeath:
-    cohorts: dict[int, list[Suspect]] = {}
-    settled = []
+    waiting, settled = list[Suspect](), list[Suspect]()
     for one in sorted(those, key=lambda one: one.job_id):
-        if one.solo and one.state in {"queued", "running"}:
-            cohorts.setdefault(one.cohort or -one.job_id, []).append(one)
-        else:
-            settled.append(one)
-    waiting = [Cohort(each, count_deaths(len(each))) for _, each in sorted(cohorts.items())]
+        is_open = one.solo and one.state in {"queued", "running"}
+        (waiting if is_open else settled).append(one)
     return SharedDeath(incident, waiting, settled)
-
-
-def count_deaths(suspects: int) -> int:
-    """Return the most deaths until one culprit among these suspects has died alone: they run
-    together, are halved at each death, and run one by one once they are few."""
-    deaths = 1
-    while suspects > 1:
-        deaths += 1
-        suspects = 1 if suspects <= ONE_BY_ONE_MAX else (suspects + 1) // 2
-    return deaths

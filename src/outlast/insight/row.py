@@ -46,9 +46,8 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         hard_deadline: when its timeout ends the running attempt.
         cancel_requested: whether it was asked to stop.
         progress: what the attempt last reported; ``checkpoint_at``: when the checkpoint was saved.
-        solo: 1: it must run alone in a runner; 2: alone in a worker. ``incident`` and ``cohort``
-            name the shared death of which it is suspected, and the suspects that run together with
-            it.
+        solo: 1: it must run alone in a runner; 2: alone in a worker. ``incident``
+            names the shared death of which it is suspected.
         stack: the stack of an attempt from the last answer of its worker (``outlast stack``), at
             ``stack_at``; not in lists.
         held_back: ``limited`` or ``throttled``: it is due, and waits for a limit: room under its
@@ -89,7 +88,6 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     stack_at: datetime | None = None
     stack: str | None = None
     held_back: str | None = None

@@ -101,10 +101,9 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         task: its name; "" where the task need not be part of the fingerprint.
-        solo: 0 shares a runner with others, 1 runs alone in one (with its cohort, while that has
-            more than one member), 2 runs alone in its whole worker.
+        solo: 0 shares a runner with others, 1 runs alone in one, 2 runs alone in its whole
+            worker.
         incident: the shared death that the job is suspected of, named by the lowest token in it.
-        cohort: the suspects of the incident that run together, named in the same way.
     """
 
     job_id: int
@@ -115,5 +114,4 @@ class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cancel_requested: bool = False
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     task: str = ""

@@ -30,7 +30,6 @@ UNDECODABLE_PAUSE_MAX_SECONDS = 600.0  # the delay doubles up to this while no r
 WORKER_LOSSES = 2  # workers lost without a new checkpoint, then a job gets one to itself
 DELAY_SECONDS_MAX = 100 * 365 * 86_400.0  # a hundred years: every store can hold it
 _DOUBLINGS_MAX = 60
-ONE_BY_ONE_MAX = 4  # suspects that run one by one; more are halved
 
 
 class OutcomeKind(StrEnum):
@@ -49,7 +48,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     Attributes:
         delay: seconds, set by a snooze or requested by a retry.
-        suspicion: the suspicion on a bystander; None where the evidence names another attempt.
+        incident: the shared death that a bystander is suspected of; None where the evidence names
+            another attempt.
         proven: the death of the worker is proven, not concluded from its silence.
         began: whether code of the task may have run; if not, the job's expiry still applies.
         throttles: a limit under which nothing is to start for ``delay`` seconds.
@@ -63,7 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
     delay: float | None = None
     message: str = ""
     pid: int | None = None
-    suspicion: Suspicion | None = None
+    incident: int | None = None
     proven: bool = False
     began: bool = True
     throttles: str | None = None
@@ -77,9 +77,9 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     side has not heard of may have reset them.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the kind of the outcome.
-    ``delay`` counts from the store's own time. ``solo``, ``incident`` and ``cohort`` say how the
-    job runs next. ``clears`` is an incident whose other suspects are innocent: the queued ones join
-    the line again. ``fingerprint`` is that of the death after which the job is dead. ``doubles_to``
+    ``delay`` counts from the store's own time. ``solo`` and ``incident`` say how the job
+    runs next. ``clears`` is an incident whose other suspects are innocent: the queued ones join the
+    line again. ``fingerprint`` is that of the death after which the job is dead. ``doubles_to``
     above 0: the delay doubles with each attempt in a row that has ended with this outcome, up to
     this many seconds; only the store can count them. ``began``: a job that has begun no longer
     expires when it goes back, since an expiry is for its first start; for a job that has not begun,
@@ -103,7 +103,6 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pid: int | None = None
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     clears: int | None = None
     doubles_to: float = 0.0
     fingerprint: str | None = None
@@ -157,7 +156,6 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
         pid=outcome.pid,
         solo=facts.solo,
         incident=facts.incident,
-        cohort=facts.cohort,
         began=outcome.began,
     )
 
@@ -214,7 +212,7 @@ def _crash(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Tr
 
 # ---------------------------------------------------------------------------------- blame
 
-_NO_SUSPECT: dict[str, Any] = {"solo": 0, "incident": None, "cohort": None}
+_NO_SUSPECT: dict[str, Any] = {"solo": 0, "incident": None}
 
 
 def _charge(facts: JobFacts, outcome: Outcome, crash: Crash) -> Charge:
@@ -241,15 +239,14 @@ def _suspect(
 ) -> dict[str, Any]:
     """Return how the job runs next, as the last fields of its transition."""
     kind = crash.kind
-    as_before = {"solo": facts.solo, "incident": facts.incident, "cohort": facts.cohort}
+    as_before = {"solo": facts.solo, "incident": facts.incident}
     if _had_neighbours(crash):
-        return _after_a_shared_death(facts, outcome.suspicion, charge)
+        return _after_a_shared_death(facts, outcome.incident, charge)
     if charge is Charge.FAILURE and kind in PROCESS_DEATHS:
         if facts.solo == 0:
             return _NO_SUSPECT
         # it stays alone, under a new incident; the others of the old incident are innocent
-        own = {"incident": facts.token, "cohort": facts.token, "clears": facts.incident}
-        return as_before | own
+        return as_before | {"incident": facts.token, "clears": facts.incident}
     if kind is CrashKind.LOST_WORKER:
         in_runner = 0 if facts.incident is None else ALONE_IN_RUNNER
         return as_before | {"solo": ALONE_IN_WORKER if losses >= WORKER_LOSSES else in_runner}
@@ -258,19 +255,12 @@ def _suspect(
     return _NO_SUSPECT
 
 
-def _after_a_shared_death(
-    facts: JobFacts, suspicion: Suspicion | None, charge: Charge
-) -> dict[str, Any]:
+def _after_a_shared_death(facts: JobFacts, incident: int | None, charge: Charge) -> dict[str, Any]:
     if charge is Charge.NONE:
-        return {
-            "solo": ALONE_IN_RUNNER,
-            "incident": facts.incident or facts.token,
-            "cohort": facts.token,
-        }
-    if suspicion is None:
+        return {"solo": ALONE_IN_RUNNER, "incident": facts.incident or facts.token}
+    if incident is None:
         return _NO_SUSPECT
-    named = {"incident": suspicion.incident, "cohort": suspicion.cohort}
-    return {"solo": ALONE_IN_RUNNER, **named}
+    return {"solo": ALONE_IN_RUNNER, "incident": incident}
 
 
 def _pause(
@@ -280,8 +270,8 @@ def _pause(
         return _within(outcome.delay)
     if crash.kind is CrashKind.UNDECODABLE:
         return UNDECODABLE_PAUSE_SECONDS
-    if outcome.suspicion is not None and _had_neighbours(crash):
-        return 0.0  # it runs alone, and every death shrinks its cohort: no need to wait
+    if outcome.incident is not None and _had_neighbours(crash):
+        return 0.0  # it runs alone, where its next death is certain: no need to wait
     return delay_seconds(policy, crash.kind, charged, random)
 
 
@@ -310,16 +300,10 @@ def delay_seconds(
     return full * (0.5 + 0.5 * random())
 
 
-class Suspicion(msgspec.Struct, frozen=True):
-    """The incident that an attempt is suspected of, and the cohort that it runs with next."""
-
-    incident: int
-    cohort: int
-
-
-def suspicions(died: Mapping[int, int | None], named: int | None) -> dict[int, Suspicion]:
-    """Return the suspects among attempts that died together; the attempts left out are not
-    suspects.
+def find_suspects(died: Mapping[int, int | None], named: int | None) -> dict[int, int]:
+    """Return the suspects among attempts that died together, each with the incident of which it is
+    suspected; the attempts left out are not suspects. Each suspect runs alone next, so that one
+    more death makes the culprit certain, and no innocent attempt dies again.
 
     Args:
         died: the token of each attempt -> the incident it was suspected of already, or None.
@@ -328,19 +312,6 @@ def suspicions(died: Mapping[int, int | None], named: int | None) -> dict[int, S
     """
     known = [incident for incident in died.values() if incident is not None]
     if named is not None and named in died:
-        return {named: Suspicion(died[named] or named, named)}
-    if not died:
-        return {}
-    incident = min(known) if known else min(died)
-    return {
-        token: Suspicion(incident, cohort[0])
-        for cohort in _cohorts(sorted(died))
-        for token in cohort
-    }
-
-
-def _cohorts(tokens: list[int]) -> list[list[int]]:
-    if len(tokens) <= ONE_BY_ONE_MAX:
-        return [[token] for token in tokens]
-    half = len(tokens) // 2
-    return [tokens[:half], tokens[half:]]
+        return {named: died[named] or named}
+    incident = min(known or died, default=0)
+    return dict.fromkeys(died, incident)

@@ -130,7 +130,6 @@ def _give_back(claimed: Claimed) -> Transition:
         message="the reply had no room for the results that it gets",
         solo=claimed.solo,
         incident=claimed.incident,
-        cohort=claimed.cohort,
         began=False,
     )
 

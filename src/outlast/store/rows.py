@@ -77,7 +77,6 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     result: str | None = None
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     stack_at: float | None = None
     stack: Stack | None = None
     held_back: str | None = None
@@ -397,10 +396,9 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
     """A job that shared a process which died. ``incident`` names that death by the lowest token in
-    it, ``cohort`` the suspects that run together next. ``solo`` has the meaning it has on a job."""
+    it. ``solo`` has the meaning it has on a job."""
 
     incident: int
-    cohort: int | None
     job_id: int
     task: str
     queue: str

@@ -201,9 +201,8 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     """How many jobs of these tasks may be claimed from these queues (empty: all queues, in no
     particular order among them). Within a queue: priority first, then position.
 
-    ``solo`` 0: ordinary jobs, never a suspect. 1: one cohort of suspects, that of the suspect which
-    is next by priority and by how long it has been due; such a request is for an empty runner. 2:
-    one job that must have its worker to itself.
+    ``solo`` 0: ordinary jobs, never a suspect. 1: suspects, each for an empty runner of its own, by
+    priority and by how long they have been due. 2: one job that must have its worker to itself.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and
     once more of results of jobs upstream; the first job comes regardless of its size.
@@ -262,7 +261,6 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
     priority: int = 0
     solo: int = 0
     incident: int | None = None
-    cohort: int | None = None
     malformed: str | None = None
     waited: float = 0.0
     expires_in: float | None = None

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.model.crash import PROCESS_DEATHS, Charge, Crash, CrashKind
 from outlast.model.job import JobFacts, Policy, State
-from outlast.model.lifecycle import (
-    ONE_BY_ONE_MAX,
-    Outcome,
-    OutcomeKind,
-    Suspicion,
-    Transition,
-    decide,
-    suspicions,
-)
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide, find_suspects
 from tests.cases import each_case
 
 RETRIES = 3
-SUSPECT = {"solo": 1, "incident": 5, "cohort": 7}
+SUSPECT = {"solo": 1, "incident": 5}
 OWN_DEATHS = [CrashKind.EXITED, CrashKind.SIGNALLED, CrashKind.OUT_OF_MEMORY]
 
 
@@ -42,67 +32,62 @@ def after(outcome: Outcome, **facts) -> Transition:
     return decide(JobFacts(**({"job_id": 1, "token": 70} | facts)), outcome, lambda: 1.0)
 
 
-def how(moved: Transition) -> tuple[int, int | None, int | None]:
-    return moved.solo, moved.incident, moved.cohort
+def how(moved: Transition) -> tuple[int, int | None]:
+    return moved.solo, moved.incident
 
 
 # ------------------------------------------------------------------------------ suspects
 
 
 def test_the_one_that_the_evidence_names_is_the_only_suspect():
-    assert suspicions({3: None, 4: None, 9: None}, 4) == {4: Suspicion(4, 4)}
-    assert suspicions({3: 1, 4: 1}, 4) == {4: Suspicion(1, 4)}, "of the incident it belongs to"
+    assert find_suspects({3: None, 4: None, 9: None}, 4) == {4: 4}
+    assert find_suspects({3: 1, 4: 1}, 4) == {4: 1}, "of the incident it belongs to"
 
 
 def test_evidence_that_names_no_member_is_ignored():
-    assert suspicions({3: None, 4: None}, 99) == suspicions({3: None, 4: None}, None)
+    assert find_suspects({3: None, 4: None}, 99) == find_suspects({3: None, 4: None}, None)
 
 
-def test_few_suspects_run_one_by_one_and_many_in_halves():
-    few = suspicions(dict.fromkeys([8, 6, 7, 9]), None)
-    assert few == {token: Suspicion(6, token) for token in (6, 7, 8, 9)}
-    many = suspicions(dict.fromkeys(range(10, 19)), None)
-    assert {each.incident for each in many.values()} == {10}
-    assert [each.cohort for each in many.values()] == [10] * 4 + [14] * 5
+def test_all_that_died_together_are_suspects_of_one_incident():
+    assert find_suspects(dict.fromkeys([8, 6, 7, 9]), None) == dict.fromkeys([6, 7, 8, 9], 6)
 
 
 def test_a_second_death_belongs_to_the_incident_of_the_first():
-    again = suspicions(dict.fromkeys(range(20, 26), 4), None)
-    assert {each.incident for each in again.values()} == {4}
-    assert {each.cohort for each in again.values()} == {20, 23}
+    again = find_suspects({20: 4, 21: None, 22: 9}, None)
+    assert again == dict.fromkeys([20, 21, 22], 4)
 
 
 def test_without_a_death_there_are_no_suspects():
-    assert suspicions({}, 3) == {}
+    assert find_suspects({}, 3) == {}
 
 
 # --------------------------------------------------------------------- deaths of runners
 
 
 def test_a_bystander_is_suspected_unless_evidence_names_another_and_runs_at_once():
-    suspect = after(bystander(2, suspicion=Suspicion(60, 70)), losses=4)
+    suspect = after(bystander(2, incident=60), losses=4)
     assert (suspect.charge, suspect.losses, suspect.delay) == (Charge.LOSS, 5, 0.0)
-    assert how(suspect) == (1, 60, 70)
-    assert how(after(bystander(2))) == (0, None, None)
-    assert how(after(bystander(2), **SUSPECT)) == (0, None, None)
+    assert how(suspect) == (1, 60)
+    assert how(after(bystander(2))) == (0, None)
+    assert how(after(bystander(2), **SUSPECT)) == (0, None)
 
 
-@each_case("suspicion", [None, Suspicion(60, 61)])
-def test_deaths_of_neighbours_end_no_job_but_lead_to_isolation(suspicion):
-    moved = after(bystander(2, suspicion=suspicion), losses=10)
+@each_case("incident", [None, 60])
+def test_deaths_of_neighbours_end_no_job_but_lead_to_isolation(incident):
+    moved = after(bystander(2, incident=incident), losses=10)
     assert (moved.state, moved.charge, moved.losses) == (State.QUEUED, Charge.NONE, 10)
-    assert how(moved) == (1, 70, 70)
+    assert how(moved) == (1, 70)
 
 
 @each_case("suspect", [{}, SUSPECT])
 def test_a_bystander_without_neighbours_is_a_loss_that_ends_a_job(suspect):
-    named = Suspicion(5, 7) if suspect else None
-    first = after(bystander(suspicion=named), **suspect)
+    named = 5 if suspect else None
+    first = after(bystander(incident=named), **suspect)
     assert (first.charge, first.losses, first.delay) == (Charge.LOSS, 1, 0.0)
-    third = after(bystander(suspicion=named), losses=2, **suspect)
+    third = after(bystander(incident=named), losses=2, **suspect)
     assert third.delay == 2 * Policy().backoff_first, "it kills runners, and does not hurry"
-    assert how(third) == tuple(suspect.values() or (0, None, None)), "it was interrupted"
-    last = after(bystander(suspicion=named), losses=10, **suspect)
+    assert how(third) == tuple(suspect.values() or (0, None)), "it was interrupted"
+    last = after(bystander(incident=named), losses=10, **suspect)
     assert (last.state, last.charge, last.losses) == (State.DEAD, Charge.LOSS, 11)
 
 
@@ -110,7 +95,7 @@ def test_a_bystander_without_neighbours_is_a_loss_that_ends_a_job(suspect):
 def test_a_job_that_dies_alone_stays_isolated_and_clears_the_others(kind):
     moved = after(crashed(kind), **SUSPECT)
     assert (moved.charge, moved.clears) == (Charge.FAILURE, 5)
-    assert how(moved) == (1, 70, 70), "under an incident of its own, which clears no suspect"
+    assert how(moved) == (1, 70), "under an incident of its own, which clears no suspect"
     last = after(crashed(kind), failures=RETRIES, **SUSPECT)
     assert (last.state, last.clears) == (State.DEAD, 5)
 
@@ -118,7 +103,7 @@ def test_a_job_that_dies_alone_stays_isolated_and_clears_the_others(kind):
 @each_case("kind", OWN_DEATHS)
 def test_a_death_alone_makes_no_suspect_of_a_job_that_was_none(kind):
     moved = after(crashed(kind))
-    assert how(moved) == (0, None, None)
+    assert how(moved) == (0, None)
     assert moved.clears is None
 
 
@@ -130,7 +115,7 @@ def test_a_death_alone_makes_no_suspect_of_a_job_that_was_none(kind):
     ],
 )
 def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
-    assert how(after(outcome, **SUSPECT)) == (0, None, None)
+    assert how(after(outcome, **SUSPECT)) == (0, None)
 
 
 @each_case(
@@ -144,7 +129,7 @@ def test_a_suspect_whose_runner_outlived_it_is_none_any_more(outcome):
     ],
 )
 def test_a_suspect_that_was_interrupted_or_has_never_begun_stays_one(outcome):
-    assert how(after(outcome, **SUSPECT)) == (1, 5, 7)
+    assert how(after(outcome, **SUSPECT)) == (1, 5)
 
 
 # --------------------------------------------------------------------- deaths of workers
@@ -154,7 +139,7 @@ def test_after_the_second_lost_worker_a_job_runs_alone_in_its_worker():
     assert after(crashed(CrashKind.LOST_WORKER), losses=0).solo == 0
     second = after(crashed(CrashKind.LOST_WORKER), losses=1)
     assert (second.solo, second.losses, second.charge) == (2, 2, Charge.LOSS)
-    assert how(after(crashed(CrashKind.LOST_WORKER), losses=1, **SUSPECT)) == (2, 5, 7)
+    assert how(after(crashed(CrashKind.LOST_WORKER), losses=1, **SUSPECT)) == (2, 5)
 
 
 def test_alone_in_its_worker_a_proven_death_is_charged_and_ends_in_dead():
@@ -180,7 +165,7 @@ def test_progress_alone_in_a_worker_forgives_losses():
     proven = crashed(CrashKind.LOST_WORKER, proven=True)
     moved = after(proven, solo=2, losses=0)
     assert (moved.charge, moved.losses, moved.failures, moved.solo) == (Charge.LOSS, 1, 0, 0)
-    assert how(after(proven, solo=2, losses=0, incident=5, cohort=7)) == (1, 5, 7)
+    assert how(after(proven, solo=2, losses=0, incident=5)) == (1, 5)
 
 
 def test_a_long_job_with_checkpoints_survives_any_number_of_preemptions():
@@ -206,12 +191,11 @@ class Room:
         self.deaths = 0
 
     def group(self, pick) -> list[int]:
-        """Return what the next runner takes: a cohort of suspects, or some of the line."""
+        """Return what the next runner takes: one suspect, or some of the line."""
         suspects = sorted(job for job, facts in self.queued.items() if facts.solo)
         line = sorted(self.queued.keys() - set(suspects))
         if suspects and (not line or pick(2)):
-            first = self.queued[suspects[pick(len(suspects))]]
-            return [job for job in suspects if self.queued[job].cohort == first.cohort]
+            return [suspects[pick(len(suspects))]]
         return line[: 1 + pick(len(line))] if pick(2) else line
 
     def run(self, jobs: list[int], pick) -> None:
@@ -234,7 +218,6 @@ class Room:
             policy=self.policy,
             solo=facts.solo,
             incident=facts.incident,
-            cohort=facts.cohort,
         )
 
     def die(self, jobs: list[int]) -> None:
@@ -243,10 +226,10 @@ class Room:
             self.end(jobs[0], crashed(CrashKind.SIGNALLED))
             return
         died = {self.queued[job].token: self.queued[job].incident for job in jobs}
-        found = suspicions(died, self.queued[0].token if self.named else None)
+        found = find_suspects(died, self.queued[0].token if self.named else None)
         for job in jobs:
-            suspicion = found.get(self.queued[job].token)
-            self.end(job, bystander(*(set(jobs) - {job}), suspicion=suspicion))
+            incident = found.get(self.queued[job].token)
+            self.end(job, bystander(*(set(jobs) - {job}), incident=incident))
 
     def end(self, job: int, outcome: Outcome) -> None:
         moved = decide(self.queued.pop(job), outcome, lambda: 1.0)
@@ -260,7 +243,6 @@ class Room:
                 losses=moved.losses,
                 solo=moved.solo,
                 incident=moved.incident,
-                cohort=moved.cohort,
             )
         for other, facts in self.queued.items():
             if moved.clears is not None and facts.incident == moved.clears:
@@ -269,26 +251,15 @@ class Room:
 
 @settings(deadline=None)
 @given(st.integers(0, 200), st.booleans(), st.randoms(use_true_random=False))
-def test_one_poison_among_innocents_is_dead_by_its_own_deaths_and_by_few_of_them(
+def test_one_poison_among_innocents_is_dead_by_its_own_deaths_and_kills_no_innocent_again(
     innocents, named, dice
 ):
     room = Room(innocents, named)
     while room.queued:
         room.run(room.group(dice.randrange), dice.randrange)
-        assert room.deaths <= math.log2(innocents + 1) + RETRIES + 2
+    assert room.deaths <= RETRIES + 2, "the shared one, and its own"
     poison = room.ended.pop(0)
     assert (poison.state, poison.failures) == (State.DEAD, RETRIES + 1)
     for moved in room.ended.values():
         assert (moved.state, moved.failures) == (State.COMPLETED, 0)
-    if named:
-        assert room.deaths <= RETRIES + 2
-
-
-def test_groups_are_halved_down_to_runs_of_one():
-    size, deaths = 64, 0
-    tokens = list(range(size))
-    while len(tokens) > 1:
-        found = suspicions(dict.fromkeys(tokens, 0), None)
-        tokens = [token for token in tokens if found[token].cohort == found[tokens[0]].cohort]
-        deaths += 1
-    assert deaths == math.log2(size // ONE_BY_ONE_MAX) + 1
+        assert moved.losses <= 1

@@ -75,7 +75,7 @@ async def test_a_batch_that_is_not_full_begins_when_its_first_item_has_waited() 
 
 async def test_suspects_wait_for_no_others() -> None:
     batch = Batch(doubled)
-    batch.put("1", "2", solo=1, incident=1, cohort=1)
+    batch.put("1", "2", solo=1, incident=1)
     assert await batch.kinds(2) == [(COMPLETED, "2"), (COMPLETED, "4")]
 
 

@@ -734,9 +734,8 @@ def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:
         priority=row[12],
         solo=row[13],
         incident=row[14],
-        cohort=row[15],
         malformed=malformed,
-        waited=row[16],
-        expires_in=row[17],
-        awaited=row[18],
+        waited=row[15],
+        expires_in=row[16],
+        awaited=row[17],
     )

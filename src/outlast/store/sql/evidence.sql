@@ -32,5 +32,5 @@ FROM (SELECT token, ended_at FROM outlast_attempts
       WHERE token < :before ORDER BY token DESC LIMIT :rows) a
 -- name: suspects
 -- The jobs of the newest shared deaths, at most :rows, by the index on incidents.
-SELECT incident, cohort, id AS job_id, task, queue, state, solo, losses, tenant
+SELECT incident, id AS job_id, task, queue, state, solo, losses, tenant
 FROM outlast_jobs /*! INDEXED BY outlast_jobs_incident */ WHERE incident IS NOT NULL ORDER BY incident DESC LIMIT :rows

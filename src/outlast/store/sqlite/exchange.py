@@ -216,7 +216,6 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
             "began": end.began,
             "solo": end.solo,
             "incident": end.incident,
-            "cohort": end.cohort,
             "fingerprint": end.fingerprint,
             "job_id": end.job_id,
             "token": end.token,
@@ -318,7 +317,7 @@ def claim(
         if limit <= 0 or basket.cut:
             continue
         if request.solo:
-            found = suspects.find_cohort(cursor, now, request, limit, basket.permits)
+            found = suspects.find_next(cursor, now, request, limit, basket.permits)
             basket.permits.start(basket.take(found))
         elif streams is None:
             _take_from_line(cursor, request, limit, turns, basket)
@@ -383,7 +382,7 @@ def _make_claimed(
     args, checkpoint = row[5], row[11]
     if args is None:
         args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident, cohort = row[16:19] or (0, None, None)
+    solo, incident = row[16:18] or (0, None)
     return Claimed(
         job_id=row[2],
         token=token,
@@ -399,7 +398,6 @@ def _make_claimed(
         priority=-row[0],
         solo=solo,
         incident=incident,
-        cohort=cohort,
         malformed=malformed,
         waited=now - row[13],
         expires_in=None if row[14] is None else row[14] - now,

@@ -33,7 +33,7 @@ _NOT_TENANTS = """AND (n.tenant IS NULL
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-Row = tuple[Any, ...]  # of "first_of_lanes"; suspects: and solo, incident, cohort, stream, needs
+Row = tuple[Any, ...]  # of "first_of_lanes"; suspects: and solo, incident, stream, needs
 Lane = tuple[str, str]  # queue and task
 
 

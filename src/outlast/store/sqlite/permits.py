@@ -18,7 +18,7 @@ from outlast.store.sqlite.lanes import Row
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("limits")
-NEEDS = 20  # where the row of a job of a stream, or of a suspect, has what the job needs
+NEEDS = 19  # where the row of a job of a stream, or of a suspect, has what the job needs
 KEPT_SHARE = 0.5  # of the time for which a stream has waited
 _FAR = 1e15  # seconds: what a hostile row says stays within the column's range
 _encode = msgspec.json.Encoder().encode

@@ -30,7 +30,7 @@ OPEN_MIN = 10  # blocked streams of a permit that are read at first
 OPEN_MAX = 5_000  # and at last, if none before them is of a request's tasks and queues
 OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a job that has begun
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
-STREAM = 19  # where a row of first_of_streams has its stream
+STREAM = 18  # where a row of first_of_streams has its stream
 
 _SQL = statements("limits")
 _encode = msgspec.json.Encoder().encode

@@ -1,4 +1,4 @@
-"""Finds the cohort of suspects that runs next on SQLite, and the suspects that wait.
+"""Finds the suspects that run next on SQLite, and those that wait.
 
 These are reads of a cursor, inside the exchange's own write transaction (sqlite/sql/exchange.sql).
 Suspects are read lane by lane (queue, task), so that those of unknown tasks cost one probe.
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from outlast.model.job import ALONE_IN_RUNNER
+from outlast.model.job import ALONE_IN_WORKER
 from outlast.model.limits import needs_of
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.statements import statements
@@ -26,28 +26,15 @@ PASSED_MAX = 100  # kinds of suspects, by what they need, that a look passes ove
 Row = tuple[Any, ...]
 
 
-def find_cohort(
+def find_next(
     cursor: Cursor, now: float, request: ClaimRequest, limit: int, permits: Permits
 ) -> list[Row]:
-    """Return the rows of the next suspect, and of the jobs of its cohort that fit. Those whose
-    permits have no room are passed over."""
-    first = _find_first(cursor, now, request, request.solo, permits)
-    if first is None:
-        return []
-    _, _, job_id, incident, cohort, needs = first
-    found = [(job_id, needs)]
-    if request.solo == ALONE_IN_RUNNER and incident is not None:
-        members = cursor.execute(
-            _SQL["cohort"], (incident, cohort, now, _tenants(request))
-        ).fetchall()
-        found += [
-            (id_, needs)
-            for id_, queue, task, needs in members
-            if id_ != job_id and _is_within(request, queue, task)
-        ]
-    fitting = permits.find_fitting([needs_of(needs) for _, needs in found])
-    ids = [id_ for (id_, _), fits in zip(found, fitting, strict=True) if fits]
-    return [cursor.execute(_SQL["suspect"], (id_,)).fetchone() for id_ in sorted(ids[:limit])]
+    """Return the rows of the next suspects. Those whose permits have no room are passed over."""
+    limit = 1 if request.solo == ALONE_IN_WORKER else limit
+    found = _find_due(cursor, now, request, request.solo, permits, limit)
+    fitting = permits.find_fitting([needs_of(needs) for *_, needs in found])
+    ids = [job_id for (_, _, job_id, _), fits in zip(found, fitting, strict=True) if fits]
+    return [cursor.execute(_SQL["suspect"], (job_id,)).fetchone() for job_id in ids]
 
 
 def find_next_due(
@@ -71,27 +58,26 @@ def find_waiting(
     """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues,
     and whose permits have room."""
     for solo in range(most, 0, -1):
-        if any(_find_first(cursor, now, request, solo, permits) for request in requests):
+        if any(_find_due(cursor, now, request, solo, permits, 1) for request in requests):
             return solo
     return 0
 
 
-def _find_first(
-    cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits
-) -> Row | None:
-    tenants, passed = _tenants(request), list[str]()
+def _find_due(
+    cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits, limit: int
+) -> list[Row]:
+    """Return up to ``limit`` suspects, each of which may start, in the order of their turns."""
+    tenants, passed = _tenants(request), set[str]()
     lanes = _read_lanes(cursor, request, solo)
     while len(passed) < PASSED_MAX:
-        values = (now, tenants, _encode(passed).decode())
-        looks = (
-            cursor.execute(_SQL["first_suspect"], (solo, *lane, *values)).fetchone()
-            for lane in lanes
-        )
-        first = min((row for row in looks if row is not None), default=None)
-        if first is None or permits.may_start(needs_of(first[-1])):
-            return first
-        passed.append(first[-1])
-    return None
+        values = (now, tenants, _encode(list(passed)).decode(), limit)
+        looks = (cursor.execute(_SQL["due_suspects"], (solo, *lane, *values)) for lane in lanes)
+        found = sorted(row for rows in looks for row in rows)[:limit]
+        shut = {row[-1] for row in found if not permits.may_start(needs_of(row[-1]))}
+        if not shut:
+            return found
+        passed |= shut
+    return []
 
 
 def _read_lanes(cursor: Cursor, request: ClaimRequest, solo: int) -> list[tuple[str, str]]:

@@ -482,7 +482,6 @@ def _facts_of(running: Running) -> JobFacts:
         cancel_requested=running.stop_reason == "cancel",
         solo=claimed.solo,
         incident=claimed.incident,
-        cohort=claimed.cohort,
         task=claimed.task,
     )
 

@@ -1,15 +1,16 @@
 """Decides which runner takes which attempt.
 
 Ordinary attempts use the pool's runners: plain functions have a runner to themselves, async tasks
-share. A cohort of suspects takes the spare, the idle runner that is ready beyond the pool's size,
-so that it waits for no other attempt: even the longest job cannot starve it. That runner takes no
-other attempt until the cohort has ended, and at most one cohort runs at a time. One plain function
-at a time takes the spare in the same way if async tasks fill all runners: a stream of async tasks
-that end at different moments would never leave a runner idle.
+share. A suspect takes the spare, the idle runner that is ready beyond the pool's size, so that it
+waits for no other attempt: even the longest job cannot starve it. While one runs, others most
+likely wait: they get the next idle runners, so that as many run as the pool has runners, and one
+runner at least is left to other jobs. A suspect's runner takes no other attempt until the suspect
+has ended. One plain function at a time takes the spare in the same way if async tasks fill all
+runners: a stream of async tasks that end at different moments would never leave a runner idle.
 
 Attempts of a batch task gather in a runner that they have to themselves. The first of them comes
 and is placed like a plain function; then there are requests for as many as the call still takes,
-until it begins. In a runner of suspects a whole cohort is one call.
+until it begins. A suspect is a call by itself.
 
 If attempts end quickly, a full runner gets a *stock* of further attempts: they begin as slots come
 free, without a round trip to the worker. They can be recalled, and a runner's death does not affect
@@ -55,16 +56,14 @@ class Assignment:
         self.concurrency = concurrency
         self._queues = queues
         self.runners: list[RunnerProcess] = []
-        self._cohort: RunnerProcess | None = None
 
     def active(self) -> list[RunnerProcess]:
         """Return the runners that take ordinary work: busy ones stay, additional ones wait."""
         return self._fit()[: self.size]
 
-    def runner_of_suspects(self) -> RunnerProcess | None:
-        """Return the runner in which suspects run now."""
-        runner = self._cohort
-        return runner if runner is not None and runner in self.runners and runner.tokens else None
+    def count_suspects(self) -> int:
+        """Return the number of suspects that run now, each in a runner of its own."""
+        return sum(runner.has_suspect for runner in self.runners)
 
     # -- requests ------------------------------------------------------------------------------
 
@@ -82,7 +81,10 @@ class Assignment:
         ``part`` shared ones are requested. ``spare``: a plain function may take that runner if
         async tasks fill the others."""
         fit = self._fit()
-        active, spares = fit[: self.size], fit[self.size :]
+        free = self._free_for_suspects(fit)
+        if self.count_suspects():
+            fit = [runner for runner in fit if runner not in free]
+        active = fit[: self.size]
         own = _own(active)
         sharing = {name for runner in active for name in runner.tasks} - own
         idle = sum(not runner.tokens for runner in active)
@@ -105,13 +107,18 @@ class Assignment:
             for runner in fit
             if runner.batch is not None and (more := runner.places_to_gather(runner.batch))
         ]
-        if self.runner_of_suspects() is None:
-            free = next((runner for runner in spares if not runner.tokens), None)
-            if free is not None and free.tasks:
-                most = min(max([self.concurrency, *free.batches.values()]), CLAIMS_MAX)
-                tasks = sorted(free.tasks)
-                requests.append(ClaimRequest(tasks, most, self._queues, ALONE_IN_RUNNER))
+        if free and free[0].tasks:
+            tasks = sorted(free[0].tasks)
+            requests.append(ClaimRequest(tasks, len(free), self._queues, ALONE_IN_RUNNER))
         return requests
+
+    def _free_for_suspects(self, fit: Sequence[RunnerProcess]) -> Sequence[RunnerProcess]:
+        """Return the idle runners for suspects: a spare; while suspects run, any but one."""
+        if running := self.count_suspects():
+            first, most = 1, max(0, self.size - running)
+        else:
+            first, most = self.size, 1
+        return [runner for runner in fit[first:] if not runner.tokens][:most]
 
     def make_exclusive_request(self) -> ClaimRequest | None:
         """Return the request for one job that needs the whole worker."""
@@ -157,6 +164,9 @@ class Assignment:
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
         plan: Plan = {}
+        for running in suspects:
+            last = next((each for each in self._fit()[::-1] if not each.tokens), None)
+            self._put(plan, last, running)
         fit = self._fit()
         active, idle = fit[: self.size], self._idle(fit)
         if own := _own(active):
@@ -176,10 +186,6 @@ class Assignment:
             full = [each for each in active if len(each.tokens) >= self.concurrency]
             quick = [each for each in full if each.ended_at >= stock.since]
             self._share_out(plan, quick, rest, self.concurrency + stock.places, packed=False)
-        if suspects:
-            self._cohort = next((each for each in self._fit()[::-1] if not each.tokens), None)
-        for running in suspects:
-            self._put(plan, self._cohort, running)
         return plan
 
     def _share_out(
@@ -245,17 +251,18 @@ class Assignment:
             if running.claimed.task in runner.batches:
                 runner.gather(running.claimed.token, running.claimed.task)
             runner.exclusive = runner.exclusive or alone
+            runner.has_suspect = running.claimed.solo == ALONE_IN_RUNNER
             plan.setdefault(runner, []).append(running)
 
     # -- runners -------------------------------------------------------------------------------
 
     def _fit(self) -> list[RunnerProcess]:
-        """Return the runners that may take attempts, the busy ones first. The cohort's may not."""
-        cohort = self.runner_of_suspects()
+        """Return the runners that may take attempts, the busy ones first. Those of suspects may
+        not."""
         ready = [
             each
             for each in self.runners
-            if each.takes_attempts and not each.gone and each is not cohort
+            if each.takes_attempts and not each.gone and not each.has_suspect
         ]
         return sorted(ready, key=lambda runner: (not runner.tokens, runner.exclusive))
 

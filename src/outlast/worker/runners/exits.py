@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.model.crash import LIMITS, Crash, CrashKind
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion, suspicions
+from outlast.model.lifecycle import Outcome, OutcomeKind, find_suspects
 from outlast.runner.stacks import current_attempt
 from outlast.worker.base import Running
 from outlast.worker.runners.process import Death
@@ -40,7 +40,7 @@ def outcome_of(
     death: Death,
     neighbours: list[int],
     *,
-    suspicion: Suspicion | None = None,
+    incident: int | None = None,
     killed_for: str | None,
     trusted: bool,
     draining: bool,
@@ -68,27 +68,24 @@ def outcome_of(
         how = f"{how} {describe(death.memory)}"
     if neighbours or (death.signal in _ASKED_TO_END and killed_for is None):
         ended = make_crash(CrashKind.BYSTANDER, f"its runner {how}", death, neighbours)
-        return msgspec.structs.replace(ended, suspicion=suspicion)
+        return msgspec.structs.replace(ended, incident=incident)
     kind = CrashKind.SIGNALLED if death.signal and not death.complaint else CrashKind.EXITED
     kind = CrashKind.OUT_OF_MEMORY if death.memory else kind
     return make_crash(kind, f"the runner {how}", death, neighbours)
 
 
-def suspicions_of(attempts: Sequence[Running], death: Death) -> dict[int, Suspicion]:
-    """Return the suspects of the death of the runner that ran these attempts.
+def suspects_of(attempts: Sequence[Running], death: Death) -> dict[int, int]:
+    """Return the suspects of the death of the runner that ran these attempts, each with the
+    incident of which it is suspected.
 
     The stack of the current thread is evidence if a fault raised the signal. If an outside process
     asked the runner to end, no attempt becomes a suspect that was not one before.
     """
     if death.signal in _ASKED_TO_END:
         claims = [running.claimed for running in attempts]
-        return {
-            one.token: Suspicion(one.incident, one.cohort)
-            for one in claims
-            if one.incident is not None and one.cohort is not None
-        }
+        return {one.token: one.incident for one in claims if one.incident is not None}
     named = current_attempt(death.stacks) if death.signal in _FAULTS else None
-    return suspicions({each.token: each.claimed.incident for each in attempts}, named)
+    return find_suspects({each.token: each.claimed.incident for each in attempts}, named)
 
 
 def outcome_of_stop(running: Running, death: Death | None, neighbours: list[int]) -> Outcome:

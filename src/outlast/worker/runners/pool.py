@@ -43,7 +43,7 @@ from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
-from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspicions_of
+from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspects_of
 from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import MAX_RSS, SPOILED, Recycling
 from outlast.worker.runners.reload import Reloader
@@ -306,14 +306,14 @@ class RunnerPool:
         jobs = [running.claimed.job_id for running in attempts]
         if runner.kill_reason in (MAX_RSS, LOCKS_FILE):
             jobs += runner.left_by.difference(jobs)
-        suspected = suspicions_of(attempts, death)
+        suspected = suspects_of(attempts, death)
         for running in attempts:
             output = runner.lines_of(running.token, running.started_at)
             outcome = outcome_of(
                 running,
                 msgspec.structs.replace(death, output=output),
                 [job_id for job_id in jobs if job_id != running.claimed.job_id],
-                suspicion=suspected.get(running.token),
+                incident=suspected.get(running.token),
                 killed_for=runner.kill_reason,
                 trusted=self._owner.registration.is_trusted(),
                 draining=self._owner.registration.draining,

@@ -82,6 +82,7 @@ class RunnerState:
         self.recalling: set[int] = set()
         self.begun: set[int] = set()  # tokens that have begun, of those that were asked
         self.exclusive = False  # whether its attempt shares it with no other
+        self.has_suspect = False  # whether that attempt is a suspect
         self.batches: dict[str, int] = {}  # name of a batch task -> the most attempts of a call
         self.batch: str | None = None  # the task of the call that gathers or runs in it
         self.gathering: set[int] = set()  # attempts whose call has not begun
@@ -150,6 +151,7 @@ class RunnerState:
         self.recalling.difference_update(tokens)
         self.begun.difference_update(tokens)
         self.exclusive = self.exclusive and bool(self.tokens)
+        self.has_suspect = self.has_suspect and bool(self.tokens)
         self.gathering.difference_update(tokens)
         if not self.tokens:
             self.batch = None

@@ -97,14 +97,14 @@ class RunnerSupervisor:
 
     def _is_missing_one(self) -> bool:
         """Whether to spawn a runner. At the start the spare comes last: it must not take time from
-        the first runners, nor from their first work, unless one of them has died. A runner with a
-        cohort of suspects comes on top of the others and the spare, as does one with a plain
-        function that async tasks have crowded out."""
+        the first runners, nor from their first work, unless one of them has died. One runner
+        with a suspect comes on top of the others and the spare, as does one with a plain function
+        that async tasks have crowded out."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
         if self._on_trial and self._count_staying():
             return False
-        beside = int(self._assignment.runner_of_suspects() is not None)
+        beside = int(self._assignment.count_suspects() > 0)
         beside += self._assignment.is_overfull()
         return self._count_staying() < self._size + 1 + beside
 

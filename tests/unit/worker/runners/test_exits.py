@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from outlast.model.crash import MemoryEvidence
 from outlast.model.job import Policy
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.worker.base import Running
-from outlast.worker.runners.exits import outcome_of, suspicions_of
+from outlast.worker.runners.exits import outcome_of, suspects_of
 from tests.cases import each_case
 from tests.unit.worker.worker_kit import claimed, death
 
@@ -29,7 +29,7 @@ def end_of(
     how=KILLED,
     neighbours=(),
     *,
-    suspicion=None,
+    incident=None,
     stop=None,
     killed_for=None,
     trusted=True,
@@ -41,7 +41,7 @@ def end_of(
         running,
         how,
         list(neighbours),
-        suspicion=suspicion,
+        incident=incident,
         killed_for=killed_for,
         trusted=trusted,
         draining=draining,
@@ -135,26 +135,26 @@ def attempts(**fields) -> list[Running]:
 
 def test_the_stack_of_a_fault_names_the_one_suspect():
     named = death(signal="SIGSEGV", stacks=NAMED)
-    assert suspicions_of(attempts(), named) == {2: Suspicion(2, 2)}
+    assert suspects_of(attempts(), named) == {2: 2}
 
 
 def test_a_stack_without_a_fault_is_no_evidence_and_all_are_suspects():
     for how in (death(signal="SIGKILL", stacks=NAMED), death(exit_code=1, stacks=NAMED)):
-        assert set(suspicions_of(attempts(), how)) == {1, 2, 3}
+        assert set(suspects_of(attempts(), how)) == {1, 2, 3}
 
 
 def test_a_runner_that_was_asked_to_end_makes_no_new_suspects_and_clears_none():
     asked = death(signal="SIGTERM")
-    assert suspicions_of(attempts(), asked) == {}
-    before = attempts(solo=1, incident=5, cohort=7)
-    assert suspicions_of(before, asked) == dict.fromkeys([1, 2, 3], Suspicion(5, 7))
+    assert suspects_of(attempts(), asked) == {}
+    before = attempts(solo=1, incident=5)
+    assert suspects_of(before, asked) == dict.fromkeys([1, 2, 3], 5)
 
 
-def test_only_a_bystander_gets_the_suspicion():
-    told = Suspicion(1, 1)
-    assert end_of(EXIT, [2], suspicion=told).suspicion == told
-    assert end_of(EXIT, suspicion=told).suspicion is None
-    assert end_of(KILLED, [2], suspicion=told, killed_for="timeout").suspicion is None
+def test_only_a_bystander_gets_the_incident():
+    told = 1
+    assert end_of(EXIT, [2], incident=told).incident == told
+    assert end_of(EXIT, incident=told).incident is None
+    assert end_of(KILLED, [2], incident=told, killed_for="timeout").incident is None
 
 
 def test_the_report_has_the_evidence_of_the_death():

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.lifecycle import Outcome, OutcomeKind, Suspicion
+from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.model.limits import LimitSpec
 from outlast.runner.protocol import (
     TO_WORKER,
@@ -57,7 +57,7 @@ outcomes = st.builds(
     delay=seconds,
     message=texts,
     pid=st.none() | numbers,
-    suspicion=st.none() | st.builds(Suspicion, numbers, numbers),
+    incident=st.none() | numbers,
     proven=st.booleans(),
 )
 ends = st.builds(End, tokens, outcomes, st.booleans())

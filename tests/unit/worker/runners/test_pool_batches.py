@@ -116,12 +116,12 @@ async def test_a_death_makes_suspects_of_the_call_and_affects_none_that_gathers(
     assert [ends[n].solo for n in (1, 2)] == [1, 1]
 
 
-async def test_a_cohort_is_one_call() -> None:
+async def test_a_suspect_is_a_call_by_itself() -> None:
     bench = await ready()
     requests = bench.pool.starter.make_requests(0)
-    assert [request.limit for request in requests if request.solo] == [MOST]
-    bench.place(*(item(n, solo=1, incident=1, cohort=1) for n in range(1, 4)))
-    assert bench.runner(1).tokens == {1, 2, 3}
+    assert [request.limit for request in requests if request.solo] == [1]
+    bench.place(item(1, solo=1, incident=1), item(2, solo=1, incident=1))
+    assert [bench.runner(n).tokens for n in (1, 2)] == [{1}, {2}]
 
 
 async def test_one_cancelled_job_kills_no_call_and_all_of_them_do() -> None:

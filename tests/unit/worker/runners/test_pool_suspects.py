@@ -1,4 +1,4 @@
-"""Suspects in a pool of runners: they get the spare, alone, and delay no other attempt."""
+"""Suspects in a pool of runners: each gets one to itself, and they delay no other attempt."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.unit.worker.worker_kit import COMPLETED, claimed
 
 
 def suspect(token: int, task: str = SHARED, **fields) -> Claimed:
-    values = {"solo": 1, "incident": 1, "cohort": 1, **fields}
+    values = {"solo": 1, "incident": 1, **fields}
     return claimed(token, task, **values)
 
 
@@ -18,9 +18,9 @@ def solo_requests(bench: Bench) -> list[ClaimRequest]:
     return [request for request in bench.pool.starter.make_requests(0) if request.solo]
 
 
-async def test_the_spare_takes_a_cohort_while_other_runners_are_busy():
+async def test_the_spare_takes_a_suspect_while_other_runners_are_busy():
     bench = await Bench().ready()
-    request = ClaimRequest([OWN, SHARED], CONCURRENCY, [], solo=1)
+    request = ClaimRequest([OWN, SHARED], 1, [], solo=1)
     assert solo_requests(bench) == [request]
     bench.place(own(1), own(2))
     assert bench.pool.starter.make_requests(0) == [request]
@@ -34,34 +34,49 @@ async def test_without_a_ready_spare_suspects_wait():
     assert len(solo_requests(bench)) == 1
 
 
-async def test_a_cohort_runs_in_one_idle_runner_and_another_spare_starts():
+async def test_while_a_suspect_runs_others_get_as_many_runners_as_the_pool_has():
+    """Busy for hours with other attempts, it still runs as many."""
     bench = await Bench().ready(shared=False)
-    before = bench.owner.changes
-    bench.place(shared(1), suspect(2), suspect(3))
-    cohort = bench.runner(2)
-    assert cohort.tokens == {2, 3}
-    assert bench.owner.changes > before, "the pool is told to look"
-    await bench.pool.keeper.run_once()
-    assert len(bench.runners) == SIZE + 2
-    bench.runners[-1].greets(shared=False)
-    assert solo_requests(bench) == [], "one cohort at a time"
-
-
-async def test_a_runner_with_suspects_takes_no_other_attempts():
-    bench = await Bench().ready(shared=False)
-    bench.place(suspect(1))
-    cohort = bench.runner(1)
-    assert [request.limit for request in bench.requests(0)] == [SIZE * CONCURRENCY]
     bench.place(*(shared(n) for n in range(10, 10 + SIZE * CONCURRENCY)))
-    assert cohort.tokens == {1}
+    for count in range(1, 1 + SIZE):
+        assert [request.limit for request in solo_requests(bench)] == [1]
+        before = bench.owner.changes
+        bench.place(suspect(count))
+        assert bench.owner.changes > before, "the pool is told to look"
+        await bench.pool.keeper.run_once()
+        assert len(bench.runners) == SIZE + 2, "no more processes than with one"
+        if count == 1:
+            bench.runners[-1].greets(shared=False)
+    assert [bench.runner(n).tokens for n in range(1, 1 + SIZE)] == [{1}, {2}]
+    assert solo_requests(bench) == []
+
+
+async def test_idle_runners_take_suspects_while_one_runs_and_one_is_left_to_others():
+    bench = await Bench(size=3).ready(shared=False)
+    bench.place(suspect(1))
+    (request,) = solo_requests(bench)
+    assert request.limit == 2
+    assert [one.limit for one in bench.requests(0)] == [CONCURRENCY]
+    bench.place(suspect(2), suspect(3), *(shared(n) for n in range(10, 10 + CONCURRENCY)))
+    assert [bench.runner(n).tokens for n in (1, 2, 3)] == [{1}, {2}, {3}]
+    assert len(bench.runner(10).tokens) == CONCURRENCY
     assert bench.outcomes() == []
 
 
-async def test_its_runner_is_a_spare_again_when_the_cohort_has_ended():
+async def test_a_runner_with_a_suspect_takes_no_other_attempts():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1))
-    cohort = bench.runner(1)
-    cohort.says(AttemptsEnded([End(1, COMPLETED)]))
+    await bench.pool.keeper.run_once()
+    bench.runners[-1].greets(shared=False)
+    bench.place(*(shared(n) for n in range(10, 10 + SIZE * CONCURRENCY)))
+    assert bench.runner(1).tokens == {1}
+    assert bench.outcomes() == []
+
+
+async def test_its_runner_is_a_spare_again_when_the_suspect_has_ended():
+    bench = await Bench().ready(shared=False)
+    bench.place(suspect(1))
+    bench.runner(1).says(AttemptsEnded([End(1, COMPLETED)]))
     assert len(solo_requests(bench)) == 1
 
 
@@ -71,10 +86,10 @@ async def test_suspects_that_find_no_idle_runner_are_handed_back_as_suspects():
     bench.runners[-1].gone = True
     bench.place(suspect(2, OWN))
     (end,) = bench.ends()
-    assert (end.outcome, end.solo, end.incident, end.cohort) == ("released", 1, 1, 1)
+    assert (end.outcome, end.solo, end.incident) == ("released", 1, 1)
 
 
-async def test_a_member_whose_task_the_spare_does_not_know_is_handed_back():
+async def test_a_suspect_whose_task_the_spare_does_not_know_is_handed_back():
     bench = await Bench().ready(shared=False)
     bench.place(suspect(1), suspect(2, "unheard of"))
     (end,) = bench.ends()
@@ -92,7 +107,6 @@ async def test_those_that_died_together_go_back_as_suspects_of_one_incident():
     assert {(end.outcome, end.solo, end.incident) for end in ends.values()} == {
         ("bystander", 1, tokens[0])
     }
-    assert [ends[token].cohort for token in tokens] == tokens
 
 
 async def test_a_suspect_that_dies_alone_is_charged_and_clears_its_incident():

@@ -31,7 +31,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole::boolean THEN left(j.checkpoint, :text_max) END AS checkpoint,
        extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole::boolean THEN left(j.result, :text_max) END AS result,
-       j.solo, j.incident, j.cohort, extract(epoch FROM j.stack_at)::float8 AS stack_at,
+       j.solo, j.incident, extract(epoch FROM j.stack_at)::float8 AS stack_at,
        CASE WHEN :whole THEN left(j.stack, 131072) END AS stack, j.needs,
        CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
            SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'

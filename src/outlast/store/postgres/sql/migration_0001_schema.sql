@@ -29,9 +29,8 @@
 -- a test for NULL costs less than one of states.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it), cohort the suspects of it that
--- run together. Suspects wait outside the line: they have no position, and their own index, which is read lane by
--- lane (queue, task).
+-- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait outside
+-- the line: they have no position, and their own index, which is read lane by lane (queue, task).
 --
 -- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of
 -- a bit, and for a job that has begun and gone back to the queue. An expired job is recognised as one that is
@@ -89,7 +88,6 @@ CREATE TABLE outlast_jobs (
     expires_at        timestamptz,
     keep              double precision,
     incident          bigint,
-    cohort            bigint,
     stream            bigint,
     aged              bigint,
     failures          integer NOT NULL DEFAULT 0,

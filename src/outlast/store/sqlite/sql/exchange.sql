@@ -98,7 +98,7 @@ SET state = n.state,
     prune_at = CASE WHEN n.state = 'cancelled' THEN :now + keep END,
     started_at = CASE WHEN :state IN ('queued', 'blocked') AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
-    failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident, cohort = :cohort,
+    failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident,
     worker_id = NULL, hard_deadline = NULL,
     expires_at = CASE WHEN n.state IN ('queued', 'blocked') AND :began THEN NULL ELSE expires_at END,
     fingerprint = CASE WHEN n.state = 'dead' THEN :fingerprint END
@@ -212,7 +212,7 @@ WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
 SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
 WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
 -- name: clear
-UPDATE outlast_jobs SET solo = 0, incident = NULL, cohort = NULL, position = ?, run_at = run_at WHERE id = ?
+UPDATE outlast_jobs SET solo = 0, incident = NULL, position = ?, run_at = run_at WHERE id = ?
 -- name: suspect_lanes
 -- The lanes of suspects of one kind, found as in "lanes".
 WITH RECURSIVE lane (id) AS (
@@ -230,22 +230,17 @@ WITH RECURSIVE lane (id) AS (
     FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
 )
 SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
--- name: first_suspect
-SELECT -priority, run_at, id, incident, cohort, needs
+-- name: due_suspects
+SELECT -priority, run_at, id, needs
 FROM outlast_jobs INDEXED BY outlast_jobs_suspect
 WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
   AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
   AND coalesce(needs, '') NOT IN (SELECT o.value FROM json_each(?) AS o)
-ORDER BY priority DESC, run_at LIMIT 1
--- name: cohort
-SELECT id, queue, task, needs FROM outlast_jobs INDEXED BY outlast_jobs_incident
-WHERE incident = ? AND cohort = ? AND state = 'queued' AND solo = 1 AND run_at <= ?
-  AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
-ORDER BY id
+ORDER BY priority DESC, run_at LIMIT ?
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
        tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
-       run_at, expires_at, awaited, solo, incident, cohort, stream, needs
+       run_at, expires_at, awaited, solo, incident, stream, needs
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect

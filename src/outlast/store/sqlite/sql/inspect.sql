@@ -38,7 +38,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole THEN substr(j.checkpoint, 1, :text_max) END AS checkpoint,
        j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole THEN substr(j.result, 1, :text_max) END AS result,
-       j.solo, j.incident, j.cohort, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack,
+       j.solo, j.incident, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack,
        CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
            SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
                        WHEN max(coalesce(p.held_until, 0), coalesce(l.held_until, 0)) > :now THEN 'throttled'

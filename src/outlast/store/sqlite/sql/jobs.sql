@@ -52,7 +52,7 @@ SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
 -- name: requeue
 UPDATE outlast_jobs
 SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, ended_at = NULL,
-    failures = 0, losses = 0, solo = 0, incident = NULL, cohort = NULL,
+    failures = 0, losses = 0, solo = 0, incident = NULL,
     cancel_requested = 0, progress = NULL, expires_at = NULL, prune_at = NULL,
     started_at = NULL, fingerprint = NULL,
     checkpoint = CASE WHEN :from_scratch THEN NULL ELSE checkpoint END,

@@ -96,7 +96,7 @@ WHERE s.id IN (
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
-    expires_at, true, 0, NULL, NULL, stream, needs))
+    expires_at, true, 0, NULL, stream, needs))
 FROM (
     SELECT s.rank, j.position, coalesce(j.aged, j.position) AS place, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
            j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,

@@ -8,9 +8,8 @@
 -- outlast_history shows both as one list.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it), cohort the suspects of it that
--- run together. Suspects wait outside the line: they have no position, and their own index, which is read lane by
--- lane (queue, task).
+-- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait outside
+-- the line: they have no position, and their own index, which is read lane by lane (queue, task).
 --
 -- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and for a job that has begun
 -- and gone back to the queue. An expired job is recognised as one that is cancelled without a request
@@ -77,7 +76,6 @@ CREATE TABLE outlast_jobs (
     losses            INTEGER NOT NULL DEFAULT 0,
     solo              INTEGER NOT NULL DEFAULT 0,
     incident          INTEGER,
-    cohort            INTEGER,
     token             INTEGER,
     worker_id         INTEGER,
     completed_by      INTEGER,

@@ -7,7 +7,7 @@
 
 -- name: orphans
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident, j.cohort,
+       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident,
        coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
@@ -16,7 +16,7 @@ ORDER BY j.started_at, j.token LIMIT :limit
 -- One attempt, also of a live worker: it is closed by its token, like an orphan. That worker's own end waits for the
 -- commit and then finds no running row with its token.
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
-       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident, j.cohort,
+       w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident,
        coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
@@ -31,7 +31,7 @@ SELECT 1 WHERE NOT EXISTS (
     WHERE id = ? AND (token = ? AND state IN ('running', 'completed')) IS NOT TRUE)
 -- name: held_by
 -- A worker's running jobs, to reconcile what it holds with what the store says it holds.
-SELECT id AS job_id, token, failures, losses, solo, incident, cohort FROM outlast_jobs
+SELECT id AS job_id, token, failures, losses, solo, incident FROM outlast_jobs
 WHERE worker_id = :id ORDER BY id
 -- name: state
 SELECT state FROM outlast_jobs WHERE id = ?

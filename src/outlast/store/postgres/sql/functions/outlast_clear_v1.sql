@@ -21,7 +21,7 @@ BEGIN
         FROM (SELECT id, due FROM innocent ORDER BY id) s
     ), cleared AS (
         UPDATE outlast_jobs j
-        SET solo = 0, incident = NULL, cohort = NULL, position = n.position
+        SET solo = 0, incident = NULL, position = n.position
         FROM numbered n WHERE j.id = ANY (ARRAY[n.id])
         RETURNING j.id, n.due)
     SELECT array_agg(c.id) INTO v_ids FROM cleared c WHERE c.due;

@@ -50,7 +50,7 @@ BEGIN
     RETURN QUERY
     WITH locked AS MATERIALIZED (
         SELECT h.job_id, h.token, h.outcome, h.charge, h.failures, h.losses, h.result, h.message,
-               h.crash, h.pid, h.fingerprint, coalesce(h.solo, 0) AS solo, h.incident, h.cohort, h.clears,
+               h.crash, h.pid, h.fingerprint, coalesce(h.solo, 0) AS solo, h.incident, h.clears,
                CASE WHEN h.state = 'blocked' AND NOT j.cancel_requested THEN 'blocked'
                     WHEN h.state IN ('queued', 'blocked')
                       OR h.state = 'dead' AND h.charge = 'loss' AND least(j.losses, 2147483646) + 1 < h.losses
@@ -63,7 +63,7 @@ BEGIN
                  job_id bigint, token bigint, state text, outcome text, charge text,
                  failures integer, losses integer, delay double precision, result text,
                  message text, crash text, pid integer, solo smallint, incident bigint,
-                 cohort bigint, clears bigint, doubles_to double precision, fingerprint text, began boolean,
+                 clears bigint, doubles_to double precision, fingerprint text, began boolean,
                  throttles text)
         JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'running'
         FOR NO KEY UPDATE OF j SKIP LOCKED
@@ -92,7 +92,6 @@ BEGIN
             losses = least(j.losses, 2147483646) + CASE l.charge WHEN 'loss' THEN 1 ELSE 0 END,
             solo = l.solo,
             incident = l.incident,
-            cohort = l.cohort,
             worker_id = NULL,
             hard_deadline = NULL,
             position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0

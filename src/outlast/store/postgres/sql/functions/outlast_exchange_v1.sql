@@ -238,7 +238,7 @@ BEGIN
                       AND (j.expires_at IS NULL OR j.expires_at > v_next.started)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
                               j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
-                              j.solo, j.incident, j.cohort, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
+                              j.solo, j.incident, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
                               date_part('epoch', j.expires_at) - date_part('epoch', v_next.started),
                               j.awaited OR j.stream IS NOT NULL;
                     GET DIAGNOSTICS v_count = ROW_COUNT;

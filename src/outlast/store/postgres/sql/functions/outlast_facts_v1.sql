@@ -6,7 +6,7 @@ CREATE FUNCTION outlast_facts_v1(
     p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
-    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    cancel_requested boolean, solo smallint, incident bigint, worker_id bigint,
     worker text, host text, progress text, checkpoint_age double precision, cause text,
     task text, queue text, attempts integer, began boolean, handed_back boolean)
 LANGUAGE plpgsql
@@ -18,7 +18,7 @@ AS $$
 BEGIN
     RETURN QUERY
     SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
-           j.incident, j.cohort, j.worker_id, w.name, w.host, j.progress,
+           j.incident, j.worker_id, w.name, w.host, j.progress,
            outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
            w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true), coalesce(w.begun = 0, false)
     FROM unnest(p_ids, p_tokens) AS o (id, token)

@@ -10,7 +10,7 @@
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,
-    cancel_requested boolean, solo smallint, incident bigint, cohort bigint, worker_id bigint,
+    cancel_requested boolean, solo smallint, incident bigint, worker_id bigint,
     worker text, host text, progress text, checkpoint_age double precision, cause text,
     task text, queue text, attempts integer, began boolean, handed_back boolean)
 LANGUAGE plpgsql

@@ -26,7 +26,7 @@ BEGIN
                'job_id', j.id, 'token', j.token, 'state', 'queued', 'outcome', 'released',
                'charge', 'none', 'began', false, 'failures', j.failures, 'losses', j.losses,
                'message', 'its worker does not know of it',
-               'solo', j.solo, 'incident', j.incident, 'cohort', j.cohort))
+               'solo', j.solo, 'incident', j.incident))
     INTO v_ends
     FROM outlast_jobs j WHERE j.worker_id = p_worker AND j.token <> ALL (p_held);
     IF v_ends IS NOT NULL THEN

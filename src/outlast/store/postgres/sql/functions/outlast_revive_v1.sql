@@ -7,7 +7,7 @@ BEGIN
     UPDATE outlast_jobs j
     SET state = 'queued', position = nextval('outlast_position_seq'),
         run_at = clock_timestamp(), requeued_at = clock_timestamp(), failures = 0, losses = 0,
-        solo = 0, incident = NULL, cohort = NULL, fingerprint = NULL, started_at = NULL,
+        solo = 0, incident = NULL, fingerprint = NULL, started_at = NULL,
         ended_at = NULL, prune_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
         checkpoint = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint END,
         checkpoint_at = CASE WHEN p_from_scratch THEN NULL ELSE j.checkpoint_at END

@@ -2,5 +2,5 @@
 CREATE TYPE outlast_claimed_v1 AS (
     head text, job_id bigint, token bigint, task text, queue text, args text, number integer,
     failures integer, losses integer, policy text, tenant text, checkpoint text, priority smallint,
-    solo smallint, incident bigint, cohort bigint, waited double precision, expires_in double precision, awaited boolean
+    solo smallint, incident bigint, waited double precision, expires_in double precision, awaited boolean
 );
