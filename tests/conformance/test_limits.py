@@ -768,6 +768,18 @@ async def test_the_job_of_a_tick_is_under_the_limits_of_its_call(
     assert await held(store) == 1
 
 
+async def test_each_of_more_queues_than_one_look_reads_gets_its_turn(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=1_000)
+    queues = {f"q{n:03}" for n in range(300)}
+    await enqueued(store, *[limited(need("a"), queue=queue) for queue in sorted(queues) * 10])
+    served = set[str]()
+    for _ in range(20):  # many more jobs wait in each
+        served |= {one.queue for one in await hands.claim(60)}
+    assert served == queues
+
+
 async def test_a_raised_rate_counts_for_what_has_started_before(store: Store, hands: Hands) -> None:
     await declare(store, spacing=60.0, burst=10.0, per="limit_key")
     await enqueued(store, *[limited(need("a", "k"))] * 30)

@@ -58,6 +58,7 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
         mosts="{2}",
         searches="{1}",
         news="{}",
+        streams_from="",
         **ClaimFloors().find_gaps([ClaimRequest([TASK], limit)]),
     )
     ends = ("{}", "{}", "{}", None, 1000)

@@ -387,6 +387,7 @@ class AskedClaim(NamedTuple):
     gap_ends: str
     gap_lows: str
     gap_highs: str
+    streams_from: str
     mixed: bool
 
 
@@ -418,6 +419,7 @@ class _ClaimHead(msgspec.Struct):
         places: their positions in it; None for suspects and jobs of streams.
         counts: how many of them each claim request brought, one after the other.
         late: how many were below the floors, if this exchange looked there.
+        streams_from: the queue behind which the next look at streams begins.
         walked: entries of the line that the search for unknown lanes has read.
         lanes: unknown to the client, as (queue, task, rank, first position).
         next_look: in how many seconds the next exchange looks where this one has not.
@@ -432,6 +434,7 @@ class _ClaimHead(msgspec.Struct):
     cut: bool = False
     expired: int = 0
     late: int | None = None
+    streams_from: str = ""
     walked: int = 0
     lanes: list[tuple[str, str, int, int]] = []
     next_look: float | None = None
@@ -453,6 +456,7 @@ class PostgresExchange(Verbs):
         self._lanes = ClaimFloors()
         self._search = LaneSearch()
         self._turns = Turns()
+        self._streams_from = ""
 
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
@@ -537,6 +541,7 @@ class PostgresExchange(Verbs):
             mosts=array_text([count for _, count in turns]),
             searches=array_text(map(int, search.everywhere)),
             news=texts_array_text(search.queues),
+            streams_from=self._streams_from,
             **self._lanes.find_gaps(
                 each for each, all_ in zip(requests, search.everywhere, strict=True) if all_
             ),
@@ -560,7 +565,9 @@ class PostgresExchange(Verbs):
             raise
         now = self._clock.boot()
         head = _head_of(last["head"])
-        claim = head.claim or _ClaimHead()
+        if claim := head.claim:
+            self._streams_from = claim.streams_from
+        claim = claim or _ClaimHead()
         rows = _in_line(found, claim)
         if look is not None and claim.late is not None:
             self._lanes.note_look(look, now - began_at, claim.late, now)

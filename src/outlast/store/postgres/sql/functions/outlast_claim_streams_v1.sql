@@ -8,7 +8,8 @@
 -- (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something
 -- goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million
 -- jobs holds up the others by one turn. At most 256 pairs of task and queue (besides paused ones) that have open streams
--- are looked at; if there may be more, the next call in this session goes on behind them.
+-- are looked at, those of queues behind p_from. If there may be more, `reached` is the last of these queues, for the
+-- caller's next call; otherwise it is empty.
 --
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
@@ -36,16 +37,15 @@
 --     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
-    p_bytes_max bigint, p_first_max bigint,
+    p_bytes_max bigint, p_first_max bigint, p_from text,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
     OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT contended boolean, OUT more boolean,
-    OUT passed bigint[])
+    OUT passed bigint[], OUT reached text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
-    v_from text := coalesce(current_setting('outlast.streams_from', true), '');
     s record; p record; v_names text[]; v_of integer[];
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_known boolean[]; v_count integer[];
@@ -67,7 +67,7 @@ BEGIN
         FROM unnest(p_tasks) AS t (task)
         CROSS JOIN LATERAL (
             SELECT o.task, o.queue FROM outlast_streams o
-            WHERE cardinality(p_queues) = 0 AND o.task = t.task AND o.queue > v_from AND o.blocked IS NULL AND NOT o.idle
+            WHERE cardinality(p_queues) = 0 AND o.task = t.task AND o.queue > p_from AND o.blocked IS NULL AND NOT o.idle
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
         UNION ALL
         SELECT h.task, h.queue, l.nth + 1
@@ -81,7 +81,7 @@ BEGIN
         SELECT l.task, l.queue FROM lane l
         UNION ALL
         SELECT t.task, q.queue
-        FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE u > v_from COLLATE "C") AS q (queue)
+        FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE u > p_from COLLATE "C") AS q (queue)
         WHERE (SELECT o.id FROM outlast_streams o
                WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle LIMIT 1) IS NOT NULL
     ), candidate AS MATERIALIZED (
@@ -116,12 +116,10 @@ BEGIN
          (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
           FROM (SELECT u.permit, u.cost, l.n FROM (SELECT l.permits, l.costs, row_number() OVER () AS n FROM locked l) l
                 CROSS JOIN LATERAL unnest(l.permits, l.costs) AS u (permit, cost) ORDER BY l.n, u.permit) u) f;
-    IF coalesce(s.reached, '') <> v_from THEN
-        PERFORM set_config('outlast.streams_from', coalesce(s.reached, ''), false);
-    END IF;
+    reached := coalesce(s.reached, '');
     contended := coalesce(cardinality(s.ids), 0) < least(p_limit, s.seen);
     IF s.ids IS NULL THEN
-        more := s.reached IS NULL AND v_from <> '';  -- the last pairs: the next round begins with the first
+        more := s.reached IS NULL AND p_from <> '';  -- the last pairs: the next round begins with the first
         RETURN;
     END IF;
     v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);

@@ -90,6 +90,7 @@ DECLARE
     -- the reply
     v_claimed integer := 0; v_bytes bigint := 0; v_of_streams bigint := 0; v_cut boolean := false;
     v_expired integer := 0; v_late integer; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
+    v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
     v_next_due timestamptz; v_waiting integer := 0;
@@ -202,7 +203,8 @@ BEGIN
                         p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, coalesce(v_passed, '{}'),
                         v_for_streams, least(65536 - v_of_streams, p_req.bytes_max - v_bytes),
                         CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_of_streams > 0 THEN 0
-                             ELSE p_req.bytes_max - v_bytes END);
+                             ELSE p_req.bytes_max - v_bytes END, v_from);
+                    v_from := v_next.reached;
                     v_permits := v_permits || v_next.permits;
                     v_passed := v_passed || v_next.passed;
                     v_contended := v_contended OR v_next.contended;
@@ -307,6 +309,7 @@ BEGIN
             'cut', v_cut,
             'expired', v_expired,
             'late', v_late,
+            'streams_from', v_from,
             'walked', v_look.walked - v_look.walked_before,
             'lanes', coalesce(v_new, '[]'::json));
     ELSIF v_ends.ended IS NOT NULL THEN

@@ -28,5 +28,6 @@ CREATE TYPE outlast_claim_request_v1 AS (
     gap_ends text[],         -- NULL, too) behind a queue
     gap_lows smallint[],
     gap_highs smallint[],
+    streams_from text,       -- the queue behind which the look at streams begins
     mixed boolean            -- whether two lanes that the caller knows have one queue and one rank
 );
