@@ -149,6 +149,18 @@ class Hands:
         """Hand in ends and take nothing."""
         return (await self.exchange(*ends)).answers
 
+    async def follow(self, *ends: Transition) -> list[Claimed]:
+        """Hand in ends, again while another session holds their rows, as workers do; take up to
+        one job with each exchange, and return them."""
+        claimed: list[Claimed] = []
+        async with asyncio.timeout(25):
+            while ends:
+                reply = await self.exchange(*ends, limit=1)
+                claimed += reply.claimed
+                pairs = zip(ends, reply.answers, strict=True)
+                ends = tuple(end for end, answer in pairs if answer is Answer.BUSY)
+        return claimed
+
     async def seen(self) -> WorkerSeen:
         """One look at this worker."""
         looks = (await self.store.observe()).workers

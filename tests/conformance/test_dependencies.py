@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import pytest
@@ -258,11 +259,8 @@ async def test_ends_at_once_in_two_sessions_open_the_job_once(
     for _ in range(times):
         one, two, then = await enqueued(store, job(), job(), after(-1, -2))
         got = {each.job_id: each for each in await hands.claim(2)}
-        replies = await asyncio.gather(
-            hands.exchange(ended(got[one]), limit=1), other.exchange(ended(got[two]), limit=1)
-        )
-        claimed = [each for reply in replies for each in reply.claimed]
-        claimed += await hands.claim(1)
+        taken = await asyncio.gather(hands.follow(ended(got[one])), other.follow(ended(got[two])))
+        claimed = [*chain(*taken), *await hands.claim(1)]
         assert [each.job_id for each in claimed] == [then]
         await hands.hand_in(ended(claimed[0]))
 

@@ -8,6 +8,7 @@ is deleted.
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
 
 import pytest
 
@@ -71,10 +72,10 @@ async def test_ends_at_once_run_what_follows_once(
     count = 20
     *_, then = await enqueued(store, *[job()] * count, after(*range(-count, 0)))
     mine, other = await hands.claim(count), Hands(other_store, hands.me)
-    replies = await asyncio.gather(
-        *([hands, other][n % 2].exchange(ended(each), limit=1) for n, each in enumerate(mine))
+    taken = await asyncio.gather(
+        *([hands, other][n % 2].follow(ended(each)) for n, each in enumerate(mine))
     )
-    claimed = [each for reply in replies for each in reply.claimed] + list(await hands.claim(5))
+    claimed = [*chain(*taken), *await hands.claim(5)]
     assert [each.job_id for each in claimed] == [then]
 
 
