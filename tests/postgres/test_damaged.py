@@ -55,6 +55,7 @@ WHERE n.nspname = 'shop' AND array_to_string(p.proconfig, '|') LIKE '%search\\_p
 ORDER BY 1"""
 
 
+@pytest.mark.xfail(strict=True, reason="it says that there is nothing to do")
 async def test_a_renamed_schema_is_found_by_the_doctor_and_followed_by_migrate(
     pg_url: str, session: Any
 ) -> None:
@@ -64,7 +65,11 @@ async def test_a_renamed_schema_is_found_by_the_doctor_and_followed_by_migrate(
     assert "outlast_enqueue_v1" in pinned
     store = PostgresStore(f"{pg_url}?options=-csearch_path%3Dshop")
     assert (await facts_of(store)).misled == pinned
-    await store.migrate()
+    lacks = [step.name for step in await store.migrations() if step.applied_at is None]
+    assert len(lacks) == 1
+    assert [step.name for step in await store.migrate()] == lacks
+    assert await store.migrate() == []
+    assert not [step for step in await store.migrations() if step.applied_at is None]
     assert (await facts_of(store)).misled == []
     assert await session.fetch(MOVED) == []
     await session.execute(

@@ -184,6 +184,7 @@ async def test_an_operator_has_set_the_sequences_that_errors_named(moving: Move)
     await moving.goes_on()
 
 
+@pytest.mark.xfail(strict=True, reason="the command says that there is nothing to do")
 async def test_a_schema_is_renamed_under_a_producer(moving: Move) -> None:
     """As blue and green: the next one gets the name that the first one had."""
     new = moving.new
@@ -202,6 +203,10 @@ async def test_a_schema_is_renamed_under_a_producer(moving: Move) -> None:
     await new.sql("ALTER SCHEMA blue RENAME TO shop")
     with pytest.raises(RuntimeError, match="outlast_jobs"):
         await new.sql(PRODUCE)
+    place = '--url "$NEW_URL?options=-csearch_path%3Dshop"'
+    done = "applied 0000 functions that follow the new name of their schema"
+    await moving.run(f"! outlast migrate --check {place}; outlast migrate {place} | grep '{done}'")
+    await moving.run(f"outlast migrate --check {place}; outlast migrate {place} | grep nothing")
     assert await migrate("shop") == []
     await new.sql("CREATE SCHEMA blue")
     await migrate("blue")
