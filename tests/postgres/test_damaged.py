@@ -55,7 +55,6 @@ WHERE n.nspname = 'shop' AND array_to_string(p.proconfig, '|') LIKE '%search\\_p
 ORDER BY 1"""
 
 
-@pytest.mark.xfail(strict=True, reason="it says that there is nothing to do")
 async def test_a_renamed_schema_is_found_by_the_doctor_and_followed_by_migrate(
     pg_url: str, session: Any
 ) -> None:

@@ -184,7 +184,6 @@ async def test_an_operator_has_set_the_sequences_that_errors_named(moving: Move)
     await moving.goes_on()
 
 
-@pytest.mark.xfail(strict=True, reason="the command says that there is nothing to do")
 async def test_a_schema_is_renamed_under_a_producer(moving: Move) -> None:
     """As blue and green: the next one gets the name that the first one had."""
     new = moving.new

@@ -480,7 +480,8 @@ class Requeued(StrEnum):
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """A numbered step of the schema; ``applied_at`` None: not yet on this store."""
+    """A numbered step of the schema; 0: what comes with no release, as after a schema was renamed.
+    ``applied_at`` None: not yet on this store."""
 
     number: int
     name: str

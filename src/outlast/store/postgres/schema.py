@@ -64,6 +64,7 @@ TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
 STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
+_FOLLOWING = "functions that follow the new name of their schema"
 _SESSION = statements("postgres", "session")
 
 
@@ -94,13 +95,17 @@ class PostgresSchema(Verbs):
         while (step := await self._apply_next()) is not None:
             done.append(step)
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
-            for alters, _ in await connection.fetch(_SQL["misled"]):
+            misled = await connection.fetch(_SQL["misled"])
+            for alters, _ in misled:
                 await connection.execute(alters)
-        return done
+        return [*done, Migration(0, _FOLLOWING, SYSTEM.wall())] if misled else done
 
     async def migrations(self) -> list[Migration]:
         async with self._connections.use() as connection:
-            return known(self._steps, await self._applied(connection))
+            steps = known(self._steps, await self._applied(connection))
+            if await connection.fetch(_SQL["misled"]):
+                steps.append(Migration(0, _FOLLOWING, None))
+            return steps
 
     async def store_id(self) -> str:
         async with self._connections.use() as connection:
