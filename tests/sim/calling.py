@@ -18,6 +18,7 @@ from unittest import mock
 import msgspec
 
 from outlast.base.clock import seeded
+from outlast.store.lockfile import directory_for
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import store as sqlite_store
 from outlast.store.sqlite.connection import SqliteConnection
@@ -41,6 +42,8 @@ class CallingWorld(AwaitingWorld):
         super().__init__(seed)
         # a file, whose readers wait for no writer
         self.disk = Disk(self.folder, seeded(seed * 7919 + 2), file=True)
+        # where an observer reads beats, which wait for no writer
+        self.locks = directory_for(self.folder / "sim.db")
         self.committed = 0
         self.laws: Laws = {"callers hold: what was rolled back is not there": self._there}
 

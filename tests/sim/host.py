@@ -269,7 +269,7 @@ class SimWorker:
     def _take_proofs(self) -> None:
         world = self.world
         if world.chance() < world.lock_share:
-            self.lock = LockFile.create(world.folder / "run", self.name)
+            self.lock = LockFile.create(world.locks, self.name)
         if world.database is not None and world.chance() < world.presence_share:
             self.presence = SimPresence(self)
 

@@ -81,6 +81,7 @@ class World:
         self.loop.thread_delay = self.plan.thread_delay
         self.lease = LEASES.get(self.theme or "", LEASE)
         self.folder = Path(tempfile.mkdtemp(prefix="outlast-sim-", dir=_fast_folder()))
+        self.locks = self.folder / "run"
         self.disk = Disk(
             self.folder, seeded(seed * 7919 + 2), file=seed % ON_A_FILE == ON_A_FILE // 2
         )
