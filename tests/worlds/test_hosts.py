@@ -125,7 +125,7 @@ class Hole:
     """A network of its own, in which nothing answers: its one way out leads to a device that drops
     each packet. A socket in the file system leads out of it."""
 
-    host = "198.51.100.9"  # an address for documents, which nobody has
+    host = "198.51.100.9"  # an address for documents, which no host has
     # No other kind of device is in each kernel, and a route to nowhere tells the sender.
     _MAKE = (
         "set -e; ip tuntap add mode tun name hole; ip address add 198.51.100.1/24 dev hole;"
