@@ -768,6 +768,7 @@ async def test_the_job_of_a_tick_is_under_the_limits_of_its_call(
     assert await held(store) == 1
 
 
+@of_whole_rounds
 async def test_each_of_more_queues_than_one_look_reads_gets_its_turn(
     store: Store, hands: Hands
 ) -> None:
