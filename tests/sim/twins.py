@@ -72,13 +72,13 @@ def without(statements: dict[str, str], name: str, guard: str, instead: str = ""
     return mock.patch.dict(statements, {name: text.replace(guard, instead)})
 
 
-@twin("no token check in complete", seed=545, theme="pauses")
+@twin("no token check in complete", seed=97, theme="pauses")
 def _complete() -> Iterable[Patch]:
     guard = "AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER)"
     yield without(sqlite_exchange._SQL, "complete", guard)
 
 
-@twin("no token check in checkpoint", seed=367, theme="calls")
+@twin("no token check in checkpoint", seed=559, theme="calls")
 def _checkpoint() -> Iterable[Patch]:
     yield without(sqlite_jobs._JOBS, "checkpoint", "AND token = :token")
 
@@ -104,7 +104,7 @@ def _epoch() -> Iterable[Patch]:
     yield without(sqlite_exchange._SQL, "worker", "AND epoch = ?", "AND ? IS NOT NULL")
 
 
-@twin("claims need no live worker", seed=111, theme="calls")
+@twin("claims need no live worker", seed=175, theme="calls")
 def _status() -> Iterable[Patch]:
     def alive(cursor: Any, me: Any) -> str:
         return "active"
@@ -112,7 +112,7 @@ def _status() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "worker_status", alive)
 
 
-@twin("unheard claims are not reconciled", seed=559, theme="calls")
+@twin("unheard claims are not reconciled", seed=655, theme="calls")
 def _reconcile() -> Iterable[Patch]:
     async def nothing(self: Any) -> None:
         self._reconciled_at = self._clock.boot()
@@ -165,7 +165,7 @@ def _blame() -> Iterable[Patch]:
     yield mock.patch.object(exits, "make_crash", blamed)
 
 
-@twin("the store's clock judges", seed=5, theme="outages")
+@twin("the store's clock judges", seed=357, theme="outages")
 def _store_clock() -> Iterable[Patch]:
     def expired(self: Any, now: float, signs: Any) -> list[Any]:
         world = world_module.current
@@ -204,7 +204,7 @@ def _cancel() -> Iterable[Patch]:
     )
 
 
-@twin("runners without a tether", seed=353, theme="pauses")
+@twin("runners without a tether", seed=97, theme="pauses")
 def _tether() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "_end_groups")
 
@@ -240,7 +240,7 @@ def _no_fence() -> Iterable[Patch]:
     yield mock.patch.object(host_module.SimTether, "hold_until")
 
 
-@twin("a reclaim by id alone", seed=4145, theme="slow disk")
+@twin("a reclaim by id alone", seed=1297, theme="slow disk")
 def _by_id() -> Iterable[Patch]:
     real = sqlite_exchange.apply
 
