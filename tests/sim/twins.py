@@ -302,7 +302,7 @@ def _registration() -> Iterable[Patch]:
     yield mock.patch.object(registration.Registration, "_make_registration", keyless)
 
 
-@twin("no polling under the wake-ups", seed=132, theme="calls")
+@twin("no polling under the wake-ups", seed=128, theme="calls")
 def _no_polling() -> Iterable[Patch]:
     real = exchange.Exchange.run_once
 
