@@ -66,15 +66,15 @@ def shown(job: outlast.Job[Any]) -> Any:
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
-def begun(job: Any) -> list[Any]:
-    """The attempts of a job without those that found no free runner in time."""
+def list_begun(job: Any) -> list[Any]:
+    """Return the attempts of a job, except those that were given back before they began."""
     return [each for each in job["attempts"] if each["outcome"] != "released"]
 
 
 def tell(report: Any, hung: Any, killed: Any, whole: bool, unseen: bool) -> int:
     """Print what was measured beside the original's figures; 0 if all is as promised."""
-    ran, (limit, again) = seconds(report), begun(hung)
-    died, done = begun(killed)
+    ran, (limit, again) = seconds(report), list_begun(hung)
+    died, done = list_begun(killed)
     alone = len(report["attempts"]) == 1
     print(f"""
 | what | the original | ours | measured now |
