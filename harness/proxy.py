@@ -7,39 +7,24 @@ import contextlib
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 
+from harness.tcp import TcpServer
 
-class Proxy:
+
+class Proxy(TcpServer):
     """Passes bytes on, until it is told not to."""
 
     def __init__(self, host: str, port: int) -> None:
+        super().__init__(self._link)
         self._target = (host, port)
-        self._links: set[asyncio.Task[None]] = set()
         self._open = asyncio.Event()
         self._open.set()
         self._read = asyncio.Event()
         self._read.set()
         self.bytes_per_second: float | None = None
-        self.port = 0
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def stop(self) -> None:
-        self._server.close()
-        await self.cut()
 
     def lead_to(self, host: str, port: int) -> None:
         """Let new connections go there; those that exist stay."""
         self._target = (host, port)
-
-    async def cut(self) -> None:
-        """Break every connection that exists now."""
-        links = list(self._links)
-        for link in links:
-            link.cancel()
-        if links:
-            await asyncio.wait(links)
 
     def hold(self) -> None:
         """Pass nothing on, in either direction, and accept no connection: a black hole."""
@@ -54,24 +39,16 @@ class Proxy:
         self._open.set()
         self._read.set()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        link = asyncio.current_task()
-        assert link is not None
-        self._links.add(link)
-        to_server: asyncio.StreamWriter | None = None
-        try:
-            await self._open.wait()
+    async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._open.wait()
+        with contextlib.suppress(OSError, ExceptionGroup):
             from_server, to_server = await asyncio.open_connection(*self._target)
-            async with asyncio.TaskGroup() as both:
-                both.create_task(self._pass(reader, to_server, self._open))
-                both.create_task(self._pass(from_server, writer, self._read))
-        except (OSError, ExceptionGroup, asyncio.CancelledError):
-            pass
-        finally:
-            self._links.discard(link)
-            for end in (writer, to_server):
-                if end is not None:
-                    end.transport.abort()
+            try:
+                async with asyncio.TaskGroup() as both:
+                    both.create_task(self._pass(reader, to_server, self._open))
+                    both.create_task(self._pass(from_server, writer, self._read))
+            finally:
+                to_server.transport.abort()
 
     async def _pass(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_read: asyncio.Event

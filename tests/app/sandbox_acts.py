@@ -38,8 +38,8 @@ TCP, UDP = int(os.environ.get("TCP", "0")), int(os.environ.get("UDP", "0"))
 LIBC = ctypes.CDLL(None, use_errno=True)
 OWN_THREAD = ThreadPoolExecutor(1)
 OWN_THREAD.submit(int).result()
-try:
-    POOL: Any = multiprocessing.pool.ThreadPool(1)
+try:  # only where the acts are tried: a test that reads their names would leave it behind
+    POOL: Any = REAL.is_dir() and multiprocessing.pool.ThreadPool(1)
 except OSError:  # its locks are in /dev/shm
     POOL = None
 AT_IMPORT = REAL.is_dir() and subprocess.Popen(

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
+from harness.tcp import serving
 from outlast.wakeup.amqp import AmqpBroker
 from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
@@ -34,22 +35,15 @@ class Listener:
         self.port = 0
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            writer.write(self.first)
-            self.heard.append(await reader.read(65_536))
-        finally:
-            writer.close()
+        writer.write(self.first)
+        self.heard.append(await reader.read(65_536))
 
     @asynccontextmanager
     async def listen(
         self, host: str = "127.0.0.1", context: ssl.SSLContext | None = None
     ) -> AsyncIterator[Listener]:
-        server = await asyncio.start_server(self.take, host, 0, ssl=context)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with serving(self.take, host, context) as self.port:
             yield self
-        finally:
-            server.close()
 
 
 def info_line(**more: Any) -> bytes:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from harness.certificates import Authority
+from harness.tcp import serving
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres.store import PostgresStore
 
@@ -30,7 +31,7 @@ class Server:
         self.port = 0
 
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
+        with suppress(OSError):  # the client has left, in the middle of it
             self.heard += await reader.read(1_024)
             writer.write(b"S" if self.context else b"N")
             if self.context:
@@ -38,19 +39,11 @@ class Server:
             self.heard += await reader.read(1_024)
             writer.write(bytes.fromhex("520000000800000003"))
             self.heard += await reader.read(1_024)
-        except (OSError, asyncio.CancelledError):  # the client has left, in the middle of it
-            pass
-        finally:
-            writer.close()
 
     @asynccontextmanager
     async def listen(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self.take, "127.0.0.1", 0)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with serving(self.take) as self.port:
             yield
-        finally:
-            server.close()
 
 
 async def ask(url: str) -> None:
