@@ -17,4 +17,5 @@ rounds.py         how much an exchange does in one round, lowered
 scene.py          workers in processes of their own, on a store, and looks at what they do
 servers.py        a PostgreSQL server, and what all servers share
 stores.py         a store that is open for as long as a block lasts
+tcp.py            a TCP server that leaves no socket open when it stops
 """
