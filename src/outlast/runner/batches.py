@@ -8,17 +8,23 @@ the worker is told before the call begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from outlast.base.clock import Clock
+from outlast.client.app import App
 from outlast.client.attempt import Attempt, StopReason
-from outlast.client.batches import sort_out
+from outlast.client.batches import BatchTask, sort_out
 from outlast.client.task import Task
 from outlast.errors import ItemErrors, UsageError
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.outcomes import judge
+from outlast.runner.protocol import Began
 from outlast.store.values import Claimed
+
+if TYPE_CHECKING:
+    from outlast.runner.execute import Executor, ExecutorLink
 
 _CANCELLED = Outcome(kind=OutcomeKind.CANCELLED, message="it was cancelled while its batch ran")
 
@@ -27,13 +33,12 @@ class Gathering:
     """The attempts that wait for the next call of a task. ``begin`` is called once their time is
     over."""
 
-    def __init__(
-        self, task: Task[..., Any], wait: float, begin: Callable[[], None], clock: Clock
-    ) -> None:
+    def __init__(self, task: BatchTask[Any, Any], begin: Callable[[], None], clock: Clock) -> None:
         self.task = task
         self.waiting: dict[int, Claimed] = {}
         self.hurries = False  # suspects run by themselves: no others will come
-        self._timer = asyncio.get_running_loop().create_task(_wait(wait, begin, clock))
+        wait = _wait(task.batch_wait, begin, clock)
+        self._timer = asyncio.get_running_loop().create_task(wait)
 
     def add(self, claimed: Claimed) -> None:
         """Let an attempt wait behind the others."""
@@ -126,6 +131,96 @@ class BatchCall:
             return complete(attempt, result)
         except BaseException as error:
             return judge(error, attempt, self._rules)
+
+
+class Batches:
+    """The calls of an application's batch tasks: those that gather, and those that run.
+
+    ``executor`` begins and ends their attempts. ``tasks``: the batch tasks, by each of their names.
+    """
+
+    def __init__(self, app: App, link: ExecutorLink, executor: Executor, clock: Clock) -> None:
+        tasks = [task for task in app.tasks.values() if isinstance(task, BatchTask)]
+        self.tasks = {name: task for task in tasks for name in (task.name, *task.aliases)}
+        self._link = link
+        self._executor = executor
+        self._clock = clock
+        self._gathering: dict[str, Gathering] = {}  # by the name of their jobs' task
+        self._calls: dict[int, BatchCall] = {}  # by the token of each of their attempts
+
+    def gather(self, attempts: Sequence[Claimed]) -> list[Claimed]:
+        """Let attempts of batch tasks gather, and begin calls that are full. Return the others."""
+        others = []
+        for claimed in attempts:
+            if (task := self.tasks.get(claimed.task)) is None:
+                others.append(claimed)
+                continue
+            if (gathering := self._gathering.get(claimed.task)) is None:
+                begin = functools.partial(self._begin, claimed.task)
+                gathering = self._gathering[claimed.task] = Gathering(task, begin, self._clock)
+            gathering.add(claimed)
+            if gathering.is_full():
+                self._begin(claimed.task)
+        for name in [name for name, each in self._gathering.items() if each.hurries]:
+            self._begin(name)
+        return others
+
+    def count_gathered(self) -> dict[str, int]:
+        """Return how many attempts of each batch task wait for their call."""
+        return {name: len(each.waiting) for name, each in self._gathering.items()}
+
+    def count_calls(self) -> int:
+        """Return the number of calls, including those that gather."""
+        return len(self._gathering) + len({id(call) for call in self._calls.values()})
+
+    def begin_gathered(self) -> None:
+        """Begin the calls that gather, as if their time were over."""
+        for name in list(self._gathering):
+            self._begin(name)
+
+    def end_recalled(self) -> None:
+        """End the recalled ones of the attempts that gather, whose call may be far off."""
+        for name, gathering in list(self._gathering.items()):
+            for token, claimed in list(gathering.waiting.items()):
+                if self._executor.end_recalled(claimed):
+                    del gathering.waiting[token]
+            if not gathering.waiting:
+                self._gathering.pop(name).close()
+
+    def _begin(self, name: str) -> None:
+        """Begin the call that gathers for this task. The worker is told before the call can end
+        this process."""
+        gathering = self._gathering.pop(name)
+        gathering.close()
+        if not self._link.send_ends():
+            return
+        attempts, items = [], []
+        for claimed in gathering.waiting.values():
+            prepared = self._executor.prepare(claimed)
+            if isinstance(prepared, Outcome):
+                self._executor.refuse(claimed, prepared)
+            else:
+                attempts.append(prepared[1])
+                items.append(prepared[2][0])
+        if not attempts:
+            return
+        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
+        call = BatchCall(gathering.task, attempts)
+        self._calls.update(dict.fromkeys([attempt.token for attempt in attempts], call))
+        self._executor.run_batch(call, items)
+
+    def find_call(self, token: int) -> BatchCall | None:
+        """Return the call that this attempt is part of, if it runs."""
+        return self._calls.get(token)
+
+    def forget(self, token: int) -> None:
+        """Note that this attempt of a call is about to end."""
+        del self._calls[token]
+
+    def close(self) -> None:
+        """Begin no more calls."""
+        for gathering in self._gathering.values():
+            gathering.close()
 
 
 def _first(reasons: Iterable[StopReason | None]) -> StopReason | None:

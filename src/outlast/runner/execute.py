@@ -29,7 +29,7 @@ from outlast.base.credentials import hide_logins
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, Family, Link, set_batch
 from outlast.client.awaiting import running
-from outlast.client.batches import BatchLink, BatchTask
+from outlast.client.batches import BatchLink
 from outlast.client.children import make_family
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
@@ -39,7 +39,7 @@ from outlast.model.crash import LIMITS, CrashKind
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
-from outlast.runner.batches import BatchCall, Gathering
+from outlast.runner.batches import BatchCall, Batches
 from outlast.runner.outcomes import (
     cut_short,
     excuse,
@@ -134,10 +134,7 @@ class Executor:
         self._signalled: set[int] = set()  # attempts that ran when a signal from outside came
         self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
         self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
-        tasks = [task for task in app.tasks.values() if isinstance(task, BatchTask)]
-        self._batches = {name: task for task in tasks for name in (task.name, *task.aliases)}
-        self._gathering: dict[str, Gathering] = {}  # by the name of their jobs' task
-        self._calls: dict[int, BatchCall] = {}  # by the token of each of their attempts
+        self.batches = Batches(app, link, self, clock)
 
     def expect(self, tokens: Iterable[int]) -> None:
         """Note, in any thread, attempts that will be started: they can be recalled already."""
@@ -155,102 +152,30 @@ class Executor:
         """Start attempts, in their order, as slots come free; their ends go to the link. An attempt
         that is here already is skipped: it would run twice at once, and have two ends. Those of
         batch tasks need no slot: they gather for one call."""
-        if self._batches:
-            attempts = self._gather(attempts)
+        new = []
         for claimed in attempts:
             if claimed.token not in self._tasks:
                 self._tasks[claimed.token] = None
                 self._expected.add(claimed.token)
-                self._waiting.append(claimed)
+                new.append(claimed)
+        self._waiting += self.batches.gather(new) if self.batches.tasks else new
         self._fill_slots()
 
-    def _gather(self, attempts: Sequence[Claimed]) -> Sequence[Claimed]:
-        """Let attempts of batch tasks gather, and begin calls that are full. Return the others."""
-        others = []
-        for claimed in attempts:
-            if (task := self._batches.get(claimed.task)) is None:
-                others.append(claimed)
-            elif claimed.token not in self._tasks:
-                self._tasks[claimed.token] = None
-                self._expected.add(claimed.token)
-                if (gathering := self._gathering.get(claimed.task)) is None:
-                    begin = functools.partial(self._begin_batch, claimed.task)
-                    gathering = Gathering(task, task.batch_wait, begin, self._clock)
-                    self._gathering[claimed.task] = gathering
-                gathering.add(claimed)
-                if gathering.is_full():
-                    self._begin_batch(claimed.task)
-        for name in [name for name, each in self._gathering.items() if each.hurries]:
-            self._begin_batch(name)
-        return others
-
-    def count_gathered(self) -> dict[str, int]:
-        """Return how many attempts of each batch task wait for their call."""
-        return {name: len(each.waiting) for name, each in self._gathering.items()}
-
-    def count_calls(self) -> int:
-        """Return the number of calls of batch tasks, including those that gather."""
-        return len(self._gathering) + len({id(call) for call in self._calls.values()})
-
-    def begin_gathered(self) -> None:
-        """Begin the calls that gather, as if their time were over."""
-        for name in list(self._gathering):
-            self._begin_batch(name)
-
-    def end_recalled(self) -> None:
-        """End the recalled ones of the attempts that gather, whose call may be far off."""
-        for name, gathering in list(self._gathering.items()):
-            for token in gathering.waiting.keys() & self._recalled:
-                self._end_refused(gathering.waiting.pop(token), self._take_back(token), frees=False)
-            if not gathering.waiting:
-                self._gathering.pop(name).close()
+    def end_recalled(self, claimed: Claimed) -> bool:
+        """End an attempt that waits for its batch, if it was recalled; return whether."""
+        if claimed.token not in self._recalled:
+            return False
+        self.refuse(claimed, self._take_back(claimed.token))
+        return True
 
     def _take_back(self, token: int) -> Outcome:
         self._expected.discard(token)
         self._recalled.discard(token)
         return RECALLED
 
-    def _begin_batch(self, name: str) -> None:
-        """Begin the call that gathers for this task. The worker is told before the call can end
-        this process."""
-        gathering = self._gathering.pop(name)
-        gathering.close()
-        if not self._link.send_ends():
-            return
-        attempts, items = [], []
-        for claimed in gathering.waiting.values():
-            prepared = self._prepare_or_refuse(claimed)
-            if isinstance(prepared, Outcome):
-                self._end_refused(claimed, prepared, frees=False)
-            else:
-                attempts.append(prepared[1])
-                items.append(prepared[2][0])
-        if not attempts:
-            return
-        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
-        call = BatchCall(gathering.task, attempts)
-        self._calls.update(dict.fromkeys([attempt.token for attempt in attempts], call))
+    def run_batch(self, call: BatchCall, items: list[Any]) -> None:
+        """Run one call for many attempts, in the loop."""
         self._context.copy().run(self._loop.create_task, self._run_batch(call, items))
-
-    async def _run_batch(self, call: BatchCall, items: list[Any]) -> None:
-        first, asyncio_task = call.attempts[0], asyncio.current_task()
-        assert asyncio_task is not None
-        asyncio_task.set_name(f"batch of {len(items)} jobs")
-        self._in_loop = True
-        for attempt in call.attempts:
-            self._tasks[attempt.token] = asyncio_task
-        set_batch(call.attempts)
-        value, error = None, None
-        try:
-            value = await run_marked(call.mark, self._call, (call.task, first, (items,), {}))
-        except BaseException as raised:
-            error = raised
-        self._leave_if_forked(error)
-        outcomes = call.judge(value, error, self._complete)
-        error = None  # before the ends, as in ``_run``; and its traceback refers to this frame
-        for attempt, outcome in zip(call.attempts, outcomes, strict=True):
-            del self._calls[attempt.token]
-            self._end(attempt, outcome, frees=False)
 
     def _fill_slots(self) -> None:
         """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
@@ -313,7 +238,7 @@ class Executor:
         attempt, task = self._attempts.get(token), self._tasks.get(token)
         if token in self._over or attempt is None or task is None:
             return
-        if (call := self._calls.get(token)) is not None:
+        if (call := self.batches.find_call(token)) is not None:
             if call.attempts[0].token not in self._over:
                 call.stop(task)
         elif self._app.find(attempt.task).is_async:
@@ -366,8 +291,7 @@ class Executor:
 
     def close(self) -> None:
         """Let go of the threads. Attempts must have ended, or their ends no longer matter."""
-        for gathering in self._gathering.values():
-            gathering.close()
+        self.batches.close()
         self._threads.close()
 
     def _leave_if_forked(self, error: BaseException | None) -> None:
@@ -384,9 +308,10 @@ class Executor:
     async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
         """Run one attempt in this asyncio task. Return whether it has completed and left the
         context as it was."""
-        prepared = self._prepare_or_refuse(claimed)
+        prepared = self.prepare(claimed)
         if isinstance(prepared, Outcome):
-            self._end_refused(claimed, prepared)
+            self.refuse(claimed, prepared)
+            self._free_slot()
             return True
         task, attempt, args, kwargs = prepared
         self._note_begun(claimed)
@@ -409,10 +334,31 @@ class Executor:
         if not raised:
             self._leave_if_forked(None)
         self._end(attempt, outcome)  # after the exception is gone, with what its frames held
+        self._free_slot()
         return not raised and is_as(before)
 
-    def _end(self, attempt: Attempt, outcome: Outcome, *, frees: bool = True) -> None:
-        """Report an end. ``frees``: the attempt had a slot."""
+    async def _run_batch(self, call: BatchCall, items: list[Any]) -> None:
+        first, asyncio_task = call.attempts[0], asyncio.current_task()
+        assert asyncio_task is not None
+        asyncio_task.set_name(f"batch of {len(items)} jobs")
+        self._in_loop = True
+        for attempt in call.attempts:
+            self._tasks[attempt.token] = asyncio_task
+        set_batch(call.attempts)
+        value, error = None, None
+        try:
+            value = await run_marked(call.mark, self._call, (call.task, first, (items,), {}))
+        except BaseException as raised:
+            error = raised
+        self._leave_if_forked(error)
+        outcomes = call.judge(value, error, self._complete)
+        error = None  # before the ends, as in ``_run``; and its traceback refers to this frame
+        for attempt, outcome in zip(call.attempts, outcomes, strict=True):
+            self.batches.forget(attempt.token)
+            self._end(attempt, outcome)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        """Report an end."""
         del self._tasks[attempt.token], self._attempts[attempt.token]
         if attempt.token in self._signalled:  # here, since the loop's thread runs handlers first
             self._signalled.discard(attempt.token)
@@ -428,8 +374,6 @@ class Executor:
             self._ran, self._in_loop = 0, False
         end = End(attempt.token, outcome, attempt.completed_in)
         self._link.report_end(end, is_last=not self._tasks)
-        if frees:
-            self._free_slot()
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Call the functions that trace attempts, before the end is reported."""
@@ -439,7 +383,7 @@ class Executor:
             except Exception:  # it must not keep the end back
                 logging.getLogger("outlast").exception("the end of %r was not heard", attempt)
 
-    def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
+    def prepare(self, claimed: Claimed) -> Prepared | Outcome:
         """Return what an attempt needs to begin, or its end if it cannot begin. The time by which
         it must begin is checked here: it may have waited here, or in its worker, since its
         claim."""
@@ -450,7 +394,7 @@ class Executor:
             self._asked_early.pop(claimed.token, None)
             return _EXPIRED
         try:
-            prepared = self._prepare(claimed)
+            prepared = self._make_ready(claimed)
         except (BadArguments, UnknownTask) as error:
             return make_undecodable(error, self._hide)
         except Exception as error:  # such as a limit that no clock can show: reported, not raised
@@ -463,7 +407,7 @@ class Executor:
                 self._loop.call_soon(self._cancel, token)
         return prepared
 
-    def _end_refused(self, claimed: Claimed, outcome: Outcome, *, frees: bool = True) -> None:
+    def refuse(self, claimed: Claimed, outcome: Outcome) -> None:
         """End an attempt that could not begin."""
         del self._tasks[claimed.token]
         self._asked_early.pop(claimed.token, None)
@@ -471,10 +415,8 @@ class Executor:
             without = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
             self._tell_end(self._make_attempt(self._link, without), outcome)
         self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
-        if frees:
-            self._free_slot()
 
-    def _prepare(self, claimed: Claimed) -> Prepared:
+    def _make_ready(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
         more = read_inputs(claimed, self._app.stores.payloads) if claimed.policy.inputs else None
         args, kwargs = task.signature.decode(claimed.args, more)
@@ -563,7 +505,7 @@ class Executor:
             return claimed, self._attempts.get(claimed.token), outcome
 
     def _run_plain(self, claimed: Claimed) -> _Ended:
-        prepared = self._prepare_or_refuse(claimed)
+        prepared = self.prepare(claimed)
         if isinstance(prepared, Outcome):
             return claimed, None, prepared
         task, attempt, args, kwargs = prepared
@@ -579,9 +521,10 @@ class Executor:
     def _take(self, ended: _Ended) -> None:
         claimed, attempt, outcome = ended
         if attempt is None:
-            self._end_refused(claimed, outcome)
+            self.refuse(claimed, outcome)
         else:
             self._end(attempt, outcome)
+        self._free_slot()
 
     async def _in_thread(
         self, token: int, fn: Callable[..., Any], inner: list[Any], args: Any, kwargs: Any
@@ -589,7 +532,8 @@ class Executor:
         """Call a plain function inside its hooks, as ``_call`` does, in a thread."""
         ended: asyncio.Future[_Returned] = self._loop.create_future()
         context = contextvars.copy_context()
-        mark = self._calls[token].mark if token in self._calls else token
+        call_of_many = self.batches.find_call(token)
+        mark = token if call_of_many is None else call_of_many.mark
 
         def call() -> Any:
             raised: BaseException | None = None

@@ -220,7 +220,7 @@ class LocalPool:
         loop's next iteration is not free: another worker could run a job at once that would wait
         here for the slot. A batch has one slot: its first job comes like any other, and more are
         requested for it."""
-        gathered = self._executor.count_gathered() if self._batches else {}
+        gathered = self._executor.batches.count_gathered() if self._batches else {}
         batches = [
             ClaimRequest([name], self._batches[name] - count, self._queues)
             for name, count in gathered.items()
@@ -261,7 +261,7 @@ class LocalPool:
 
     def begin_batches(self) -> None:
         """Begin the batches that gather: no more jobs will come for them."""
-        self._executor.begin_gathered()
+        self._executor.batches.begin_gathered()
 
     def _note_ended(self, ended: list[Running]) -> None:
         if self._batches:  # their many ends at once say nothing of the rate of slots
@@ -283,7 +283,7 @@ class LocalPool:
         if not self._batches:
             return len(running)
         others = sum(each.claimed.task not in self._batches for each in running.values())
-        return others + self._executor.count_calls()
+        return others + self._executor.batches.count_calls()
 
     def _fill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
@@ -328,7 +328,7 @@ class LocalPool:
         self.prefetch.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
-        self._executor.end_recalled()
+        self._executor.batches.end_recalled()
         return True
 
     async def find_stack(self, token: int) -> str:

@@ -60,7 +60,7 @@ async def test_a_full_batch_begins_at_once_and_results_are_in_the_order_of_the_i
     batch.put("1", "2", "3", "4")
     assert await batch.kinds(3) == [(COMPLETED, "2"), (COMPLETED, "4"), (COMPLETED, "6")]
     assert [token for token, _ in batch.link.begun] == [1, 2, 3], "told before it begins"
-    assert batch.executor.count_gathered() == {"each": 1}
+    assert batch.executor.batches.count_gathered() == {"each": 1}
 
 
 async def test_a_batch_that_is_not_full_begins_when_its_first_item_has_waited() -> None:
@@ -176,9 +176,9 @@ async def test_gathered_attempts_are_recalled_and_never_called() -> None:
     batch = Batch(doubled)
     batch.put("1", "2")
     assert batch.executor.recall([1, 2]) == [1, 2]
-    batch.executor.end_recalled()
+    batch.executor.batches.end_recalled()
     assert [kind for kind, _ in await batch.kinds(2)] == [RELEASED] * 2
-    assert batch.executor.count_calls() == 0
+    assert batch.executor.batches.count_calls() == 0
     await batch.clock.run_for(WAIT)
     assert batch.link.begun == []
 
