@@ -8,9 +8,9 @@ the worker is told before the call begins.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Set as AbstractSet
+from typing import Any
 
 from outlast.base.clock import Clock
 from outlast.client.app import App
@@ -20,25 +20,27 @@ from outlast.client.task import Task
 from outlast.errors import ItemErrors, UsageError
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.outcomes import judge
-from outlast.runner.protocol import Began
 from outlast.store.values import Claimed
-
-if TYPE_CHECKING:
-    from outlast.runner.execute import Executor, ExecutorLink
 
 _CANCELLED = Outcome(kind=OutcomeKind.CANCELLED, message="it was cancelled while its batch ran")
 
 
 class Gathering:
-    """The attempts that wait for the next call of a task. ``begin`` is called once their time is
-    over."""
+    """The attempts that wait for the next call of a task, under one ``name`` of it. ``begin`` is
+    called with it once their time is over."""
 
-    def __init__(self, task: BatchTask[Any, Any], begin: Callable[[], None], clock: Clock) -> None:
-        self.task = task
+    def __init__(
+        self,
+        name: str,
+        task: BatchTask[Any, Any],
+        begin: Callable[[Gathering], None],
+        clock: Clock,
+    ) -> None:
+        self.name, self.task = name, task
         self.waiting: dict[int, Claimed] = {}
         self.hurries = False  # suspects run by themselves: no others will come
-        wait = _wait(task.batch_wait, begin, clock)
-        self._timer = asyncio.get_running_loop().create_task(wait)
+        self._begin = begin
+        self._timer = asyncio.get_running_loop().create_task(self._wait(clock))
 
     def add(self, claimed: Claimed) -> None:
         """Let an attempt wait behind the others."""
@@ -53,10 +55,9 @@ class Gathering:
         """Wait no longer."""
         self._timer.cancel()
 
-
-async def _wait(seconds: float, begin: Callable[[], None], clock: Clock) -> None:
-    await clock.sleep(seconds)
-    begin()
+    async def _wait(self, clock: Clock) -> None:
+        await clock.sleep(self.task.batch_wait)
+        self._begin(self)
 
 
 class BatchCall:
@@ -136,14 +137,16 @@ class BatchCall:
 class Batches:
     """The calls of an application's batch tasks: those that gather, and those that run.
 
-    ``executor`` begins and ends their attempts. ``tasks``: the batch tasks, by each of their names.
+    ``begin`` is called with what has gathered for a call. ``tasks``: the batch tasks, by each of
+    their names.
     """
 
-    def __init__(self, app: App, link: ExecutorLink, executor: Executor, clock: Clock) -> None:
+    def __init__(
+        self, app: App, begin: Callable[[BatchTask[Any, Any], list[Claimed]], None], clock: Clock
+    ) -> None:
         tasks = [task for task in app.tasks.values() if isinstance(task, BatchTask)]
         self.tasks = {name: task for task in tasks for name in (task.name, *task.aliases)}
-        self._link = link
-        self._executor = executor
+        self._begin = begin
         self._clock = clock
         self._gathering: dict[str, Gathering] = {}  # by the name of their jobs' task
         self._calls: dict[int, BatchCall] = {}  # by the token of each of their attempts
@@ -156,13 +159,13 @@ class Batches:
                 others.append(claimed)
                 continue
             if (gathering := self._gathering.get(claimed.task)) is None:
-                begin = functools.partial(self._begin, claimed.task)
-                gathering = self._gathering[claimed.task] = Gathering(task, begin, self._clock)
+                gathering = Gathering(claimed.task, task, self._end_gathering, self._clock)
+                self._gathering[claimed.task] = gathering
             gathering.add(claimed)
             if gathering.is_full():
-                self._begin(claimed.task)
-        for name in [name for name, each in self._gathering.items() if each.hurries]:
-            self._begin(name)
+                self._end_gathering(gathering)
+        for gathering in [each for each in self._gathering.values() if each.hurries]:
+            self._end_gathering(gathering)
         return others
 
     def count_gathered(self) -> dict[str, int]:
@@ -175,39 +178,25 @@ class Batches:
 
     def begin_gathered(self) -> None:
         """Begin the calls that gather, as if their time were over."""
-        for name in list(self._gathering):
-            self._begin(name)
+        for gathering in list(self._gathering.values()):
+            self._end_gathering(gathering)
 
-    def end_recalled(self) -> None:
-        """End the recalled ones of the attempts that gather, whose call may be far off."""
-        for name, gathering in list(self._gathering.items()):
-            for token, claimed in list(gathering.waiting.items()):
-                if self._executor.end_recalled(claimed):
-                    del gathering.waiting[token]
+    def take(self, tokens: AbstractSet[int]) -> list[Claimed]:
+        """Remove and return those of these attempts that gather."""
+        taken = []
+        for gathering in list(self._gathering.values()):
+            taken += [gathering.waiting.pop(token) for token in gathering.waiting.keys() & tokens]
             if not gathering.waiting:
-                self._gathering.pop(name).close()
+                self._gathering.pop(gathering.name).close()
+        return taken
 
-    def _begin(self, name: str) -> None:
-        """Begin the call that gathers for this task. The worker is told before the call can end
-        this process."""
-        gathering = self._gathering.pop(name)
-        gathering.close()
-        if not self._link.send_ends():
-            return
-        attempts, items = [], []
-        for claimed in gathering.waiting.values():
-            prepared = self._executor.prepare(claimed)
-            if isinstance(prepared, Outcome):
-                self._executor.refuse(claimed, prepared)
-            else:
-                attempts.append(prepared[1])
-                items.append(prepared[2][0])
-        if not attempts:
-            return
-        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
-        call = BatchCall(gathering.task, attempts)
-        self._calls.update(dict.fromkeys([attempt.token for attempt in attempts], call))
-        self._executor.run_batch(call, items)
+    def _end_gathering(self, gathering: Gathering) -> None:
+        self._gathering.pop(gathering.name).close()
+        self._begin(gathering.task, list(gathering.waiting.values()))
+
+    def note_call(self, call: BatchCall) -> None:
+        """Note a call that begins."""
+        self._calls.update(dict.fromkeys([attempt.token for attempt in call.attempts], call))
 
     def find_call(self, token: int) -> BatchCall | None:
         """Return the call that this attempt is part of, if it runs."""

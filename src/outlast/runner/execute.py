@@ -29,7 +29,7 @@ from outlast.base.credentials import hide_logins
 from outlast.client.app import App
 from outlast.client.attempt import Attempt, Family, Link, set_batch
 from outlast.client.awaiting import running
-from outlast.client.batches import BatchLink
+from outlast.client.batches import BatchLink, BatchTask
 from outlast.client.children import make_family
 from outlast.client.flow_parts import read_inputs
 from outlast.client.hooks import Context
@@ -134,7 +134,7 @@ class Executor:
         self._signalled: set[int] = set()  # attempts that ran when a signal from outside came
         self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
         self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
-        self.batches = Batches(app, link, self, clock)
+        self.batches = Batches(app, self._begin_batch, clock)
 
     def expect(self, tokens: Iterable[int]) -> None:
         """Note, in any thread, attempts that will be started: they can be recalled already."""
@@ -161,20 +161,34 @@ class Executor:
         self._waiting += self.batches.gather(new) if self.batches.tasks else new
         self._fill_slots()
 
-    def end_recalled(self, claimed: Claimed) -> bool:
-        """End an attempt that waits for its batch, if it was recalled; return whether."""
-        if claimed.token not in self._recalled:
-            return False
-        self.refuse(claimed, self._take_back(claimed.token))
-        return True
+    def end_recalled(self) -> None:
+        """End the recalled ones of the attempts that gather, whose call may be far off."""
+        for claimed in self.batches.take(self._recalled):
+            self._end_refused(claimed, self._take_back(claimed.token))
 
     def _take_back(self, token: int) -> Outcome:
         self._expected.discard(token)
         self._recalled.discard(token)
         return RECALLED
 
-    def run_batch(self, call: BatchCall, items: list[Any]) -> None:
-        """Run one call for many attempts, in the loop."""
+    def _begin_batch(self, task: BatchTask[Any, Any], gathered: list[Claimed]) -> None:
+        """Begin one call for these attempts. The worker is told before the call can end this
+        process."""
+        if not self._link.send_ends():
+            return
+        attempts, items = [], []
+        for claimed in gathered:
+            prepared = self._prepare_or_refuse(claimed)
+            if isinstance(prepared, Outcome):
+                self._end_refused(claimed, prepared)
+            else:
+                attempts.append(prepared[1])
+                items.append(prepared[2][0])
+        if not attempts:
+            return
+        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
+        call = BatchCall(task, attempts)
+        self.batches.note_call(call)
         self._context.copy().run(self._loop.create_task, self._run_batch(call, items))
 
     def _fill_slots(self) -> None:
@@ -308,9 +322,9 @@ class Executor:
     async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
         """Run one attempt in this asyncio task. Return whether it has completed and left the
         context as it was."""
-        prepared = self.prepare(claimed)
+        prepared = self._prepare_or_refuse(claimed)
         if isinstance(prepared, Outcome):
-            self.refuse(claimed, prepared)
+            self._end_refused(claimed, prepared)
             self._free_slot()
             return True
         task, attempt, args, kwargs = prepared
@@ -383,7 +397,7 @@ class Executor:
             except Exception:  # it must not keep the end back
                 logging.getLogger("outlast").exception("the end of %r was not heard", attempt)
 
-    def prepare(self, claimed: Claimed) -> Prepared | Outcome:
+    def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
         """Return what an attempt needs to begin, or its end if it cannot begin. The time by which
         it must begin is checked here: it may have waited here, or in its worker, since its
         claim."""
@@ -394,7 +408,7 @@ class Executor:
             self._asked_early.pop(claimed.token, None)
             return _EXPIRED
         try:
-            prepared = self._make_ready(claimed)
+            prepared = self._prepare(claimed)
         except (BadArguments, UnknownTask) as error:
             return make_undecodable(error, self._hide)
         except Exception as error:  # such as a limit that no clock can show: reported, not raised
@@ -407,7 +421,7 @@ class Executor:
                 self._loop.call_soon(self._cancel, token)
         return prepared
 
-    def refuse(self, claimed: Claimed, outcome: Outcome) -> None:
+    def _end_refused(self, claimed: Claimed, outcome: Outcome) -> None:
         """End an attempt that could not begin."""
         del self._tasks[claimed.token]
         self._asked_early.pop(claimed.token, None)
@@ -416,7 +430,7 @@ class Executor:
             self._tell_end(self._make_attempt(self._link, without), outcome)
         self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
 
-    def _make_ready(self, claimed: Claimed) -> Prepared:
+    def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
         more = read_inputs(claimed, self._app.stores.payloads) if claimed.policy.inputs else None
         args, kwargs = task.signature.decode(claimed.args, more)
@@ -505,7 +519,7 @@ class Executor:
             return claimed, self._attempts.get(claimed.token), outcome
 
     def _run_plain(self, claimed: Claimed) -> _Ended:
-        prepared = self.prepare(claimed)
+        prepared = self._prepare_or_refuse(claimed)
         if isinstance(prepared, Outcome):
             return claimed, None, prepared
         task, attempt, args, kwargs = prepared
@@ -521,7 +535,7 @@ class Executor:
     def _take(self, ended: _Ended) -> None:
         claimed, attempt, outcome = ended
         if attempt is None:
-            self.refuse(claimed, outcome)
+            self._end_refused(claimed, outcome)
         else:
             self._end(attempt, outcome)
         self._free_slot()

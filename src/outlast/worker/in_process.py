@@ -328,7 +328,7 @@ class LocalPool:
         self.prefetch.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
-        self._executor.batches.end_recalled()
+        self._executor.end_recalled()
         return True
 
     async def find_stack(self, token: int) -> str:

@@ -176,7 +176,7 @@ async def test_gathered_attempts_are_recalled_and_never_called() -> None:
     batch = Batch(doubled)
     batch.put("1", "2")
     assert batch.executor.recall([1, 2]) == [1, 2]
-    batch.executor.batches.end_recalled()
+    batch.executor.end_recalled()
     assert [kind for kind, _ in await batch.kinds(2)] == [RELEASED] * 2
     assert batch.executor.batches.count_calls() == 0
     await batch.clock.run_for(WAIT)
