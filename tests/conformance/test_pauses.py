@@ -124,19 +124,16 @@ async def test_suspects_are_passed_over_and_not_waited_for(
     request = ClaimRequest([TASK], 10, solo=1, **passed)
     reply = await hands.exchange(limit=10, solo=1, **passed)
     assert [each.job_id for each in reply.claimed] == others
-    assert reply.solo_waiting == 0
     usual = ClaimRequest([TASK], 10, **passed)
-    assert (await store.exchange(hands.me, [], [usual, request])).solo_waiting == 0
+    assert (await store.exchange(hands.me, [], [usual, request])).claimed == []
     reply = await hands.exchange(limit=10, solo=1)
     assert {each.job_id for each in reply.claimed} <= {*ids}
     assert reply.claimed
 
 
-async def test_a_paused_job_that_wants_a_whole_worker_empties_none(store: Store) -> None:
+async def test_a_paused_job_that_wants_a_whole_worker_is_passed_over(store: Store) -> None:
     job_id = await lost_twice(store)
     hands = await Hands.on(store, "later")
-    assert (await hands.exchange(limit=1, not_queues=("default",))).solo_waiting == 0
-    assert (await hands.exchange(limit=1)).solo_waiting == 2
     assert await hands.claim(1, solo=2, not_queues=("default",)) == []
     assert [each.job_id for each in await hands.claim(1, solo=2)] == [job_id]
 

@@ -149,7 +149,6 @@ async def test_a_suspect_in_back_off_waits_and_its_due_time_is_returned(
     assert (await shown(store, job_id))[0] == 1
     reply = await hands.exchange(limit=1, solo=1)
     assert reply.claimed == []
-    assert reply.solo_waiting == 0
     assert reply.next_due is not None
     assert FAR - 40 < reply.next_due <= FAR
 
@@ -303,31 +302,26 @@ async def test_a_job_that_lost_two_workers_is_claimed_only_by_an_empty_worker(
     job_id = await lost_twice(store)
     third = await Hands.on(store, "third")
     assert (await shown(store, job_id))[0] == 2
-    reply = await third.exchange(limit=10)
-    assert (reply.claimed, reply.solo_waiting) == ([], 2)
-    reply = await third.exchange(limit=10, solo=1)
-    assert (reply.claimed, reply.solo_waiting) == ([], 2)
-    reply = await third.exchange(limit=10, solo=2)
-    assert (ids_of(reply.claimed), reply.solo_waiting) == ([job_id], 0)
-    assert reply.claimed[0].solo == 2
+    assert await third.claim() == []
+    assert await third.claim(solo=1) == []
+    (claimed,) = await third.claim(solo=2)
+    assert (claimed.job_id, claimed.solo) == (job_id, 2)
 
 
 async def test_exclusive_jobs_are_claimed_one_at_a_time(store: Store) -> None:
     ids = [await lost_twice(store) for _ in range(2)]
     third = await Hands.on(store, "third")
-    reply = await third.exchange(limit=10, solo=2)
-    assert ids_of(reply.claimed) == ids[:1]
-    assert reply.solo_waiting == 2
+    assert [ids_of(await third.claim(solo=2)) for _ in ids] == [[each] for each in ids]
 
 
-async def test_only_suspects_that_the_requests_could_take_count_as_waiting(
-    store: Store, hands: Hands
-) -> None:
-    await suspects(hands)
-    assert (await hands.exchange(limit=1)).solo_waiting == 1
-    assert (await hands.exchange(limit=1, tasks=["unknown"])).solo_waiting == 0
-    assert (await hands.exchange(limit=1, queues=["nowhere"])).solo_waiting == 0
-    assert (await hands.exchange()).solo_waiting == 0, "nothing was asked for"
+async def test_nothing_is_claimed_beside_a_job_that_needs_the_whole_worker(store: Store) -> None:
+    job_id = await lost_twice(store)
+    (other,) = await enqueued(store)
+    third = await Hands.on(store, "third")
+    requests = [ClaimRequest([TASK], 1, solo=2), ClaimRequest([TASK], 10)]
+    replies = [await store.exchange(third.me, [], requests) for _ in range(2)]
+    assert [ids_of(reply.claimed) for reply in replies] == [[job_id], [other]]
+    assert [reply.cut for reply in replies] == [True, False]
 
 
 async def test_one_exchange_fills_requests_of_both_kinds(store: Store, hands: Hands) -> None:
@@ -346,7 +340,7 @@ async def test_a_worker_that_may_not_claim_gets_no_suspects(
     await suspects(hands)
     await hands.vanish()
     reply = await hands.exchange(limit=1, solo=solo)
-    assert (reply.valid, reply.claimed, reply.solo_waiting) == (False, [], 0)
+    assert (reply.valid, reply.claimed) == (False, [])
 
 
 async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culprit_s_end(

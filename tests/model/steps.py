@@ -97,7 +97,7 @@ class Steps:
             yield step_of(f"worker {i + 1} gives up a claim", world, i, given_up, harm=True)
 
     def _requests(self, slot: Slot) -> list[int]:
-        """What it asks for: as ``Assignment`` and ``ExclusiveClaim`` do."""
+        """What it asks for: as ``Assignment`` and ``AloneInWorker`` do."""
         running = [held for held in slot.held if not held.end]
         if any(held.solo == 2 for held in running):
             return []

@@ -203,6 +203,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
     ``solo`` 0: ordinary jobs, never a suspect. 1: suspects, each for an empty runner of its own, by
     priority and by how long they have been due. 2: one job that must have its worker to itself.
+    Once a request for suspects was given some, the requests behind it are given nothing.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and
     once more of results of jobs upstream; the first job comes regardless of its size.
@@ -285,9 +286,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     that ``next_due`` is in milliseconds.
 
     ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
-    be jobs; None: it has looked everywhere, or looks at the rest in turn. ``solo_waiting`` is the
-    largest ``solo`` among the suspects of the requests' tasks and queues that are due and were not
-    claimed, 0 if there are none. ``cut``: the limit on bytes kept further jobs out of the reply.
+    be jobs; None: it has looked everywhere, or looks at the rest in turn. ``cut``: further jobs
+    were kept out of the reply, by the limit on bytes or by suspects that want nothing beside them.
     ``expired``: how many queued jobs of any task it ended.
     """
 
@@ -298,7 +298,6 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     next_due: float | None = None
     contended: bool = False
     next_look: float | None = None
-    solo_waiting: int = 0
     cut: bool = False
     expired: int = 0
 

@@ -115,8 +115,8 @@ class AttemptStarter(Protocol):
         has not answered still hold their slots."""
         ...
 
-    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one suspect of this kind that must have this worker to itself."""
+    def make_alone_requests(self) -> list[ClaimRequest]:
+        """Return requests for one job that must have this worker to itself."""
         ...
 
     def start(self, attempts: list[Running]) -> None:

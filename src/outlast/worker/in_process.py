@@ -25,7 +25,7 @@ from outlast.client.app import App
 from outlast.client.attempt import Attempt
 from outlast.errors import UsageError
 from outlast.model.crash import CrashKind, Progress
-from outlast.model.job import ALONE_IN_RUNNER
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.application import refuse_greenlets
 from outlast.runner.channel import IN_CHILD, settle
@@ -232,9 +232,10 @@ class LocalPool:
         limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
         return [ClaimRequest(self._tasks, limit, self._queues), *batches]
 
-    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        """Return the request for one suspect: here it runs only as the sole attempt."""
-        return ClaimRequest(self._tasks, 1, self._queues, solo)
+    def make_alone_requests(self) -> list[ClaimRequest]:
+        """Return requests for one suspect: here it runs only as the sole attempt."""
+        kinds = (ALONE_IN_WORKER, ALONE_IN_RUNNER) if self._tasks else ()
+        return [ClaimRequest(self._tasks, 1, self._queues, solo) for solo in kinds]
 
     def start(self, attempts: list[Running]) -> None:
         """Start claimed attempts, as far as slots are free, with the loop's next iteration: by then

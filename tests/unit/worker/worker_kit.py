@@ -203,6 +203,7 @@ class FakePool:
         self.unkillable: set[int] = set()  # attempts that go on when they are killed
         self.given_up: list[set[int]] = []
         self.forgotten: set[int] = set()  # attempts without a runner
+        self.asks_alone = False  # for jobs that need the whole worker
 
     def tasks(self) -> list[str]:
         return ["t"]
@@ -217,8 +218,8 @@ class FakePool:
         free = self.slots - len(self.in_flight.running) - unanswered
         return [ClaimRequest(["t"], free)] if free > 0 else []
 
-    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        return ClaimRequest(["t"], 1, solo=solo)
+    def make_alone_requests(self) -> list[ClaimRequest]:
+        return [ClaimRequest(["t"], 1, solo=2)] if self.asks_alone else []
 
     def start(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]

@@ -430,7 +430,6 @@ class _ClaimHead(msgspec.Struct):
     counts: list[int] = []
     next_due: float | None = None
     contended: bool = False
-    solo_waiting: int = 0
     cut: bool = False
     expired: int = 0
     late: int | None = None
@@ -495,7 +494,6 @@ class PostgresExchange(Verbs):
             cancels=head.cancels,
             next_due=claim.next_due,
             contended=claim.contended,
-            solo_waiting=claim.solo_waiting,
             next_look=claim.next_look,
             cut=claim.cut or bool(late),
             expired=claim.expired,

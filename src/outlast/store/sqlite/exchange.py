@@ -57,7 +57,7 @@ def exchange(
     status = worker_status(cursor, me)
     answers = hand_in(cursor, now, ended)
     basket = Basket(cursor, now, me, requests)
-    next_due, solo_waiting, expired = None, 0, 0
+    next_due, expired = None, 0
     if status == "active" and requests:
         look = waiting(cursor, now)
         if look.expires is not None and look.expires <= now:
@@ -71,7 +71,6 @@ def exchange(
         streams = Streams(cursor, now, fit, basket.permits) if look.streams else None
         claim(cursor, now, fit, turns or Turns(), basket, streams)
         more = basket.some_expired or unresolved or (streams is not None and streams.more)
-        solo_waiting = suspects.find_waiting(cursor, now, requests, look.solo, basket.permits)
         next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
     most = min([each.bytes_max for each in requests], default=0)
     claimed, late = with_results(cursor, basket.claimed, most)
@@ -82,7 +81,6 @@ def exchange(
         claimed=claimed,
         cancels=cancels_of(cursor, me.worker_id),
         next_due=next_due,
-        solo_waiting=solo_waiting,
         cut=basket.cut or bool(late),
         expired=expired,
     )
@@ -319,6 +317,7 @@ def claim(
         if request.solo:
             found = suspects.find_next(cursor, now, request, limit, basket.permits)
             basket.permits.start(basket.take(found))
+            basket.cut = basket.cut or bool(found and request is not requests[-1])
         elif streams is None:
             _take_from_line(cursor, request, limit, turns, basket)
         else:

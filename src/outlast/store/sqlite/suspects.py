@@ -52,17 +52,6 @@ def find_next_due(
     return min((time for time in looks if time is not None), default=None)
 
 
-def find_waiting(
-    cursor: Cursor, now: float, requests: Sequence[ClaimRequest], most: int, permits: Permits
-) -> int:
-    """Return the largest ``solo`` of a suspect that is due for these requests' tasks and queues,
-    and whose permits have room."""
-    for solo in range(most, 0, -1):
-        if any(_find_due(cursor, now, request, solo, permits, 1) for request in requests):
-            return solo
-    return 0
-
-
 def _find_due(
     cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits, limit: int
 ) -> list[Row]:

@@ -5,11 +5,11 @@ off, its outcome is unknown: the connection is dropped, the epoch is raised (whi
 server that is still busy with the old trip), the ends are handed in again, and every job that the
 store assigned to this worker without its knowledge is given back.
 
-An *exclusive* job is a suspect that has to run alone in its worker. An idle worker takes it at
-once. A busy worker that learns of one takes no other jobs for a moment, so that a stream of short
-jobs cannot starve it. If an attempt has run for longer than such a moment, the worker does not try,
-because it would be idle for nothing. So with hours-long jobs in every worker an exclusive job waits
-for the first worker that becomes quiet.
+A job that lost two workers in a row runs alone in its worker. An empty worker asks for one before
+all others, and is given nothing beside it. A busy worker asks now and then, unless an attempt has
+run for long; it gives the job back, and takes no jobs for a moment to become empty, so that a
+stream of short jobs cannot starve it. With hours-long jobs in every worker it waits for the first
+one that becomes empty.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from outlast.base.clock import Clock
 from outlast.errors import BadData, StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import ALONE_IN_RUNNER, State
+from outlast.model.job import State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.batches import bisecting
@@ -63,73 +63,57 @@ RECONCILE_SECONDS = 30.0  # between two reconciliations, if no reply was lost
 LEFT_OPEN_SECONDS = 60.0  # then the open transaction of an ended attempt counts as forgotten
 CLEARING_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
 CLEARING_EVERY_SECONDS = 60.0  # between two such times, at least
-VAIN_SECONDS = 1.0  # pause if the job was gone: another worker has it
+ASK_EVERY_SECONDS = 10.0  # between two requests of a busy worker for a job that needs all of it
 
 
-class ExclusiveClaim:
-    """Chooses an exchange's requests; ``least``: the smallest ``solo`` that needs the worker."""
+class AloneInWorker:
+    """Decides when a worker asks for a job that needs all of it, and makes room for one. ``least``:
+    the smallest ``solo`` of such a job."""
 
     def __init__(self, in_flight: InFlight, clock: Clock, least: int) -> None:
         self._in_flight = in_flight
         self._clock = clock
         self._least = least
-        self._waiting = 0
-        self.asked = False  # whether the last request was for an exclusive job
-        self._clearing_until = self._next_clearing_at = self._vain_until = clock.boot()
+        self.asked = False  # whether the last requests were for one, too
+        self._clearing_until = self._asks_at = clock.boot()
 
-    def choose(
-        self,
-        usual: Callable[[], list[ClaimRequest]],
-        exclusive: Callable[[int], ClaimRequest | None],
-    ) -> list[ClaimRequest]:
-        """Return the requests to make now: the usual ones, one for an exclusive job, or none."""
-        self.asked = False
-        if self._is_taken():
-            return []
-        if self.is_wanted() and (request := exclusive(self._waiting)):
-            self.asked = True
-            return [request]
-        if (
-            self._waiting
-            and not self._in_flight.is_empty()
-            and self._clock.boot() < self._clearing_until
-        ):
-            return []
-        return usual()
+    def may_claim(self) -> bool:
+        """Whether the worker may take jobs: none has it to itself, or is to have it."""
+        running = self._in_flight.running
+        if len(running) == 1 and self._is_alone(next(iter(running.values()))):
+            return False
+        return self._clock.boot() >= self._clearing_until or self._in_flight.is_empty()
 
-    @property
-    def is_waiting(self) -> bool:
-        """Whether the last reply said that an exclusive job waits."""
-        return bool(self._waiting)
+    def may_ask(self) -> bool:
+        """Whether the worker is empty, or may be in a moment."""
+        if self._in_flight.is_empty():
+            return True
+        now, running = self._clock.boot(), self._in_flight.running.values()
+        return now >= self._asks_at and all(now - e.started_at < CLEARING_SECONDS for e in running)
+
+    def note_asked(self, requests: Sequence[ClaimRequest]) -> None:
+        """Note the requests of a trip: one for such a job comes first."""
+        self.asked = bool(requests) and requests[0].solo >= self._least
+        if self.asked:
+            self._asks_at = self._clock.boot() + ASK_EVERY_SECONDS
+
+    def may_start(self, attempts: Sequence[Running]) -> bool:
+        """Whether the attempts of a reply may start. One that needs the whole worker may not while
+        others are in flight: the worker then begins to become empty."""
+        if not any(map(self._is_alone, attempts)) or len(self._in_flight.running) == 1:
+            return True
+        now = self._clock.boot()
+        self._clearing_until = now + CLEARING_SECONDS
+        self._asks_at = now + CLEARING_EVERY_SECONDS
+        return False
 
     def is_wanted(self) -> bool:
-        """Whether the worker is empty and an exclusive job waits for it."""
-        if not self._waiting or not self._in_flight.is_empty():
-            return False
-        return self._clock.boot() >= self._vain_until
+        """Whether the worker has become empty for such a job, and has not asked for it since."""
+        is_clearing = self._clock.boot() < self._clearing_until
+        return is_clearing and not self.asked and self._in_flight.is_empty()
 
-    def take_reply(self, requests: list[ClaimRequest], reply: Exchanged) -> bool:
-        """Note the reply to these requests. Return True if another trip is useful at once."""
-        if self.asked:
-            self._waiting = 0
-            self._vain_until = self._clock.boot() + VAIN_SECONDS
-            return not reply.claimed
-        if requests:
-            self._waiting = reply.solo_waiting if reply.solo_waiting >= self._least else 0
-            if self._waiting:
-                self._begin_clearing()
-        return self.is_wanted()
-
-    def _begin_clearing(self) -> None:
-        now = self._clock.boot()
-        started = (running.started_at for running in self._in_flight.running.values())
-        if now >= self._next_clearing_at and all(now - at < CLEARING_SECONDS for at in started):
-            self._clearing_until = now + CLEARING_SECONDS
-            self._next_clearing_at = now + CLEARING_EVERY_SECONDS
-
-    def _is_taken(self) -> bool:
-        running = self._in_flight.running
-        return len(running) == 1 and next(iter(running.values())).claimed.solo >= self._least
+    def _is_alone(self, running: Running) -> bool:
+        return running.claimed.solo >= self._least
 
 
 class Exchange:
@@ -182,7 +166,7 @@ class Exchange:
         self._rests_until = float("-inf")  # the last claim found no more; when the next one is due
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
-        self._exclusive = ExclusiveClaim(in_flight, clock, pool.starter.exclusive_from)
+        self._alone = AloneInWorker(in_flight, clock, pool.starter.exclusive_from)
         self._units = units
         self._until_empty: UntilEmpty | None = None  # for a worker that leaves then
 
@@ -275,25 +259,26 @@ class Exchange:
         me, pauses = self._lease.me, self._pauses
         if pauses is not None and pauses.known != (me.worker_id, me.registration):
             return []
-        requests = self._exclusive.choose(
-            lambda: self._starter.make_requests(len(self._in_flight.ended)),
-            self._starter.make_exclusive_request,
-        )
-        wanted = bool(requests)
+        if not self._alone.may_claim():
+            return []
+        alone = self._starter.make_alone_requests() if self._alone.may_ask() else []
+        requests = self._starter.make_requests(len(self._in_flight.ended))
+        wanted = bool(alone or requests)
         if pauses is not None and pauses.pauses.listed:
-            requests = pauses.narrow(requests)
+            alone, requests = pauses.narrow(alone), pauses.narrow(requests)
         if self._units is not None:
             requests = self._units.narrow(requests)
+        requests = [*alone, *requests]
         if self._until_empty is not None:
             requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
                 self._until_empty.stop()
-        if self._exclusive.asked or self._pacing.is_poll_due(now):
+        if self._pacing.is_poll_due(now):
             return requests
         if ended:
             return [] if self._may_hand_in_alone(ended, now) else requests
         # a full worker does not follow each hint of ordinary work
-        return [] if all(each.solo == ALONE_IN_RUNNER for each in requests) else requests
+        return [] if all(each.solo for each in requests) else requests
 
     def _is_at_rest(self, now: float) -> bool:
         """Whether the last claim found the end of the line, and nothing since shows new work."""
@@ -310,7 +295,6 @@ class Exchange:
             and self._inbox is None
             and self._units is None
             and self._until_empty is None
-            and not self._exclusive.is_waiting
             and self._in_flight.are_plain(ended)
         )
 
@@ -323,6 +307,7 @@ class Exchange:
             self._inbox.hand_over(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:
             requests = [msgspec.structs.replace(each, bytes_max=most) for each in requests]
+        self._alone.note_asked(requests)
         if requests:
             requests = self._follow_wakeups(ended, requests, was_at_rest=was_at_rest)
             self._turns.note_claim(now)
@@ -399,11 +384,13 @@ class Exchange:
         if not reply.valid and self._lease.may_claim():
             self._broken = True
             return 0.0
-        again = self._exclusive.take_reply(requests, reply)
+        again = self._alone.is_wanted()
         if self._units is not None and self._units.take_reply(reply):
             again = True
         if self._until_empty is not None:
-            is_idle = self._in_flight.is_empty() and not again
+            is_empty = self._in_flight.is_empty()
+            again = again or (is_empty and bool(requests) and not self._alone.asked)
+            is_idle = is_empty and not again
             if self._until_empty.take_reply(requests, reply, is_idle=is_idle):
                 again = True
         if not reply.claimed:
@@ -461,6 +448,8 @@ class Exchange:
             return []
         if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
             attempts = self._pauses.choose(attempts)
+        if not self._alone.may_start(attempts):
+            return []
         if self._clock.boot() - self._pacing.asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]

@@ -80,7 +80,7 @@ class UntilEmpty:
         for request in requests:
             if count := min(left, request.limit):
                 narrowed.append(msgspec.structs.replace(request, limit=count))
-                left -= count
+                left -= 0 if request.solo else count
         return narrowed
 
     def take_reply(self, requests: list[ClaimRequest], reply: Exchanged, *, is_idle: bool) -> bool:
@@ -90,7 +90,7 @@ class UntilEmpty:
         make it at once, since a job that snoozes again and again may be due later."""
         if self._left is not None:
             self._left -= len(reply.claimed)
-        looks_again = reply.cut or reply.next_look is not None or reply.solo_waiting
+        looks_again = reply.cut or reply.next_look is not None
         is_due_soon = reply.next_due is not None and reply.next_due < SOON_SECONDS
         is_over = requests and not (reply.claimed or looks_again or is_due_soon)
         if requests:

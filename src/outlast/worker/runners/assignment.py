@@ -24,7 +24,7 @@ from itertools import groupby
 from math import inf
 from typing import NamedTuple
 
-from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
+from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Running
@@ -54,7 +54,7 @@ class Assignment:
     def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
         self.size = size
         self.concurrency = concurrency
-        self._queues = queues
+        self.queues = queues
         self.runners: list[RunnerProcess] = []
 
     def active(self) -> list[RunnerProcess]:
@@ -98,18 +98,18 @@ class Assignment:
         to_share = min(slots + shared, unanswered + part)
         places = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         requests = [
-            ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self._queues)
+            ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self.queues)
             for tasks, limit in (places if own else places[2:])
             if tasks and limit > unanswered
         ]
         requests += [
-            ClaimRequest([runner.batch], min(more, CLAIMS_MAX), self._queues)
+            ClaimRequest([runner.batch], min(more, CLAIMS_MAX), self.queues)
             for runner in fit
             if runner.batch is not None and (more := runner.places_to_gather(runner.batch))
         ]
         if free and free[0].tasks:
             tasks = sorted(free[0].tasks)
-            requests.append(ClaimRequest(tasks, len(free), self._queues, ALONE_IN_RUNNER))
+            requests.append(ClaimRequest(tasks, len(free), self.queues, ALONE_IN_RUNNER))
         return requests
 
     def _free_for_suspects(self, fit: Sequence[RunnerProcess]) -> Sequence[RunnerProcess]:
@@ -119,11 +119,6 @@ class Assignment:
         else:
             first, most = self.size, 1
         return [runner for runner in fit[first:] if not runner.tokens][:most]
-
-    def make_exclusive_request(self) -> ClaimRequest | None:
-        """Return the request for one job that needs the whole worker."""
-        tasks = {name for runner in self.active() for name in runner.tasks}
-        return ClaimRequest(sorted(tasks), 1, self._queues, ALONE_IN_WORKER) if tasks else None
 
     def count_idle(self) -> int:
         """Return the number of plain functions that may begin now."""

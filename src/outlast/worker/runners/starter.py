@@ -97,8 +97,9 @@ class RunnerStarter:
             self._next_crowded_at = now + CROWDED_EVERY_SECONDS
         return self._assignment.make_requests(unanswered, alone, shared, part, spare=spare)
 
-    def make_exclusive_request(self, solo: int) -> ClaimRequest | None:
-        return self._assignment.make_exclusive_request()
+    def make_alone_requests(self) -> list[ClaimRequest]:
+        tasks, queues = self.tasks(), self._assignment.queues
+        return [ClaimRequest(tasks, 1, queues, ALONE_IN_WORKER)] if tasks else []
 
     # -- claimed attempts ----------------------------------------------------------------------
 

@@ -216,14 +216,6 @@ async def test_a_runner_that_keeps_the_file_locked_is_ended(ended):
     assert bench.in_flight.find_first_waiting(101) is None, "it has been answered"
 
 
-async def test_an_empty_worker_claims_an_exclusive_job_at_once():
-    bench = Bench()
-    bench.store.script = [accepted(0, solo_waiting=2)]
-    assert await bench.exchange.run_once() == 0.0
-    await bench.exchange.run_once()
-    assert bench.requests()[-1] == [ClaimRequest(["t"], 1, solo=2)]
-
-
 # ---------------------------------------------------------------------------- the loser stops
 
 

@@ -35,7 +35,6 @@ def test_a_worker_without_work_stops() -> None:
         {"claimed": [claimed(1)]},
         {"cut": True},
         {"next_look": 0.0},
-        {"solo_waiting": 1},
         {"next_due": SOON_SECONDS - 0.1},
     ],
 )

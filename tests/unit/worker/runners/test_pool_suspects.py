@@ -121,7 +121,7 @@ async def test_a_suspect_that_dies_alone_is_charged_and_clears_its_incident():
 
 async def test_a_job_that_needs_the_worker_runs_in_an_ordinary_runner():
     bench = await Bench().ready(shared=False)
-    assert bench.pool.starter.make_exclusive_request(2) == ClaimRequest([SHARED], 1, [], solo=2)
+    assert bench.pool.starter.make_alone_requests() == [ClaimRequest([SHARED], 1, [], solo=2)]
     bench.place(suspect(1, solo=ALONE_IN_WORKER))
     assert bench.runner(1).ready
     assert len(bench.runners) == SIZE + 1

@@ -56,7 +56,7 @@
 --    The caller gives back jobs that were claimed before it knew of a pause.
 -- 5  Look once more at the permits that are locked here (outlast_leave_permits_v1). Say when to come back: if there are
 --    places left, when the next job falls due or a limit opens; in a few milliseconds, if other sessions held what this
---    one needed. Find the largest kind of solo run that a due suspect of these requests waits for.
+--    one needed.
 -- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
 --    (wakes, outlast_followed_v1).
 -- 7  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
@@ -93,7 +93,7 @@ DECLARE
     v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
-    v_next_due timestamptz; v_waiting integer := 0;
+    v_next_due timestamptz;
     -- what is left behind
     v_permits bigint[]; v_passed bigint[]; v_runnable bigint[];
 BEGIN
@@ -264,9 +264,12 @@ BEGIN
             IF p_req.solos[i] = 0 THEN
                 v_has_places := v_has_places OR v_left > 0;
                 v_is_filled := v_is_filled OR v_left <= 0;
-            ELSIF v_left > 0 THEN
-                v_next_due := least(v_next_due, outlast_next_suspect_due_v1(
-                    p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now));
+            ELSE
+                v_cut := v_cut OR v_counts[i] > 0 AND i < v_asked;
+                IF v_left > 0 THEN
+                    v_next_due := least(v_next_due, outlast_next_suspect_due_v1(
+                        p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now));
+                END IF;
             END IF;
         END LOOP;
         -- 5
@@ -280,14 +283,6 @@ BEGIN
             END IF;
             IF v_has_places AND (v_open OR v_first.opens) THEN
                 v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, extract(epoch FROM v_now)));
-            END IF;
-            IF v_solo > 0 THEN
-                SELECT coalesce(max(k.solo), 0) INTO v_waiting
-                FROM generate_series(1, v_solo) AS k (solo), unnest(p_req.tasks) AS r (tasks)
-                WHERE EXISTS (
-                    SELECT FROM outlast_suspect_heads_v1(
-                        k.solo, r.tasks::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now) h
-                    WHERE h.id IS NOT NULL);
             END IF;
             IF p_req.notify AND v_first.opened <> '{}' THEN
                 v_runnable := v_runnable || outlast_first_of_streams_v1(v_first.opened);
@@ -305,7 +300,6 @@ BEGIN
             'counts', v_counts,
             'next_due', outlast_seconds_v1(v_next_due, v_now),
             'contended', v_has_places AND v_contended,
-            'solo_waiting', v_waiting,
             'cut', v_cut,
             'expired', v_expired,
             'late', v_late,
