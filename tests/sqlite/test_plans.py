@@ -110,7 +110,7 @@ def test_many_long_arguments_go_in_several_texts(
 def plan(cursor: sqlite3.Cursor, name: str) -> str:
     text = exchange._SQL[name]
     values = {"now": NOW, "results": "{}", "worker_id": 1, "token": 1, "ids": "[]"}
-    values |= {"lanes": f'[["default", "{TASK}"]]', "most": 1, "long": 1}
+    values |= {"lanes": f'[["default", "{TASK}"]]', "most": 1, "long": 1, "tenants": "[]"}
     rows = cursor.execute(f"EXPLAIN QUERY PLAN {text}", values).fetchall()
     return "; ".join(row[3] for row in rows)
 

@@ -439,7 +439,7 @@ class _ClaimHead(msgspec.Struct):
     next_look: float | None = None
 
 
-_Placed = tuple[Any, int | None]  # a row of a claimed job, and its position in the line
+_Placed = tuple[Claimed, int | None]  # a claimed job, and its position in the line
 
 _NO_ENDS = ("{}", "{}", "{}", None)
 _NO_REQUEST = ClaimRequest([], 0)
@@ -478,9 +478,9 @@ class PostgresExchange(Verbs):
     async def _trip(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        head, claim, rows = await self._ask(me, ended, requests)
+        head, claim, placed = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        claimed = _make_all_claimed(rows) if rows else []
+        claimed = [job for job, _ in placed]
         late: list[Transition] = []
         if needy := [each.job_id for each in claimed if each.policy.inputs]:
             most = min(each.bytes_max for each in requests)
@@ -566,7 +566,7 @@ class PostgresExchange(Verbs):
         if claim := head.claim:
             self._streams_from = claim.streams_from
         claim = claim or _ClaimHead()
-        rows = _in_line(found, claim)
+        placed = _place_claimed(found, claim) if found else []
         if look is not None and claim.late is not None:
             self._lanes.note_look(look, now - began_at, claim.late, now)
         if not claim.cut:
@@ -574,10 +574,10 @@ class PostgresExchange(Verbs):
         if self._lanes.note_incarnation(head.incarnation):
             self._search = LaneSearch()
             claim.next_look = 0.0  # this one has looked from the floors of another
-        if rows or claim.lanes:
-            self._remember(rows, claim, head.drawn, now)
-            self._note_turns(requests, rows, claim)
-        return head, claim, rows
+        if placed or claim.lanes:
+            self._remember(placed, claim, head.drawn, now)
+            self._note_turns(requests, placed, claim)
+        return head, claim, placed
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
         """Make the exchange; ``values`` returns its arguments, given whether it notifies."""
@@ -614,12 +614,16 @@ class PostgresExchange(Verbs):
         below = self._lanes.seconds_to_look(now) if is_due else None
         claim.next_look = min([each for each in (later, below) if each is not None], default=None)
 
-    def _remember(self, rows: Sequence[_Placed], claim: _ClaimHead, drawn: int, now: float) -> None:
+    def _remember(
+        self, placed: Sequence[_Placed], claim: _ClaimHead, drawn: int, now: float
+    ) -> None:
         """Note what an exchange has shown of the line. A role that may enqueue can write a position
         beyond those that were drawn: no floor follows such a position, since all other jobs would
         be below it."""
         claimed = [
-            ((row[4], row[3], -row[12]), place) for row, place in rows if place and place <= drawn
+            ((job.queue, job.task, -job.priority), place)
+            for job, place in placed
+            if place and place <= drawn
         ]
         if claimed:
             lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
@@ -631,12 +635,12 @@ class PostgresExchange(Verbs):
         self._lanes.remember(new, claimed, now)
 
     def _note_turns(
-        self, requests: Sequence[ClaimRequest], rows: Sequence[_Placed], claim: _ClaimHead
+        self, requests: Sequence[ClaimRequest], placed: Sequence[_Placed], claim: _ClaimHead
     ) -> None:
         """Note for each request the last queue from which it was given jobs by turns."""
-        claimed = iter(rows)
+        claimed = iter(placed)
         for request, count in zip(requests, claim.counts, strict=False):
-            queues = [row[4] for row, place in islice(claimed, count) if place]
+            queues = [job.queue for job, place in islice(claimed, count) if place]
             if queues:
                 self._turns.note_taken(request, queues[-1])
 
@@ -709,38 +713,37 @@ def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list
     return [others.get(pair_of(end), Answer.ACCEPTED) for end in ended]
 
 
-def _in_line(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
-    """Return rows of claimed jobs in the order of the line, with their positions."""
-    if not rows:
-        return []
-    by_id = {row[1]: row for row in rows}
-    order = zip(claim.order, claim.places, strict=True)
-    return [(by_id[job_id], place) for job_id, place in order if job_id in by_id]
+def _place_claimed(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
+    """Return the claimed jobs in the order of the line, with their positions."""
+    policies = {text: read_policy(text) for text in {row["policy"] for row in rows}}  # often shared
+    by_id = {row["job_id"]: row for row in rows}
+    return [
+        (_make_claimed(by_id[job_id], policies), place)
+        for job_id, place in zip(claim.order, claim.places, strict=True)
+        if job_id in by_id
+    ]
 
 
-def _make_all_claimed(rows: Sequence[_Placed]) -> list[Claimed]:
-    policies = {text: read_policy(text) for text in {row[9] for row, _ in rows}}  # jobs share them
-    return [_make_claimed(row, *policies[row[9]]) for row, _ in rows]
-
-
-def _make_claimed(row: Any, policy: Policy, malformed: str | None) -> Claimed:
+def _make_claimed(row: Any, policies: Mapping[str, tuple[Policy, str | None]]) -> Claimed:
+    policy, malformed = policies[row["policy"]]
+    failures, losses = row["failures"], row["losses"]
     return Claimed(
-        job_id=row[1],
-        token=row[2],
-        task=row[3],
-        queue=row[4],
-        args=row[5],
-        number=row[6],
-        failures=count_of(row[7]) if row[7] else 0,  # mostly 0: saves calls
-        losses=count_of(row[8]) if row[8] else 0,
+        job_id=row["job_id"],
+        token=row["token"],
+        task=row["task"],
+        queue=row["queue"],
+        args=row["args"],
+        number=row["number"],
+        failures=count_of(failures) if failures else 0,  # mostly 0: saves calls
+        losses=count_of(losses) if losses else 0,
         policy=policy,
-        tenant=row[10],
-        checkpoint=row[11],
-        priority=row[12],
-        solo=row[13],
-        incident=row[14],
+        tenant=row["tenant"],
+        checkpoint=row["checkpoint"],
+        priority=row["priority"],
+        solo=row["solo"],
+        incident=row["incident"],
         malformed=malformed,
-        waited=row[15],
-        expires_in=row[16],
-        awaited=row[17],
+        waited=row["waited"],
+        expires_in=row["expires_in"],
+        awaited=row["awaited"],
     )

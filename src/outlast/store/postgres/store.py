@@ -158,7 +158,7 @@ class PostgresStore(
     async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
         columns = _columns(steps, *_STEP, "value")
         rows = await self._fetch(_STEPS["keep"], *columns, REFUSALS_KEPT)
-        answers = {(row[0], row[1], row[2]): Answer(row[3]) for row in rows}
+        answers = {tuple(step): Answer(answer) for *step, answer in rows}
         # a row that was freed between two steps of its job is answered for the second only
         return [
             answers.get((*pair_of(step), step.name))

@@ -208,7 +208,10 @@ class WorkerVerbs(Verbs):
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
         rows = await self._fetch(_RECLAIM["overdue"], slack, limit)
-        return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+        return [
+            OverdueAttempt(job_id, token, worker_id, seconds, policy_of(text))
+            for job_id, token, worker_id, seconds, text in rows
+        ]
 
     async def superseded(self, attempts: Collection[Pair]) -> list[int]:
         columns = _columns(attempts)

@@ -294,10 +294,10 @@ class Basket:
         return taken
 
     def _keep_unexpired(self, found: Sequence[Row]) -> list[Row]:
-        ids = _encode([row[2] for row in found]).decode()
+        ids = _encode([row.job_id for row in found]).decode()
         values = {"ids": ids, "now": self._now}
         good = {job_id for (job_id,) in self._cursor.execute(_SQL["begins_in_time"], values)}
-        return [row for row in found if row[2] in good]
+        return [row for row in found if row.job_id in good]
 
 
 def claim(
@@ -335,20 +335,20 @@ def _take_from_line(
         return 0
     taken = basket.take(lanes.find_next(cursor, request, limit, turns.find_start(request)))
     if taken:
-        turns.note_taken(request, taken[-1][4])
+        turns.note_taken(request, taken[-1].queue)
     return len(taken)
 
 
 def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
     """Return how many of these rows, at least ``least``, fit into the bytes that are left, and how
     many bytes are left after them."""
-    size = sum([row[12] for row in found])
+    size = sum([row.size for row in found])
     if size <= left:
         return len(found), left - size
     for count, row in enumerate(found):
-        if row[12] > left and count >= least:
+        if row.size > left and count >= least:
             return count, left
-        left -= row[12]
+        left -= row.size
     return len(found), left
 
 
@@ -360,12 +360,13 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
         "worker_id": me.worker_id,
         "token": tokens[0],
         "now": now,
-        "ids": _encode([row[2] for row in found]).decode(),
+        "ids": _encode([row.job_id for row in found]).decode(),
     }
     cursor.execute(_SQL["claim"], values)
-    policies = {text: read_policy(text) for text in {row[9] for row in found}}  # jobs share them
+    texts = {row.policy for row in found}  # jobs share them
+    policies = {text: read_policy(text) for text in texts}
     return [
-        _make_claimed(cursor, now, row, token, *policies[row[9]])
+        _make_claimed(cursor, now, row, token, *policies[row.policy])
         for token, row in zip(tokens, found, strict=True)
     ]
 
@@ -378,29 +379,28 @@ def _draw_tokens(cursor: Cursor, now: float, count: int) -> range:
 def _make_claimed(
     cursor: Cursor, now: float, row: Row, token: int, policy: Policy, malformed: str | None
 ) -> Claimed:
-    args, checkpoint = row[5], row[11]
+    args, checkpoint = row.args, row.checkpoint
     if args is None:
-        args, checkpoint = cursor.execute(_SQL["payloads"], (row[2],)).fetchone()
-    solo, incident = row[16:18] or (0, None)
+        args, checkpoint = cursor.execute(_SQL["payloads"], (row.job_id,)).fetchone()
     return Claimed(
-        job_id=row[2],
+        job_id=row.job_id,
         token=token,
-        task=row[3],
-        queue=row[4],
+        task=row.task,
+        queue=row.queue,
         args=args,
-        number=(count_of(row[6]) if row[6] else 0) + 1,  # mostly 0: saves calls
-        failures=count_of(row[7]) if row[7] else 0,
-        losses=count_of(row[8]) if row[8] else 0,
+        number=(count_of(row.attempt_count) if row.attempt_count else 0) + 1,  # 0 saves calls
+        failures=count_of(row.failures) if row.failures else 0,
+        losses=count_of(row.losses) if row.losses else 0,
         policy=policy,
-        tenant=row[10],
+        tenant=row.tenant,
         checkpoint=checkpoint,
-        priority=-row[0],
-        solo=solo,
-        incident=incident,
+        priority=-row.rank,
+        solo=row.solo,
+        incident=row.incident,
         malformed=malformed,
-        waited=now - row[13],
-        expires_in=None if row[14] is None else row[14] - now,
-        awaited=bool(row[15]),
+        waited=now - row.run_at,
+        expires_in=None if row.expires_at is None else row.expires_at - now,
+        awaited=bool(row.awaited),
     )
 
 

@@ -15,7 +15,6 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import ceil
 from sqlite3 import Cursor
-from typing import Any
 
 import msgspec
 
@@ -27,14 +26,40 @@ LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by 
 
 _SQL = statements("exchange")
 _DRAW = statements("jobs")["draw"]
-_ANY_TENANT = "/* of any tenant */"  # replaced in first_of_lanes if a claim passes over tenants
-_NOT_TENANTS = """AND (n.tenant IS NULL
-               OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))"""
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-Row = tuple[Any, ...]  # of "first_of_lanes"; suspects: and solo, incident, stream, needs
 Lane = tuple[str, str]  # queue and task
+
+
+class Row(msgspec.Struct, array_like=True, order=True, gc=False):
+    """A job that may run next, as "first_of_lanes" returns it; rows compare by their places in the
+    line. Those of streams and suspects have more fields. ``args`` and ``checkpoint`` of more than
+    LONG bytes are not read with it. ``size``: the bytes of both."""
+
+    rank: int
+    position: int | None
+    job_id: int
+    task: str
+    queue: str
+    args: str | None
+    attempt_count: int
+    failures: int
+    losses: int
+    policy: str
+    tenant: str | None
+    checkpoint: str | None
+    size: int
+    run_at: float
+    expires_at: float | None
+    awaited: int
+    solo: int = 0
+    incident: int | None = None
+    needs: str | None = None
+    stream: int = 0  # of suspects it is not read
+
+
+decode_rows = msgspec.json.Decoder(list[Row]).decode
 
 
 def draw(cursor: Cursor, name: str, count: int) -> range:
@@ -131,18 +156,11 @@ def _read_heads(
     """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
     order of the line; each row begins with its sort key."""
     values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
-    statement = for_tenants(_SQL["first_of_lanes"], not_tenants)
-    if not_tenants:
-        values["tenants"] = _encode_names(not_tenants)
+    values["tenants"] = _encode_text(not_tenants)
     rows: defaultdict[str, list[Row]] = defaultdict(list)
-    for row in sorted(_decode(cursor.execute(statement, values).fetchone()[0])):
-        rows[row[4]].append(row)
+    for row in sorted(decode_rows(cursor.execute(_SQL["first_of_lanes"], values).fetchone()[0])):
+        rows[row.queue].append(row)
     return rows
-
-
-def for_tenants(statement: str, not_tenants: Collection[str]) -> str:
-    """Return a statement that reads jobs so that it passes over those of ``:tenants``, if any."""
-    return statement.replace(_ANY_TENANT, _NOT_TENANTS) if not_tenants else statement
 
 
 def _encode_names(names: Collection[str]) -> str:
@@ -164,9 +182,9 @@ def line_up_due(cursor: Cursor, now: float) -> bool:
     due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
     if due:
         positions = draw(cursor, "position", len(due))
-        rows = [(position, row[1]) for position, row in zip(positions, due, strict=True)]
+        rows = [(place, job_id) for place, (_, job_id, _) in zip(positions, due, strict=True)]
         cursor.executemany(_SQL["line_up"], rows)
-    return any(row[2] for row in due)
+    return any(in_stream for *_, in_stream in due)
 
 
 def find_next_due(cursor: Cursor, queues: Sequence[str]) -> float | None:

@@ -63,6 +63,7 @@ def set_limit(cursor: Cursor, now: float, new: SetLimit) -> bool:
     row = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone()
     if row is None:
         return False
+    declared, own, _ = row
     if new.key is not None:
         values = {"permit": _make_permit(cursor, new.name, new.key), "running": new.running}
         cursor.execute(_SQL["set_key"], values | {"reset": new.reset})
@@ -70,11 +71,10 @@ def set_limit(cursor: Cursor, now: float, new: SetLimit) -> bool:
         return True
     if new.reset:
         cursor.execute(_SQL["reset_keys"], {"name": new.name})
-    declared, before = spec_of(row[0]), None if new.reset else spec_of(row[1])
-    own = with_own(before, new)
-    text = None if own is None else _text(own)
+    changed = with_own(None if new.reset else spec_of(own), new)
+    text = None if changed is None else _text(changed)
     cursor.execute(_SQL["set"], {"name": new.name, "own": text})
-    _put(cursor, now, [(new.name, None, in_force(declared, own))])
+    _put(cursor, now, [(new.name, None, in_force(spec_of(declared), changed))])
     return True
 
 
@@ -83,8 +83,9 @@ def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
     row = cursor.execute(_SQL["limit"], {"name": hold.name}).fetchone()
     if row is None:
         return False
+    *_, per = row
     until = now + hold.seconds if hold.seconds > 0 else None
-    if row[2] is not None and not hold.key:
+    if per is not None and not hold.key:
         values = {"name": hold.name, "until": until, "seconds": hold.seconds}
         cursor.execute(_SQL["hold_all"], values)
         cursor.execute(_SQL["mark"], {"names": _text([hold.name])})
@@ -138,8 +139,8 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
         raise BadData(f"job {job_id} is not under a limit called {name!r}")
     values: dict[str, Any] = {"permit": permit}
     found = cursor.execute(_SQL["rate"], values).fetchone()
-    if found is not None and found[2]:
-        tat, touched_at, spacing = found
+    tat, touched_at, spacing = found or (0.0, 0.0, None)
+    if spacing:
         ahead = seconds_ahead(tat=tat, touched_at=touched_at, now=now) + cost * spacing
         cursor.execute(_SQL["spend"], values | {"tat": now + ahead, "now": now})
     return Answer.ACCEPTED

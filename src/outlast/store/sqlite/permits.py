@@ -18,7 +18,6 @@ from outlast.store.sqlite.lanes import Row
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("limits")
-NEEDS = 19  # where the row of a job of a stream, or of a suspect, has what the job needs
 KEPT_SHARE = 0.5  # of the time for which a stream has waited
 _FAR = 1e15  # seconds: what a hostile row says stays within the column's range
 _encode = msgspec.json.Encoder().encode
@@ -201,7 +200,7 @@ class Permits:
 
     def start(self, rows: Iterable[Row]) -> None:
         """Count the jobs of these rows, of streams or suspects, as started."""
-        needs = [need for row in rows for need in needs_of(row[NEEDS])]
+        needs = [need for row in rows for need in needs_of(row.needs)]
         self.read(needs)
         for need in needs:
             self.budgets[need.permit].take(1, need.cost)

@@ -20,7 +20,7 @@ import msgspec
 from outlast.model.limits import Need, needs_of, share_out
 from outlast.store.limits import FOLD_MAX
 from outlast.store.queue_turns import Turns
-from outlast.store.sqlite.lanes import LONG, Lane, Row, draw, for_tenants, read_stretches
+from outlast.store.sqlite.lanes import LONG, Lane, Row, decode_rows, draw, read_stretches
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
@@ -30,11 +30,9 @@ OPEN_MIN = 10  # blocked streams of a permit that are read at first
 OPEN_MAX = 5_000  # and at last, if none before them is of a request's tasks and queues
 OF_HOLDER = -2  # in place of a permit: an ordered stream waits for the end of a job that has begun
 ROUNDS_MAX = 20  # of one exchange; the next one follows at once
-STREAM = 18  # where a row of first_of_streams has its stream
 
 _SQL = statements("limits")
 _encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
 
 
 # claims the first of these rows, as many as there is room for; returns them
@@ -117,12 +115,12 @@ class Streams:
         self._cut = len(rows) < len(found)
         self._permits.start(rows)
         if rows:
-            turns.note_taken(request, rows[-1][4], streams=True)
+            turns.note_taken(request, rows[-1].queue, streams=True)
         for look in all_looks:
             if look.ordered:
-                begun = (row[2] for row in rows if row[STREAM] == look.stream)
+                begun = (row.job_id for row in rows if row.stream == look.stream)
                 look.holder = next(begun, look.holder)
-        self._note(all_looks, Counter(row[STREAM] for row in rows))
+        self._note(all_looks, Counter(row.stream for row in rows))
         return len(rows)
 
     def _read_heads(self, request: ClaimRequest, lanes: Sequence[Lane]) -> dict[str, list[_Head]]:
@@ -167,15 +165,15 @@ class Streams:
         for look in looks:
             by_count[look.count].append((look.stream, look.holder))
         by_count.pop(0, None)
-        statement = for_tenants(_SQL["first_of_streams"], request.not_tenants)
         rows: list[Row] = []
         for count, streams in by_count.items():
             values = {"streams": _text(streams), "most": count, "long": LONG}
-            if request.not_tenants:
-                values["tenants"] = _text(request.not_tenants)
-            rows += _decode(self._cursor.execute(statement, values).fetchone()[0])
+            values["tenants"] = _text(request.not_tenants)
+            rows += decode_rows(
+                self._cursor.execute(_SQL["first_of_streams"], values).fetchone()[0]
+            )
         order = {look.stream: place for place, look in enumerate(looks)}
-        return sorted(rows, key=lambda row: order[row[STREAM]])  # in their order within a stream
+        return sorted(rows, key=lambda row: order[row.stream])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
         """Write the new state of the streams. One that started something draws a new turn; one

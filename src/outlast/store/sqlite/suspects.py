@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from sqlite3 import Cursor
-from typing import Any
 
 import msgspec
 
 from outlast.model.job import ALONE_IN_WORKER
 from outlast.model.limits import needs_of
+from outlast.store.sqlite.lanes import Row
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import ClaimRequest
@@ -21,9 +21,8 @@ from outlast.store.values import ClaimRequest
 _SQL = statements("exchange")
 _encode = msgspec.json.Encoder().encode
 
+_Due = tuple[int, float, int, str | None]  # rank, time, id and needs of a suspect
 PASSED_MAX = 100  # kinds of suspects, by what they need, that a look passes over without room
-
-Row = tuple[Any, ...]
 
 
 def find_next(
@@ -34,7 +33,7 @@ def find_next(
     found = _find_due(cursor, now, request, request.solo, permits, limit)
     fitting = permits.find_fitting([needs_of(needs) for *_, needs in found])
     ids = [job_id for (_, _, job_id, _), fits in zip(found, fitting, strict=True) if fits]
-    return [cursor.execute(_SQL["suspect"], (job_id,)).fetchone() for job_id in ids]
+    return [Row(*cursor.execute(_SQL["suspect"], (job_id,)).fetchone()) for job_id in ids]
 
 
 def find_next_due(
@@ -54,7 +53,7 @@ def find_next_due(
 
 def _find_due(
     cursor: Cursor, now: float, request: ClaimRequest, solo: int, permits: Permits, limit: int
-) -> list[Row]:
+) -> list[_Due]:
     """Return up to ``limit`` suspects, each of which may start, in the order of their turns."""
     tenants, passed = _tenants(request), set[str]()
     lanes = _read_lanes(cursor, request, solo)

@@ -154,14 +154,17 @@ def beat_by_file(
     """
     beaten = _beaten(lock)
     row = cursor.execute(_WORKERS["beat_seen"], _whose(me)).fetchone()
-    if row is None or row[0] not in {"active", "draining"}:
+    if row is None:
         return Beat(renewed=False), False
-    if (row[1], row[2]) != (lock.device, lock.inode) or not beaten:
+    status, device, inode, drain, count, stacks, beat_at, lease = row
+    if status not in {"active", "draining"}:
+        return Beat(renewed=False), False
+    if (device, inode) != (lock.device, lock.inode) or not beaten:
         return None
-    if row[4] >= lock.count and not _beaten(lock, above=row[4]):
+    if count >= lock.count and not _beaten(lock, above=count):
         return None
-    is_fresh = 0.0 <= now - row[6] < row[7] * SHOWN_SHARE
-    return _renewed(cursor, me, row[3], row[5]), not is_fresh
+    is_fresh = 0.0 <= now - beat_at < lease * SHOWN_SHARE
+    return _renewed(cursor, me, drain, stacks), not is_fresh
 
 
 def _renewed(cursor: Cursor, me: WorkerRef, drain: int, stacks: str | None) -> Beat:
@@ -284,7 +287,10 @@ def overdue(
 ) -> list[OverdueAttempt]:
     values = {"now": now, "slack": slack, "limit": limit}
     rows = cursor.execute(_RECLAIM["overdue"], values).fetchall()
-    return [OverdueAttempt(row[0], row[1], row[2], row[3], policy_of(row[4])) for row in rows]
+    return [
+        OverdueAttempt(job_id, token, worker_id, seconds, policy_of(text))
+        for job_id, token, worker_id, seconds, text in rows
+    ]
 
 
 def superseded(cursor: Cursor, _: float, attempts: Collection[tuple[int, int]]) -> list[int]:

@@ -9,23 +9,23 @@
 -- or as an array of all of them. The index is added to the first id and position; a NULL position, for jobs that are not
 -- due, stays NULL. A statement for each row would cost four times as much.
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
-     id, position, args)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), value
-FROM json_each(?)
+    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, args)
+SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), :task, :queue, :priority, :run_at, :enqueued_at,
+       :policy, :timeout, :tenant, :expires_at, :keep, value
+FROM json_each(:args)
 -- name: insert_limited
 -- As "insert", of jobs that wait in streams; they may also differ in these, in what they need and in their tenants.
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, expires_at, keep, id, position, args,
-     tenant, stream, needs, aged)
-SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ? + CAST(key AS INTEGER), ? + CAST(key AS INTEGER), json_extract(value, '$[0]'),
-       json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
-       json_extract(value, '$[4]')
-FROM json_each(?)
+    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, expires_at, keep, args, tenant,
+     stream, needs, aged)
+SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), :task, :queue, :priority, :run_at, :enqueued_at,
+       :policy, :timeout, :expires_at, :keep, json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+       json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]')
+FROM json_each(:args)
 -- name: insert_unless_key_taken
 INSERT INTO outlast_jobs
-    (task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, stream, needs,
-     id, position, args, key, aged)
+    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, args, stream,
+     needs, key, aged)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive

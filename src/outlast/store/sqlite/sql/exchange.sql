@@ -171,7 +171,8 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
               WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = t.value AND n.queue = q.value)
 -- name: first_of_lanes
--- The first :most jobs of each of these lanes, [queue, task]; the caller puts them in order. Payloads longer than
+-- The first :most jobs of each of these lanes, [queue, task], without those of :tenants, if any: only then are the rows
+-- read to pass over some; otherwise the index does. The caller puts them in order. Payloads longer than
 -- :long bytes are left out and read separately, since one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
@@ -187,7 +188,10 @@ FROM (
     WHERE j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
         WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.queue = json_extract(e.value, '$[0]')
-          AND n.task = json_extract(e.value, '$[1]') /* of any tenant */
+          AND n.task = json_extract(e.value, '$[1]')
+          AND (:tenants = '[]' OR EXISTS (
+              SELECT 1 FROM outlast_jobs AS t
+              WHERE t.id = n.id AND (t.tenant IS NULL OR t.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
         ORDER BY n.priority DESC, n.position LIMIT :most))
 -- name: payloads
 SELECT CAST(args AS TEXT), CAST(checkpoint AS TEXT) FROM outlast_jobs WHERE id = ?
@@ -240,7 +244,7 @@ ORDER BY priority DESC, run_at LIMIT ?
 -- name: suspect
 SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
        tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
-       run_at, expires_at, awaited, solo, incident, stream, needs
+       run_at, expires_at, awaited, solo, incident, needs
 FROM outlast_jobs WHERE id = ?
 -- name: next_suspect_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect

@@ -96,7 +96,7 @@ WHERE s.id IN (
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
-    expires_at, true, 0, NULL, stream, needs))
+    expires_at, true, 0, NULL, needs, stream))
 FROM (
     SELECT s.rank, j.position, coalesce(j.aged, j.position) AS place, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
            j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
@@ -106,11 +106,17 @@ FROM (
     FROM json_each(:streams) AS e CROSS JOIN outlast_streams AS s CROSS JOIN outlast_jobs AS j
     WHERE s.id = json_extract(e.value, '$[0]') AND j.id IN (
         SELECT n.id FROM outlast_jobs AS n
-        WHERE n.id = json_extract(e.value, '$[1]') AND n.position IS NOT NULL AND n.stream = s.id /* of any tenant */
+        WHERE n.id = json_extract(e.value, '$[1]') AND n.position IS NOT NULL AND n.stream = s.id
+          AND (:tenants = '[]' OR EXISTS (
+              SELECT 1 FROM outlast_jobs AS t
+              WHERE t.id = n.id AND (t.tenant IS NULL OR t.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
         UNION ALL
         SELECT f.id FROM (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = s.task AND n.queue = s.queue
-          AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL /* of any tenant */
+          AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL
+          AND (:tenants = '[]' OR EXISTS (
+              SELECT 1 FROM outlast_jobs AS t
+              WHERE t.id = n.id AND (t.tenant IS NULL OR t.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
         ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
