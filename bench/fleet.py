@@ -28,13 +28,14 @@ from bench.series import Series
 from harness.servers import PostgresServer
 from outlast.base.clock import SYSTEM, seeded
 from outlast.errors import StoreError
+from outlast.model.lease import LeaseTerms
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, Peek, WorkerRef
+from outlast.worker.base import Lease
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
 from outlast.worker.claims.pacing import EASED_PEERS, Pacing, PeerCount, WakeTurns
 from outlast.worker.maintenance.pruner import Expirer
 from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
-from outlast.worker.service import Nudge
 
 SIZES, QUICK_SIZES = (1, 10, 100, 300, 1_000), (1, 10)
 ALONE, QUICK_ALONE = 100, 10  # workers that take each look by themselves, for comparison
@@ -64,7 +65,11 @@ class Counted:
 
 
 class IdleTurns(WakeTurns):
-    """Wake-ups of a worker that follows none of them."""
+    """Wake-ups of a worker that hears of new work, and follows no wake-up."""
+
+    def are_among_many(self) -> bool:
+        """Count the peers alone."""
+        return self.peers >= EASED_PEERS
 
     def hear_of_look(self, before: int, drawn: int) -> bool:
         """Follow nothing."""
@@ -76,7 +81,8 @@ class Idle:
 
     def __init__(self) -> None:
         self.claimed_at = float("-inf")
-        self.turns = IdleTurns(lambda: None, (), list, Nudge(), SYSTEM)
+        worker: Any = self
+        self.turns = IdleTurns(worker, (), worker, SYSTEM)
         self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
 
     def take_peek(self, peek: Peek) -> None:
@@ -120,14 +126,14 @@ class Fleet:
     def _live(self, me: WorkerRef, boot_id: str) -> None:
         store = self._store
         idle: Any = Idle()
-        looks = OwnLooks(
-            store, lambda: me, boot_id, clock=SYSTEM, is_eased=lambda: self.count >= EASED_PEERS
-        )
+        lease = Lease(LeaseTerms(HEARTBEAT), SYSTEM)
+        lease.me = me
+        looks = OwnLooks(store, lease, boot_id, clock=SYSTEM, turns=idle.turns)
         reaper = Reaper(
             idle,
             store,
-            lambda: me.worker_id,
             clock=SYSTEM,
+            own=lease,
             deadlines=Deadlines(store, SYSTEM),
             looks=None if self._alone else looks,
         )
@@ -148,7 +154,7 @@ class Fleet:
             await store.reconcile(me, [])
             return RECONCILE_SECONDS
 
-        peers = PeerCount(store, lambda: me, idle.turns)
+        peers = PeerCount(store, lease, idle.turns)
         expirer = Expirer(store, idle, SYSTEM, idle.turns)
         duties = (beat, poll, reconcile, reaper.run_once, peers.run_once, expirer.run_once)
         for duty in duties:

@@ -41,7 +41,7 @@ async def ghost(store: Store, path: Path, named: Path | None = None) -> Hands:
 
 
 async def look(store: Store) -> None:
-    await Reaper(FakeOwner(), store, lambda: 0, clock=SYSTEM).run_once()
+    await Reaper(FakeOwner(), store, clock=SYSTEM).run_once()
     with_proof(await store.inspector.workers())
 
 

@@ -82,7 +82,7 @@ async def test_a_task_that_unlocks_the_lock_file_does_not_make_its_worker_look_d
 
     await stage.noted(1, "unlocked")
     assert len(stage.entries("unlocked")[0]["fds"]) == 1, "its runner has inherited it"
-    await Reaper(FakeOwner(), stage.store, lambda: 0, clock=SYSTEM).run_once()
+    await Reaper(FakeOwner(), stage.store, clock=SYSTEM).run_once()
     flag.touch()
     assert (await stage.ended(job)).attempt_count == 1
     assert [row.status for row in await stage.worker_rows()] == [WorkerStatus.ACTIVE]

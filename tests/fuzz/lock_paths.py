@@ -103,7 +103,7 @@ async def _look(store: Store) -> list[str]:
         return real(path, *rest, **more)
 
     with mock.patch("os.open", noted):
-        await Reaper(FakeOwner(), store, lambda: 0, clock=SYSTEM).run_once()
+        await Reaper(FakeOwner(), store, clock=SYSTEM).run_once()
         with_proof(await store.inspector.workers())
     return opened
 

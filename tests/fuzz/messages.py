@@ -270,7 +270,7 @@ async def _a_messenger_receives(said: list[Sent]) -> None:
     messenger = Messenger(make, "nats", inbox=inbox, clock=ManualClock())
     woken = asyncio.Event()
     inbox.offer(1_000)
-    messenger.leave_others(lambda task: task == "known")
+    messenger.leave_others(lambda: ["known"])
     with heard() as events:
         await messenger.start(lambda _: woken.set())
         async with asyncio.timeout(SECONDS):

@@ -17,7 +17,6 @@ from outlast.store.postgres.privileges import _ENQUEUED
 from outlast.store.protocol import Store
 from outlast.store.values import Purpose
 from outlast.worker.maintenance.scheduler import Scheduler
-from outlast.worker.service import Nudge
 from tests.conformance.hostile_kit import Raw, raw, shows, victims, works_on
 from tests.conformance.kit import TASK
 from tests.conformance.schedules_kit import put_one
@@ -158,7 +157,7 @@ async def _prepare(store: Store, owner: Raw) -> None:
 
 async def _goes_on(store: Store, ids: list[int]) -> None:
     """Schedules are fired, jobs run, all pages are there."""
-    scheduler = Scheduler(FakeOwner(), store, Code([]), Nudge(), SYSTEM)  # type: ignore[arg-type]
+    scheduler = Scheduler(FakeOwner(), store, Code([]), SYSTEM)  # type: ignore[arg-type]
     scheduler.take_look(await store.observe())
     await scheduler.run_once()
     for row in await store.inspector.schedules():

@@ -227,7 +227,7 @@ async def growth_per_message(url: str, *, rounds: int = 45, size: int = 200) -> 
 
     inbox.offer(50)
     try:
-        worker.leave_others(lambda task: task == "known")
+        worker.leave_others(lambda: ["known"])
         await worker.start(exchange)
         await worker._tried.wait()
         await client.start()

@@ -17,7 +17,6 @@ from harness.nats_server import NatsServer
 from outlast.store.values import NewJob
 from outlast.wakeup import messenger
 from outlast.worker.claims import pacing
-from outlast.worker.claims.pacing import is_among_many
 from outlast.worker.worker import Worker
 from tests.conformance.kit import Hands
 from tests.messengers.kit import NEVER, Shop, inbox_of, jetstream, published, sweep
@@ -192,8 +191,7 @@ async def test_workers_with_a_messenger_count_each_other_and_peek_rarely(
     ):
         workers = [one, two, three]
         await shop.until(lambda: all(each._turns.peers == 3 for each in workers), "a count")
-        assert all(each._wakeup is not None for each in workers)
-        assert all(is_among_many(each._wakeup, each._turns) for each in workers)
+        assert all(each._turns.are_among_many() for each in workers)
         await shop.work.enqueue(7)
         await shop.completed(1)
         assert other._turns.peers == 1

@@ -19,7 +19,7 @@ from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.insight.queries import read_details
 from outlast.insight.why import why
-from outlast.model.lease import DeathCause, LeaseTerms, Presence
+from outlast.model.lease import DeathCause, Presence
 from outlast.store.finding import CheckContext
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.presence import PostgresPresence
@@ -28,12 +28,11 @@ from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
 from outlast.worker.lease import presence as duty
 from outlast.worker.maintenance.pruner import Pruner
-from outlast.worker.service import Nudge
 from tests.conformance.kit import Hands, enqueued, eventually, job
 from tests.conformance.limits_kit import declare as declare_limit
 from tests.conformance.limits_kit import limited, need
 from tests.postgres.kit import blocked
-from tests.unit.worker.worker_kit import heard_fields
+from tests.unit.worker.worker_kit import heard_fields, lease_of
 
 STRANGER = "stranger"
 HOLD = statements("postgres", "workers")["presence_hold"]
@@ -118,9 +117,7 @@ async def test_a_worker_whose_key_is_taken_names_the_holder_and_is_judged_by_its
 ) -> None:
     await robbed(hands, lock, stranger)
     seen = await hands.seen()
-    keeper = duty.PresenceKeeper(
-        lock, hands.store, lambda: hands.me, Nudge(), LeaseTerms(), clock=SYSTEM
-    )
+    keeper = duty.PresenceKeeper(lock, hands.store, lease_of(hands.me), clock=SYSTEM)
     with heard_fields() as events:
         async with asyncio.timeout(20.0):
             while not events:

@@ -91,7 +91,7 @@ async def test_other_gone_workers_are_reaped_in_the_same_look(store: Store, sess
     """Also while the session that locks a row may not be ended."""
     gone = [await Hands.on(store, name) for name in ("a", "b", "c")]
     clock = ManualClock(boot=0.0)
-    reaper = Reaper(FakeOwner(), store, lambda: 0, clock=clock)
+    reaper = Reaper(FakeOwner(), store, clock=clock)
     async with session.transaction():
         await session.execute(
             "SELECT FROM outlast_workers WHERE id = $1 FOR KEY SHARE", gone[0].me.worker_id

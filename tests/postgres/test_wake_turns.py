@@ -208,7 +208,7 @@ async def idle_workers(app: outlast.App) -> AsyncIterator[None]:
                 await asyncio.sleep(0.01)
         for each in workers:
             store: Any = each._store
-            await PeerCount(store, lambda me=each.me: me, each._turns).run_once()  # type: ignore[misc]
+            await PeerCount(store, each.registration, each._turns).run_once()
             assert each._turns.peers == WORKERS
         yield
 

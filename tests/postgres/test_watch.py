@@ -26,9 +26,9 @@ class Member:
         self.reaper = Reaper(
             FakeOwner(),
             self,  # type: ignore[arg-type]
-            lambda: hands.me.worker_id,
             clock=clock,
-            looks=OwnLooks(store, lambda: hands.me, boot_id, clock=clock),
+            own=hands,  # type: ignore[arg-type]
+            looks=OwnLooks(store, hands, boot_id, clock=clock),  # type: ignore[arg-type]
         )
 
     def __getattr__(self, name: str) -> Any:

@@ -77,8 +77,8 @@ class _Steps:
         worker, services = self._worker, self._worker.services
         await services["pauses"].duty.run_once()
         await services["scheduler"].duty.run_once()  # it fires only schedules that it has declared
-        me = worker.me.worker_id
-        await Reaper(worker, self._watch.store, lambda: me, clock=self._clock).run_once()
+        own = worker.registration
+        await Reaper(worker, self._watch.store, clock=self._clock, own=own).run_once()
         await self._fire_all_due()
 
     async def _fire_all_due(self) -> None:
@@ -98,7 +98,7 @@ class _Steps:
         worker, in_flight, nudge = (
             self._worker,
             self._worker.in_flight,
-            self._worker.nudges.exchange,
+            self._worker.in_flight.nudge,
         )
         while not self._watch.is_cut_off:
             was_empty = in_flight.is_empty()
@@ -118,7 +118,7 @@ class _Steps:
     async def _cut_off(self) -> None:
         """Wait until the attempt that was hit has ended. With a lost lease its end is handed in,
         and refused; with a killed worker it is not handed in."""
-        hit, nudge = self._watch.hit, self._worker.nudges.exchange
+        hit, nudge = self._watch.hit, self._worker.in_flight.nudge
         self._watch.let_end()
         while hit is not None and self._worker.pool.control.has(hit.token):
             nudge.take()

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
@@ -107,7 +107,7 @@ class Messenger(Listening):
         super().__init__(kind)
         self._patience = ANSWER_SECONDS + QUEUE_SECONDS * queues
         self.inbox = inbox
-        self._knows: Callable[[str], bool] = lambda task: True
+        self._tasks: Callable[[], Collection[str]] | None = None  # None: all
         self._make = make
         self._clock = clock
         self._backoff = Backoff(clock)
@@ -121,9 +121,9 @@ class Messenger(Listening):
         self._telling = asyncio.Event()
         self._tried = asyncio.Event()  # set once the first connection is made or has failed
 
-    def leave_others(self, knows: Callable[[str], bool]) -> None:
-        """Leave a message to other workers if ``knows`` is false for its task."""
-        self._knows = knows
+    def leave_others(self, tasks: Callable[[], Collection[str]]) -> None:
+        """Leave a message to other workers unless ``tasks`` returns its task."""
+        self._tasks = tasks
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
         """Publish after a commit; return whether the messenger has all notices. Never raises: the
@@ -293,7 +293,7 @@ class Messenger(Listening):
             self._rejections.add(error)
             await delivery.ack()
             return None
-        if notice.task and not self._knows(notice.task):
+        if notice.task and self._tasks is not None and notice.task not in self._tasks():
             await self._strangers.give_back(delivery, free_slots)
             return None
         return notice

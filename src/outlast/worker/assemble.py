@@ -40,9 +40,8 @@ from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import Recycling, find_cgroup
-from outlast.worker.runners.reload import CodeWatch
+from outlast.worker.runners.reload import CodeWatch, Reloader
 from outlast.worker.runners.tether import Tether
-from outlast.worker.service import Duty
 from outlast.worker.sleeper import Sleeper
 from outlast.worker.worker import Worker
 
@@ -128,7 +127,6 @@ class WorkerParts:
         self,
         make_pool: Callable[[Worker], Pool],
         hold_until: Callable[[float], None] = no_tether,
-        make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> Worker:
         """Return the worker, not started. Call it once."""
         seconds = _statement_timeout(self.settings.lease)
@@ -150,7 +148,6 @@ class WorkerParts:
             presence=presence_for(self.url, self.settings),
             lock=self.lock,
             hide_secrets=self.hide_secrets,
-            make_duties=make_duties,
         )
         return self._worker
 
@@ -294,16 +291,16 @@ async def run_worker(
                 )
                 return make_runner_pool(worker, make, settings, tether, clock)
 
-            def make_duties(pool: Pool) -> list[Duty]:
-                pid1 = [Pid1(tether.children)] if os.getpid() == 1 else []
-                resting = [] if sleeper is None else [sleeper]
-                return [*pid1, *resting, *_duties_of_reload(pool, reload, stack)]
-
             await tell_unknown_queues(parts.store, settings.queues, known_queues)
-            worker = parts.make_worker(make_pool, tether.hold_until, make_duties)
+            worker = parts.make_worker(make_pool, tether.hold_until)
+            if os.getpid() == 1:
+                worker.take_on(Pid1(tether.children))
+            if isinstance(worker.pool, RunnerPool) and reload:
+                worker.take_on(_watch_code(worker.pool, reload, stack))
             if until_empty or max_jobs is not None:
                 worker.stop_when_empty(max_jobs)
             if sleeper is not None:
+                worker.take_on(sleeper)
                 sleeper.attach(worker)
             vitals.attach(worker, tether.is_lost)
             signals.attach(worker)
@@ -350,16 +347,15 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
     return tether
 
 
-def _duties_of_reload(
-    pool: Pool, folders: Sequence[str], stack: contextlib.AsyncExitStack
-) -> list[Duty]:
-    if not folders or not isinstance(pool, RunnerPool):
-        return []
+def _watch_code(
+    pool: RunnerPool, folders: Sequence[str], stack: contextlib.AsyncExitStack
+) -> Reloader:
+    """Watch these folders, and return the duty that replaces the runners after a change."""
     reloader, loop = pool.make_reloader(), asyncio.get_running_loop()
     watch = CodeWatch(folders, lambda paths: loop.call_soon_threadsafe(reloader.note, paths))
     watch.start()
     stack.callback(watch.close)
-    return [reloader]
+    return reloader
 
 
 def make_runner_pool(

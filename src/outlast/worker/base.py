@@ -239,6 +239,10 @@ class Lease:
         self._fenced = False
         self._clock = clock
 
+    async def reconnect(self) -> bool:
+        """Raise the epoch of the registration. Return False if the lease is lost."""
+        raise NotImplementedError
+
     def is_trusted(self) -> bool:
         """Whether attempts may continue under the current lease."""
         return not self._fenced and self._clock.boot() < self.trust.stop_at

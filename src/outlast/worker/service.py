@@ -35,6 +35,7 @@ class Duty(Protocol):
     """One thing that a worker does repeatedly."""
 
     name: str
+    nudge: Nudge  # lets it run before its time
 
     async def run_once(self) -> float | None:
         """Run once; return the seconds until the next run (None: only when nudged). 0: run again at
@@ -94,22 +95,6 @@ class Nudge:
             self._waiter.set_result(None)
 
 
-class Nudges:
-    """The nudges of the duties that other parts of the worker may wake."""
-
-    def __init__(self) -> None:
-        self.pool = Nudge()
-        self.exchange = Nudge()
-        self.registration = Nudge()
-        self.checkpoints = Nudge()
-        self.presence = Nudge()
-        self.pauses = Nudge()
-        self.announcer = Nudge()
-        self.scheduler = Nudge()
-        self.turns = Nudge()
-        self.stacks = Nudge()
-
-
 class Throttle:
     """Lets one report through in TELL_SECONDS, with the number of events that it covers."""
 
@@ -143,10 +128,9 @@ class Service:
         duty: Duty,
         clock: Clock,
         on_failure: Callable[[BaseException], None],
-        nudge: Nudge | None = None,
     ) -> None:
         self.duty = duty
-        self._nudge = nudge or Nudge()
+        self._nudge = duty.nudge
         self._on_failure = on_failure
         self._clock = clock
         self._task: asyncio.Task[None] | None = None

@@ -12,6 +12,7 @@ from outlast.events import emit
 from outlast.insight.availability import holds
 from outlast.store.protocol import Store
 from outlast.worker.claims.until_empty import UntilEmpty
+from outlast.worker.service import Nudge
 from outlast.worker.worker import Worker
 
 LOOK_SECONDS = 1.0  # between two looks at what the exchange has found
@@ -31,6 +32,7 @@ class Sleeper:
     name = "sleeper"
 
     def __init__(self, store: Store, idle_after: float, *, at_once: bool, clock: Clock) -> None:
+        self.nudge = Nudge()
         self.rest: float | None = None
         self._store = store
         self._seconds = idle_after

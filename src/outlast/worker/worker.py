@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 
 from outlast.base.clock import Clock
 from outlast.base.config import WorkerSettings, lease_terms
 from outlast.base.credentials import hide_logins
 from outlast.errors import describe
 from outlast.events import emit
-from outlast.model.lease import DeathCause, patience
+from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.lockfile import LockFile
 from outlast.store.protocol import PresenceLock, ServerStore, Store
@@ -23,9 +23,9 @@ from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.counters import MinuteWriter
 from outlast.worker.claims.evidence import Evidence
-from outlast.worker.claims.exchange import RECONCILE_SECONDS, Exchange
+from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.pacing import PeerCount, WakeTurns, is_among_many, is_request
+from outlast.worker.claims.pacing import PeerCount, WakeTurns, is_request
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.stacks import StackShower
 from outlast.worker.claims.units import Units
@@ -37,7 +37,7 @@ from outlast.worker.maintenance.announcer import Announcer, Passed
 from outlast.worker.maintenance.pruner import Expirer, Pruner
 from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
 from outlast.worker.maintenance.scheduler import Scheduler
-from outlast.worker.service import Condition, Duty, Nudge, Nudges, Service
+from outlast.worker.service import Condition, Duty, Service
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -47,7 +47,7 @@ class Worker:
 
     It makes its parts, and is the owner that they report to (``Owner``).
     ``make_pool`` returns the pool that runs the attempts of a worker, which has its InFlight and
-    checkpoints by then; ``make_duties`` returns further duties.
+    checkpoints by then.
     """
 
     def __init__(
@@ -64,14 +64,13 @@ class Worker:
         presence: PresenceLock | None = None,
         lock: LockFile | None = None,
         hide_secrets: Callable[[str], str] = hide_logins,
-        make_duties: Callable[[Pool], Sequence[Duty]] = lambda _: (),
     ) -> None:
         self._new, self.settings, self._clock = new, settings, clock
         self._store, self._wakeup, self._presence, self._lock = store, wakeup, presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
         self._rest: float | None = None  # seconds that it is to sleep, once it has left
-        self.nudges = nudges = Nudges()
+        terms = lease_terms(settings)
         evidence = Evidence(
             clock,
             worker=new.name,
@@ -80,18 +79,17 @@ class Worker:
             redact=settings.redact,
             hide_secrets=hide_secrets,
         )
-        self.in_flight = in_flight = InFlight(clock, nudges.exchange, evidence)
-        self.checkpoints = CheckpointWriter(store, in_flight, nudges.checkpoints)
-        self.pool = pool = make_pool(self)
-        terms = lease_terms(settings)
-        health = None if wakeup is None else wakeup.health
-        self.registration = registration = Registration(
+        self._condition = Condition(clock, terms.lease / 2, evidence.hide)
+        self.in_flight = InFlight(clock, evidence)
+        self.checkpoints = CheckpointWriter(store, self.in_flight)
+        self.pool = make_pool(self)
+        self.registration = Registration(
             self,
             new,
             terms,
             store=store,
-            in_flight=in_flight,
-            pool=pool,
+            in_flight=self.in_flight,
+            pool=self.pool,
             clock=clock,
             hold_until=hold_until,
             wakeup=wakeup,
@@ -99,94 +97,60 @@ class Worker:
         self.heartbeat = Heartbeat(
             open_beating_store, self.me, terms, clock=clock, on_beat=self._take_beat, lock=lock
         )
+        self.services: dict[str, Service] = {}
+        for duty in self._make_duties():
+            self.take_on(duty)
 
-        def me() -> WorkerRef:
-            return registration.me
+    def take_on(self, duty: Duty) -> None:
+        """Let the worker do this as well, from its start on."""
+        self.services[duty.name] = Service(duty, self._clock, self.fail)
 
-        self._announcer: Announcer | None = None
-        inbox = None
-        if isinstance(wakeup, Messenger) and isinstance(store, ServerStore):
-            wakeup.leave_others(lambda task: task in pool.starter.tasks())
-            self._announcer = Announcer(wakeup, store, new, me, poll=settings.poll, clock=clock)
-            inbox = wakeup.inbox
-        self._pauses = PauseKeeper(self, store, in_flight, nudges.pauses, clock)
-        self._shower = StackShower(store, in_flight, pool, nudges.stacks, clock)
-        self._turns = turns = WakeTurns(
-            self.look_for_work, new.queues, pool.starter.tasks, nudges.turns, clock
-        )
-        units = None
-        if settings.has:
-            units = Units(settings.has, lambda: pool.starter.declared().uses, in_flight, clock)
-        self._exchange = Exchange(
-            store,
-            in_flight,
-            pool,
-            registration,
-            self.checkpoints,
-            raise_epoch=registration.reconnect,
-            clock=clock,
-            poll=settings.poll,
-            look_every=terms.heartbeat,
-            reconcile_every=max(RECONCILE_SECONDS, terms.heartbeat),
-            patience=patience(terms.lease),
-            turns=turns,
-            inbox=inbox,
-            health=health,
-            pauses=self._pauses,
-            units=units,
-        )
+    def _make_duties(self) -> Iterator[Duty]:
+        """Yield the worker's own duties in the order of their start."""
+        store, clock, settings = self._store, self._clock, self.settings
+        pool, in_flight, lease = self.pool, self.in_flight, self.registration
+        if pool.keeper is not None:
+            yield pool.keeper
+        self._pauses = PauseKeeper(self, store, in_flight, clock)
+        yield self._pauses
+        self._turns = WakeTurns(self, self._new.queues, pool.starter, clock, self._wakeup)
+        self._announcer = self._make_announcer()
+        inbox = None if self._announcer is None else self._announcer.inbox
+        self._exchange = self._make_exchange(inbox)
+        yield self._exchange
+        yield self._turns
+        if isinstance(store, ServerStore):
+            yield PeerCount(store, lease, self._turns)
+        yield lease
+        yield self.checkpoints
+        yield self.checkpoints.logs
+        self._shower = StackShower(store, in_flight, pool, clock)
+        yield self._shower
+        yield pool.watchdog
         self._keeper: PresenceKeeper | None = None
-        if presence is not None:
-            self._keeper = PresenceKeeper(presence, store, me, nudges.presence, terms, clock=clock)
+        if self._presence is not None:
+            self._keeper = PresenceKeeper(self._presence, store, lease, clock=clock)
+            yield self._keeper
+        deadlines = Deadlines(store, clock, in_flight.counters)
+        looks = OwnLooks(store, lease, self._new.boot_id, clock=clock, turns=self._turns)
         self._reaper = Reaper(
             self,
             store,
-            lambda: registration.me.worker_id,
             clock=clock,
-            deadlines=Deadlines(store, clock, in_flight.counters),
-            looks=OwnLooks(
-                store, me, new.boot_id, clock=clock, is_eased=lambda: is_among_many(wakeup, turns)
-            ),
+            own=lease,
+            deadlines=deadlines,
+            looks=looks,
             counters=in_flight.counters,
         )
-        self._minutes = MinuteWriter(store, in_flight.counters, me, clock)
-        self._scheduler = Scheduler(self, store, pool.starter, nudges.scheduler, clock)
-        self._condition = Condition(clock, terms.lease / 2, evidence.hide)
-        self.services = {
-            duty.name: Service(duty, clock, self.fail, nudge)
-            for duty, nudge in (
-                *self._list_duties(me, inbox),
-                *((each, None) for each in make_duties(pool)),
-            )
-        }
-
-    def _list_duties(
-        self, me: Callable[[], WorkerRef], inbox: Inbox | None
-    ) -> Iterator[tuple[Duty, Nudge | None]]:
-        """Yield the duties in the order of their start, with the nudges of those that have one."""
-        store, clock, settings, nudges = self._store, self._clock, self.settings, self.nudges
-        if self.pool.keeper is not None:
-            yield self.pool.keeper, nudges.pool
-        yield self._pauses, nudges.pauses
-        yield self._exchange, nudges.exchange
-        yield self._turns, nudges.turns
-        if isinstance(store, ServerStore):
-            yield PeerCount(store, me, self._turns), None
-        yield self.registration, nudges.registration
-        yield self.checkpoints, nudges.checkpoints
-        yield self.checkpoints.logs, self.checkpoints.logs.nudge
-        yield self._shower, nudges.stacks
-        yield self.pool.watchdog, None
-        if self._keeper is not None:
-            yield self._keeper, nudges.presence
-        yield self._reaper, self._reaper.nudge
+        yield self._reaper
         if self._announcer is not None:
-            yield self._announcer, nudges.announcer
+            yield self._announcer
         if inbox is not None and isinstance(store, ServerStore):
-            yield Passed(store, inbox, me), None
-        yield self._scheduler, nudges.scheduler
-        yield Expirer(store, self._exchange, clock, self._turns), None
-        pruner = Pruner(
+            yield Passed(store, inbox, lease)
+        self._scheduler = Scheduler(self, store, pool.starter, clock)
+        yield self._scheduler
+        yield Expirer(store, self._exchange, clock, self._turns)
+        yield Pruner(
             store,
             keep_jobs=settings.keep_completed,
             keep_workers=settings.keep_workers,
@@ -194,8 +158,35 @@ class Worker:
             clock=clock,
             kind=self._turns,
         )
-        yield pruner, None
-        yield self._minutes, None
+        self._minutes = MinuteWriter(store, in_flight.counters, lease, clock)
+        yield self._minutes
+
+    def _make_announcer(self) -> Announcer | None:
+        messenger, store, poll = self._wakeup, self._store, self.settings.poll
+        if not (isinstance(messenger, Messenger) and isinstance(store, ServerStore)):
+            return None
+        messenger.leave_others(self.pool.starter.tasks)
+        lease = self.registration
+        return Announcer(messenger, store, self._new, lease, poll=poll, clock=self._clock)
+
+    def _make_exchange(self, inbox: Inbox | None) -> Exchange:
+        units = None
+        if self.settings.has:
+            units = Units(self.settings.has, self.pool.starter, self.in_flight, self._clock)
+        return Exchange(
+            self._store,
+            self.in_flight,
+            self.pool,
+            self.registration,
+            self.checkpoints,
+            clock=self._clock,
+            poll=self.settings.poll,
+            turns=self._turns,
+            inbox=inbox,
+            health=None if self._wakeup is None else self._wakeup.health,
+            pauses=self._pauses,
+            units=units,
+        )
 
     @property
     def me(self) -> WorkerRef:
@@ -304,8 +295,9 @@ class Worker:
 
     def note_registration(self) -> None:
         """Beat, and hold the presence, for the current row."""
-        self.nudges.presence.give()
-        self.nudges.registration.give()
+        if self._keeper is not None:
+            self._keeper.nudge.give()
+        self.registration.nudge.give()
         self._pauses.read_soon()
         self.heartbeat.note_registration(self.me)
 
@@ -344,9 +336,10 @@ class Worker:
 
     def note_pool_change(self) -> None:
         """Write the known tasks to the store, have runners started, and look for work."""
-        self.nudges.registration.give()
-        self.nudges.scheduler.give()
-        self.nudges.pool.give()
+        self.registration.nudge.give()
+        self._scheduler.nudge.give()
+        if self.pool.keeper is not None:
+            self.pool.keeper.nudge.give()
         self.look_for_work()
 
     # -- where work comes from -----------------------------------------------------------------
@@ -354,7 +347,7 @@ class Worker:
     def look_for_work(self) -> None:
         """Let the exchange check the store for work."""
         self._exchange.hint()
-        self.nudges.exchange.give()
+        self._exchange.nudge.give()
 
     def _take_wakeup(self, payload: str) -> None:
         if is_request(payload, self.me.worker_id):
@@ -372,21 +365,21 @@ class Worker:
             self._scheduler.take_look(peek)
             self._pauses.take_look(peek.pauses)
         if self._exchange.take_peek(peek):
-            self.nudges.exchange.give()
+            self._exchange.nudge.give()
 
     def take_look(self, look: Snapshot) -> None:
         """Act on the reaper's snapshot: a due schedule, a pause, or a loss of its own presence."""
         self._scheduler.take_look(look)
         self._pauses.take_look(look.pauses)
         if self._keeper is not None and self._keeper.is_lost(look.workers):
-            self.nudges.presence.give()
+            self._keeper.nudge.give()
 
     def note_reclaimed(self, applied: list[Transition]) -> None:
         """Look for reclaimed jobs here, and announce them to other workers."""
         self.look_for_work()
         if self._announcer is not None:
             self._announcer.note_reclaimed(applied)
-            self.nudges.announcer.give()
+            self._announcer.nudge.give()
 
     def note_reaped(self, gone: WorkerSeen, cause: DeathCause) -> None:
         """Tell watchers of a worker that is gone."""
@@ -417,5 +410,5 @@ class Worker:
         """Let the exchange hand in all ended attempts, within LEAVE_SECONDS."""
         deadline = self._clock.boot() + LEAVE_SECONDS
         while not self.in_flight.is_empty() and self._clock.boot() < deadline:
-            self.nudges.exchange.give()
+            self._exchange.nudge.give()
             await self._clock.sleep(0.01)

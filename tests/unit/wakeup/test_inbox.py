@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from outlast.events import subscribe
-from outlast.store.values import ClaimRequest, WorkerRef
+from outlast.store.values import ClaimRequest
 from outlast.wakeup.inbox import PASSED_MAX, Inbox
 from outlast.worker.maintenance import announcer
 from outlast.worker.maintenance.announcer import Passed
-from tests.unit.worker.worker_kit import claimed
+from tests.unit.worker.worker_kit import claimed, lease_of
 
 FREE_SLOTS = [ClaimRequest(tasks=["work"], limit=10)]
 
@@ -54,7 +54,7 @@ async def test_a_running_attempt_is_reported_once_for_many_messages(
 ):
     monkeypatch.setattr(announcer, "TOLD_MAX", 3)
     inbox = Inbox()
-    passed = Passed(Elsewhere(), inbox, lambda: WorkerRef(1, 1))  # type: ignore[arg-type]
+    passed = Passed(Elsewhere(), inbox, lease_of())  # type: ignore[arg-type]
     told: list[int] = []
     unsubscribe = subscribe(lambda name, fields: told.append(fields["token"]))
     for names in ([7], [7, 8], [8, 7], [9, 10], [8, 9, 10], [7]):

@@ -37,6 +37,7 @@ from outlast.worker.maintenance.announcer import RECLAIMED_MAX, Announcer
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.stage_kit import NEW
+from tests.unit.worker.worker_kit import lease_of
 
 FREE_SLOTS = 20
 
@@ -117,8 +118,8 @@ class Stage:
                 await asyncio.sleep(0)
 
 
-def knows(task: str) -> bool:
-    return task == "known"
+def known() -> list[str]:
+    return ["known"]
 
 
 async def turns() -> None:
@@ -132,7 +133,7 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
     unsubscribe = subscribe(
         lambda name, fields: stage.told.append(fields) if name == "notice_rejected" else None
     )
-    stage.messenger.leave_others(knows)
+    stage.messenger.leave_others(known)
     await stage.messenger.start(stage.wake)
     try:
         await stage.until(lambda: stage.messenger.health.known)
@@ -243,7 +244,7 @@ async def test_a_driver_that_swallows_a_cancellation_does_not_block_the_end(
     broker = Deaf(verb)
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    stage.messenger.leave_others(knows)
+    stage.messenger.leave_others(known)
     await stage.messenger.start(stage.wake)
     if verb == "close":
         await stage.until(lambda: stage.messenger.health.good)
@@ -336,7 +337,7 @@ async def test_close_within_any_turn_of_the_start_ends_it(moment: int) -> None:
     broker = Line()
     stage = Stage(broker, ManualClock())
     before = asyncio.all_tasks()
-    stage.messenger.leave_others(knows)
+    stage.messenger.leave_others(known)
     await stage.messenger.start(stage.wake)
     for _ in range(moment):
         await asyncio.sleep(0)
@@ -428,7 +429,7 @@ async def test_reasons_of_reclaimed_jobs_are_bounded_while_the_messenger_is_away
     clock = ManualClock()
     messenger = Messenger(unused, "amqp", inbox=None, clock=clock)  # not started
     store: Any = Nothing()
-    announcer = Announcer(messenger, store, NEW, lambda: WorkerRef(1, 1), poll=1.0, clock=clock)
+    announcer = Announcer(messenger, store, NEW, lease_of(), poll=1.0, clock=clock)
     end = Outcome(kind=OutcomeKind.RELEASED, message="gone")
     back = decide(JobFacts(job_id=0, token=0), end, clock.random)
     ids = range(RECLAIMED_MAX + 5)

@@ -19,7 +19,6 @@ from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.claims.prefetch import HORIZON_SECONDS, RATE_SECONDS, WAIT_SECONDS_MAX
 from outlast.worker.in_process import LocalLink, LocalPool
 from outlast.worker.runners.watchdog import LOOK_SECONDS
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeOwner, claimed, new_in_flight
 
@@ -201,7 +200,7 @@ async def test_a_report_just_before_an_end_is_handled_before_it() -> None:
     clock = ManualClock()
     in_flight = new_in_flight(clock)
     worker: Any = Owner(in_flight)
-    worker.checkpoints = CheckpointWriter(mock.Mock(), in_flight, Nudge())
+    worker.checkpoints = CheckpointWriter(mock.Mock(), in_flight)
     freed: list[Any] = []
     link = LocalLink(worker, freed.extend, "store")
     first, second = in_flight.claim([claimed(1), claimed(2)])

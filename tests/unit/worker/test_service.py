@@ -31,6 +31,7 @@ class Duty:
     name = "duty"
 
     def __init__(self, clock: ManualClock, *script: float | BaseException | None) -> None:
+        self.nudge = Nudge()
         self.clock = clock
         self.script = list(script)
         self.times: list[float] = []
@@ -52,8 +53,8 @@ class Stage:
         self.clock = ManualClock(boot=0.0)
         self.duty = Duty(self.clock, *script)
         self.failures: list[BaseException] = []
-        self.nudge = Nudge()
-        self.service = Service(self.duty, self.clock, self.failures.append, self.nudge)
+        self.nudge = self.duty.nudge
+        self.service = Service(self.duty, self.clock, self.failures.append)
 
     async def __aenter__(self) -> Self:
         self.service.start()

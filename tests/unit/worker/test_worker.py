@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.lease import LeaseTerms
 from outlast.store.protocol import NoPresence
 from outlast.store.stacks import StackAsk
 from outlast.store.values import Beat, Peek, Snapshot, WorkerRef, WorkerSeen
@@ -139,9 +138,9 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
 
 async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
     stage.worker.take_peek(Peek())
-    assert not stage.worker.nudges.exchange.is_given
+    assert not stage.in_flight.nudge.is_given
     stage.worker.take_peek(Peek(drawn=7))
-    assert stage.worker.nudges.exchange.is_given
+    assert stage.in_flight.nudge.is_given
 
 
 @each_case(
@@ -169,13 +168,13 @@ async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
 async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(queues, payload, nudged):
     stage = Stage(*queues)
     stage.worker._take_wakeup(payload)
-    assert stage.worker.nudges.exchange.is_given is nudged
+    assert stage.in_flight.nudge.is_given is nudged
 
 
 async def test_a_worker_that_hears_of_a_death_looks_at_once(stage):
     stage.worker._take_wakeup("gone:7")
     assert stage.worker._reaper.nudge.is_given
-    assert not stage.worker.nudges.exchange.is_given
+    assert not stage.in_flight.nudge.is_given
 
 
 @pytest.mark.parametrize(("payload", "beats"), [("stack:1", 1), ("stack:11", 0), ("stack:", 0)])
@@ -192,7 +191,7 @@ async def test_what_a_beat_asks_for_is_shown_by_a_duty(stage):
     stage.in_flight.claim([claimed(1)])
     beat = Beat(renewed=True, stacks=[StackAsk(5, 1)])
     stage.worker._take_beat(stage.clock.boot(), stage.worker.me, beat)
-    assert stage.worker.nudges.stacks.is_given
+    assert stage.worker.services["stacks"].duty.nudge.is_given
     await stage.worker.services["stacks"].duty.run_once()
     assert stage.pool.shown == [1]
 
@@ -210,16 +209,13 @@ async def test_a_notification_cannot_end_a_worker(stage, payload):
 
 @pytest.mark.parametrize(("worker_id", "nudged"), [(1, True), (2, False)])
 async def test_a_look_without_the_own_presence_makes_the_worker_retake_it(stage, worker_id, nudged):
-    nudge = stage.worker.nudges.presence
     stage.worker._keeper = PresenceKeeper(
         NoPresence(),
         None,  # type: ignore[arg-type]
-        None,  # type: ignore[arg-type]
-        nudge,
-        LeaseTerms(),
+        stage.worker.registration,
         clock=stage.clock,
     )
-    nudge.take()
+    nudge = stage.worker._keeper.nudge
     stage.worker._keeper._held, stage.worker._keeper._worker_id = True, 1
     own = WorkerSeen(
         worker_id=worker_id, name="w", host="h", boot_id="b", beat=1, heartbeat=2.0, lease=60.0

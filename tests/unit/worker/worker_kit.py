@@ -73,13 +73,18 @@ def death(**fields: Any) -> Death:
     return Death(**values)
 
 
-def new_in_flight(
-    clock: ManualClock | None = None, nudge: Nudge | None = None, **evidence: Any
-) -> InFlight:
+def new_in_flight(clock: ManualClock | None = None, **evidence: Any) -> InFlight:
     """``evidence``: of the worker, such as its ``redact``."""
     clock = clock or ManualClock()
     evidence = {"worker": "w1", "host": "h1", **evidence}
-    return InFlight(clock, nudge or Nudge(), Evidence(clock, **evidence))
+    return InFlight(clock, Evidence(clock, **evidence))
+
+
+def lease_of(me: WorkerRef | None = None) -> Lease:
+    """The lease of a worker with this row; without one, of worker 1."""
+    lease = Lease(LeaseTerms(), ManualClock())
+    lease.me = me or WorkerRef(1, 1)
+    return lease
 
 
 class Idle:
@@ -87,6 +92,7 @@ class Idle:
 
     def __init__(self, name: str) -> None:
         self.name = name
+        self.nudge = Nudge()
 
     async def run_once(self) -> float | None:
         return None

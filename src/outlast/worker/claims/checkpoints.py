@@ -55,10 +55,10 @@ class CheckpointWriter:
 
     name = "checkpoints"
 
-    def __init__(self, store: Store, in_flight: InFlight, nudge: Nudge) -> None:
+    def __init__(self, store: Store, in_flight: InFlight) -> None:
         self._store = store
         self._in_flight = in_flight
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._saves: list[tuple[Save | NamedStep, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
@@ -77,7 +77,7 @@ class CheckpointWriter:
         self._reports[running.token] = report
         if self.rests:
             self.rests = False
-            self._nudge.give()
+            self.nudge.give()
 
     def add(self, one: Save | NamedStep, reply: Reply) -> None:
         """Save a checkpoint, keep a step or look for it; ``reply`` gets the answer, and the value
@@ -87,7 +87,7 @@ class CheckpointWriter:
             return
         self._in_flight.note_saving(one.token, _mark_of(one))
         self._saves.append((one, reply))
-        self._nudge.give()
+        self.nudge.give()
 
     def close(self) -> None:
         """Refuse pending and later saves: they are not written any more. In process, attempts that

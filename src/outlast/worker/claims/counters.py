@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from outlast.base.clock import Clock
 from outlast.errors import BadData, StoreError, text_of
@@ -16,8 +16,8 @@ from outlast.events import emit
 from outlast.model.lease import DeathCause
 from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
 from outlast.store.protocol import Store
-from outlast.store.values import WorkerRef
-from outlast.worker.base import Running
+from outlast.worker.base import Lease, Running
+from outlast.worker.service import Nudge
 
 LANES_MAX = 1_000  # distinct queues x tasks x outcomes in a minute
 SECONDS_MAX = 1e9  # of one attempt: a longer time means that a clock was set
@@ -110,12 +110,11 @@ class MinuteWriter:
 
     name = "minutes"
 
-    def __init__(
-        self, store: Store, counters: Counters, me: Callable[[], WorkerRef], clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, counters: Counters, lease: Lease, clock: Clock) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._counters = counters
-        self._me = me
+        self._lease = lease
         self._clock = clock
         self._number = 0
         self._batch: tuple[int, int, list[Counted]] | None = None
@@ -141,7 +140,7 @@ class MinuteWriter:
     async def _write(self) -> None:
         if self._batch is None and (counted := self._counters.take()):
             self._number = max(self._number + 1, int(self._clock.wall()))
-            self._batch = (self._me().worker_id, self._number, counted)
+            self._batch = (self._lease.me.worker_id, self._number, counted)
         if self._batch is None:
             return
         try:

@@ -25,6 +25,7 @@ from outlast.errors import BadData, StoreError, StoreUnavailable
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
+from outlast.model.lease import patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.batches import bisecting
@@ -129,39 +130,35 @@ class Exchange:
         lease: Lease,
         checkpoints: CheckpointWriter,
         *,
-        raise_epoch: Callable[[], Awaitable[bool]],
         clock: Clock,
         poll: float,
-        look_every: float,
-        reconcile_every: float,
-        patience: float,
         turns: WakeTurns,
         inbox: Inbox | None = None,
         health: Health | None = None,
         pauses: PauseKeeper | None = None,
         units: Units | None = None,
     ) -> None:
+        self.nudge = in_flight.nudge
         self._store = store
         self._in_flight = in_flight
         self._starter = pool.starter
         self._control = pool.control
         self._lease = lease
-        self._raise_epoch = raise_epoch
         self._checkpoints = checkpoints
         self._clock = clock
         self._turns = turns
         self._inbox = inbox
         self._pauses = pauses
+        self._look_every = look_every = lease.terms.heartbeat
         self._pacing = Pacing(
             clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
         )
         self.claimed_at = float("-inf")  # when the last answered claim was requested
-        self._reconcile_every = reconcile_every
-        self._patience = patience
-        self._bytes = TripBytes(patience)
+        self._reconcile_every = max(RECONCILE_SECONDS, look_every)
+        self._patience = patience(lease.terms.lease)
+        self._bytes = TripBytes(self._patience)
         self._broken = False
         self._reconciled_at = clock.boot()
-        self._look_every = look_every
         self._health = health
         self._rests_until = float("-inf")  # the last claim found no more; when the next one is due
         self._looked_at = clock.boot()
@@ -500,7 +497,7 @@ class Exchange:
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()
-        if await self._guard(self._raise_epoch()):
+        if await self._guard(self._lease.reconnect()):
             await self._reconcile()
         self._broken = False
 

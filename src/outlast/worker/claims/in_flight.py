@@ -121,13 +121,13 @@ def size_of_claimed(claimed: Sequence[Claimed]) -> int:
 class InFlight:
     """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
 
-    ``nudge`` is the exchange's, and is given when there are ends to hand in. ``evidence`` completes
-    ends that are not plain.
+    ``evidence`` completes ends that are not plain. ``nudge`` is the exchange's, and is given when
+    there are ends to hand in.
     """
 
-    def __init__(self, clock: Clock, nudge: Nudge, evidence: Evidence) -> None:
+    def __init__(self, clock: Clock, evidence: Evidence) -> None:
         self._clock = clock
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._evidence = evidence
         self.counters = Counters()  # of ends that the store has accepted
         self._is_gathering = False  # whether new ends wait for the next trip
@@ -216,10 +216,10 @@ class InFlight:
             return
         if len(self.ended) <= self._most_late and all(is_plain(*each) for each in ended):
             self._hand_in_at = min(self._hand_in_at, now + LATE_SECONDS)
-            self._nudge.give_within(self._hand_in_at - now)
+            self.nudge.give_within(self._hand_in_at - now)
             return
         self._hand_in_at = now
-        self._nudge.give()
+        self.nudge.give()
 
     def are_plain(self, ends: Iterable[Transition]) -> bool:
         """Whether nothing else depends on when these ends, which were taken, are handed in."""

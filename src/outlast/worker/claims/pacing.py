@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
 import msgspec
@@ -35,9 +35,10 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
 from outlast.store.protocol import ServerStore
-from outlast.store.values import ClaimRequest, Exchanged, FollowedWakeups, Peek, WorkerRef
+from outlast.store.values import ClaimRequest, Exchanged, FollowedWakeups, Peek
 from outlast.store.wakeup import Health, Wakeup
 from outlast.wakeup.inbox import Inbox
+from outlast.worker.base import AttemptStarter, Lease, Owner
 from outlast.worker.service import Nudge
 
 POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
@@ -67,26 +68,27 @@ class Waiting(msgspec.Struct):
 
 
 class WakeTurns:
-    """The duty that calls ``look_for_work`` when a wake-up's turn has come. ``tasks`` returns the
-    names under which jobs can be taken now."""
+    """The duty that lets its owner look for work when a wake-up's turn has come. ``starter`` knows
+    what the worker serves."""
 
     name = "wake_turns"
 
     def __init__(
         self,
-        look_for_work: Callable[[], None],
+        owner: Owner,
         queues: Iterable[str],
-        tasks: Callable[[], list[str]],
-        nudge: Nudge,
+        starter: AttemptStarter,
         clock: Clock,
+        wakeup: Wakeup | None = None,
     ) -> None:
+        self.nudge = Nudge()
         self.peers = 1
         self._step = STEP_SECONDS_MIN
-        self._look_for_work = look_for_work
+        self._owner = owner
         self._queues = sorted(queues)
-        self._tasks = tasks
+        self._starter = starter
         self._clock = clock
-        self._nudge = nudge
+        self._wakeup = wakeup
         self._waiting: dict[int, Waiting] = {}
         self._news: dict[str, None] = {}  # queues named since the last trip
         self._kind: tuple[object, str] | None = None  # what it serves, its name
@@ -97,6 +99,12 @@ class WakeTurns:
     def note_peers(self, count: int) -> None:
         """Note how many workers serve the same, this one included."""
         self.peers = count
+
+    def are_among_many(self) -> bool:
+        """Return whether this worker may peek rarely: it hears of new work by its wake-up, and
+        enough others of its kind peek, too."""
+        wakeup = self._wakeup
+        return wakeup is not None and wakeup.health.good and self.peers >= EASED_PEERS
 
     def note_trip(self, seconds: float) -> None:
         """Note the duration of a trip that only requested jobs."""
@@ -153,7 +161,7 @@ class WakeTurns:
         pause = max(pause, not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause > 0:
-            self._nudge.give()
+            self.nudge.give()
         return pause <= 0
 
     def _stand_down(self, parts: list[str]) -> None:
@@ -178,7 +186,7 @@ class WakeTurns:
             p: each for p, each in self._waiting.items() if now - each.at < SEEN_SECONDS
         }
         if any(each.at <= now for each in self._waiting.values()):
-            self._look_for_work()
+            self._owner.look_for_work()
         return min(
             (each.at - now for each in self._waiting.values() if each.at > now), default=None
         )
@@ -196,12 +204,12 @@ class WakeTurns:
         waiting, self._waiting = self._waiting, {}
         if self.peers <= 1:
             return None
-        kind = self._name_kind() if asked_for.issuperset(self._tasks()) else None
+        kind = self._name_kind() if asked_for.issuperset(self._starter.tasks()) else None
         return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
 
     def _name_kind(self) -> str:
         """Name this worker's kind: if one worker of a kind does not find a job, none does."""
-        served = [self._queues, self._tasks(), self._passed_over]
+        served = [self._queues, self._starter.tasks(), self._passed_over]
         if self._kind is None or self._kind[0] != served:
             name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
             self._kind = served, name
@@ -220,26 +228,21 @@ def _number(text: str) -> int:
     return number if number < NUMBER_MAX else 0
 
 
-def is_among_many(wakeup: Wakeup | None, kind: WakeTurns) -> bool:
-    """Return whether a worker may peek rarely: it hears of new work by its wake-up, and enough
-    others of its kind peek, too."""
-    return wakeup is not None and wakeup.health.good and kind.peers >= EASED_PEERS
-
-
 class PeerCount:
     """The duty that counts the peers: often while their number changes, then ever more rarely."""
 
     name = "peers"
 
-    def __init__(self, store: ServerStore, me: Callable[[], WorkerRef], turns: WakeTurns) -> None:
+    def __init__(self, store: ServerStore, lease: Lease, turns: WakeTurns) -> None:
+        self.nudge = Nudge()
         self._store = store
-        self._me = me
+        self._lease = lease
         self._turns = turns
         self._pause = COUNT_SECONDS_MIN
 
     async def run_once(self) -> float:
         """Count once; return the seconds until the next time."""
-        before, peers = self._turns.peers, await self._store.count_peers(self._me())
+        before, peers = self._turns.peers, await self._store.count_peers(self._lease.me)
         self._turns.note_peers(peers)
         stays = before / 2 < peers < before * 2
         self._pause = min(2 * self._pause, COUNT_SECONDS_MAX) if stays else COUNT_SECONDS_MIN

@@ -36,13 +36,11 @@ class PauseKeeper:
 
     name = "pauses"
 
-    def __init__(
-        self, owner: Owner, store: Store, in_flight: InFlight, nudge: Nudge, clock: Clock
-    ) -> None:
+    def __init__(self, owner: Owner, store: Store, in_flight: InFlight, clock: Clock) -> None:
         self._owner = owner
         self._in_flight = in_flight
         self._store = store
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._clock = clock
         self.known: Row | None = None  # the registration that has read the pauses
         self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
@@ -57,12 +55,12 @@ class PauseKeeper:
             return
         self._seen, self._seen_at = version, self._clock.boot()
         if version != self.pauses.version:
-            self._nudge.give()
+            self.nudge.give()
 
     def read_soon(self) -> None:
         """Read the pauses now: they may have changed, or the worker has a new row."""
         self._soon = True
-        self._nudge.give()
+        self.nudge.give()
 
     async def run_once(self) -> float:
         """Read the pauses, unless a snapshot or peek has just shown that they are unchanged."""

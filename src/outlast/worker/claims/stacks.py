@@ -29,13 +29,11 @@ class StackShower:
 
     name = "stacks"
 
-    def __init__(
-        self, store: Store, in_flight: InFlight, pool: Pool, nudge: Nudge, clock: Clock
-    ) -> None:
+    def __init__(self, store: Store, in_flight: InFlight, pool: Pool, clock: Clock) -> None:
         self._store = store
         self._in_flight = in_flight
         self._control = pool.control
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._clock = clock
         self._taken: frozenset[StackAsk] = frozenset()  # those on the row
         self._asked: dict[int, int] = {}  # token -> the number of the last request
@@ -48,7 +46,7 @@ class StackShower:
         self._taken = frozenset(asks)
         self._asked |= {ask.token: ask.number for ask in new}
         if new:
-            self._nudge.give()
+            self.nudge.give()
 
     async def run_once(self) -> None:
         """Answer the requests since the last time: read all stacks at once, write one by one."""

@@ -15,13 +15,14 @@ that others serve. So what was kept for nothing is not kept again for ten times 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from math import inf
 
 import msgspec
 
 from outlast.base.clock import Clock
 from outlast.store.values import ClaimRequest, Exchanged
+from outlast.worker.base import AttemptStarter
 from outlast.worker.claims.in_flight import InFlight
 
 LEFT_OUT_SECONDS = 0.25
@@ -38,14 +39,14 @@ class Units:
 
     Args:
         has: unit -> how many of it the worker has.
-        uses: returns what the tasks of the worker use; tasks that use nothing are not in it.
+        starter: knows what the tasks of the worker use.
     """
 
     def __init__(
-        self, has: Mapping[str, int], uses: Callable[[], Uses], in_flight: InFlight, clock: Clock
+        self, has: Mapping[str, int], starter: AttemptStarter, in_flight: InFlight, clock: Clock
     ) -> None:
         self._has = has
-        self._uses = uses
+        self._starter = starter
         self._in_flight = in_flight
         self._clock = clock
         self._asked: set[tuple[str, ...]] = set()  # the groups of which jobs were requested
@@ -80,7 +81,7 @@ class Units:
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
         """Return the requests for no more jobs than there are units for."""
         self._asked, self._is_squeezed = set(), False
-        uses = self._uses()
+        uses = self._starter.declared().uses
         if not uses:
             return requests
         free = Counter(self._has)

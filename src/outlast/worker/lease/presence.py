@@ -11,16 +11,16 @@ notes this on its row, and other workers no longer judge by its presence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 
 from outlast.base.clock import Clock
 from outlast.errors import StoreError, text_of
 from outlast.events import emit
-from outlast.model.lease import LeaseTerms
 from outlast.model.lease import Presence as Seen
 from outlast.store.protocol import PresenceLock, Store
 from outlast.store.values import WorkerRef, WorkerSeen
+from outlast.worker.base import Lease
 from outlast.worker.service import Nudge
 
 RETRY_SECONDS = 0.25
@@ -30,7 +30,7 @@ TELL_SECONDS = 1.0  # to write the reason to the row; short, since the lock may 
 
 
 class PresenceKeeper:
-    """The duty that holds the lock of the registration that ``me`` returns."""
+    """The duty that holds the lock of a registration."""
 
     name = "presence"
 
@@ -38,17 +38,14 @@ class PresenceKeeper:
         self,
         lock: PresenceLock,
         store: Store,
-        me: Callable[[], WorkerRef],
-        nudge: Nudge,
-        terms: LeaseTerms,
+        lease: Lease,
         *,
         clock: Clock,
     ) -> None:
         self._lock = lock
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._store = store
-        self._me = me
-        self._terms = terms
+        self._lease = lease
         self._clock = clock
         self._worker_id = 0
         self._held = False
@@ -57,13 +54,13 @@ class PresenceKeeper:
 
     async def run_once(self) -> float:
         """Take or prove the lock; return the seconds until the next time."""
-        me = self._me()
+        me = self._lease.me
         if me.worker_id != self._worker_id:  # each registration has its own lock
             await self._lock.release()
             self._worker_id, self._held = me.worker_id, False
             self._lacking_since = self._told = None
         try:
-            reason = await self._lock.hold(me, self._nudge.give)
+            reason = await self._lock.hold(me, self.nudge.give)
         except StoreError as error:
             reason = text_of(error)
         if reason is not None:
@@ -72,7 +69,7 @@ class PresenceKeeper:
             self._held = True
             emit("presence_taken", worker_id=me.worker_id)
         self._lacking_since = self._told = None
-        return PROVE_BEATS * self._terms.heartbeat
+        return PROVE_BEATS * self._lease.terms.heartbeat
 
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
         """Whether a scan shows this worker's lock as absent while this duty believes that it holds
@@ -94,4 +91,4 @@ class PresenceKeeper:
                     await self._store.presence_off(me, reason)
                 self._told = reason
                 emit("presence_off", worker_id=me.worker_id, reason=reason)
-        return RETRY_SECONDS if self._told is None else self._terms.heartbeat
+        return RETRY_SECONDS if self._told is None else self._lease.terms.heartbeat

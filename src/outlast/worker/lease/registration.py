@@ -25,7 +25,7 @@ from outlast.store.values import Beat, NewWorker, WorkerRef
 from outlast.store.wakeup import Wakeup
 from outlast.worker.base import KILL_SECONDS, Lease, Owner, Pool
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.service import GIVE_UP_SECONDS
+from outlast.worker.service import GIVE_UP_SECONDS, Nudge
 
 STOP_GRACE_SECONDS = 2.0  # for attempts that are asked to stop
 LEAVE_SECONDS = 5.0  # for the last ends to be handed in
@@ -58,6 +58,7 @@ class Registration(Lease):
         wakeup: Wakeup | None = None,
     ) -> None:
         super().__init__(terms, clock)
+        self.nudge = Nudge()
         self._owner = owner
         self._wakeup = wakeup
         self._told_health = (0, "")  # on which row, in which words

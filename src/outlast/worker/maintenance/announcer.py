@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from outlast.base.clock import Clock
 from outlast.events import emit
@@ -19,10 +19,12 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.protocol import ServerStore
-from outlast.store.values import NewWorker, UnpublishedBatch, WorkerRef, WorkerSeen
+from outlast.store.values import NewWorker, UnpublishedBatch, WorkerSeen
 from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import can_carry, notice_of
+from outlast.worker.base import Lease
+from outlast.worker.service import Nudge
 
 GRACE_SECONDS = 1.0  # for the notice of the client that enqueued
 SWEEP_MAX = 100  # jobs per task and queue in one sweep: the first of their line
@@ -36,7 +38,7 @@ FAREWELL_SECONDS = 1.0
 
 class Announcer:
     """The messenger of one worker, and the duty that publishes jobs that no worker has claimed, or
-    whose worker is dead."""
+    whose worker is dead. ``inbox``: where it puts names of jobs, if it does."""
 
     name = "announcer"
 
@@ -45,15 +47,17 @@ class Announcer:
         messenger: Messenger,
         store: ServerStore,
         new: NewWorker,
-        me: Callable[[], WorkerRef],
+        lease: Lease,
         *,
         poll: float,
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
+        self.inbox = messenger.inbox
         self._messenger = messenger
         self._store = store
         self._new = new
-        self._me = me
+        self._lease = lease
         self._poll = poll
         self._clock = clock
         self._reclaimed: dict[int, str] = {}  # job -> why it was taken from a dead worker
@@ -102,7 +106,7 @@ class Announcer:
 
     def tell(self, topic: str, **facts: object) -> None:
         """Tell watchers something about this worker."""
-        new, mine = self._new, {"worker": self._new.name, "worker_id": self._me().worker_id}
+        new, mine = self._new, {"worker": self._new.name, "worker_id": self._lease.me.worker_id}
         self._messenger.tell(topic, **mine, host=new.host, pid=new.pid, **facts)
 
     async def leave(self) -> None:
@@ -131,10 +135,11 @@ class Passed:
 
     name = "passed"
 
-    def __init__(self, store: ServerStore, inbox: Inbox, me: Callable[[], WorkerRef]) -> None:
+    def __init__(self, store: ServerStore, inbox: Inbox, lease: Lease) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._inbox = inbox
-        self._me = me
+        self._lease = lease
         self._told: dict[int, None] = {}
 
     async def run_once(self) -> float:
@@ -142,7 +147,7 @@ class Passed:
         passed = self._inbox.take_passed_over()
         if passed:
             for job_id, token, worker, number in await self._store.list_run_elsewhere(
-                self._me(), passed
+                self._lease.me, passed
             ):
                 if token not in self._told:
                     self._told[token] = None

@@ -11,6 +11,8 @@ import contextlib
 import os
 from collections.abc import Callable, Collection
 
+from outlast.worker.service import Nudge
+
 LOOK_SECONDS = 2.0
 
 
@@ -25,6 +27,7 @@ class Pid1:
     name = "pid1"
 
     def __init__(self, known: Callable[[], Collection[int | None]]) -> None:
+        self.nudge = Nudge()
         self._known = known
         self._seen: set[int] = set()
 

@@ -12,6 +12,7 @@ from outlast.events import emit
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, Store
 from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.pacing import EASED_PEERS, WakeTurns
+from outlast.worker.service import Nudge
 
 PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune at full rate; if a kind has more, that many do, by lot
@@ -38,6 +39,7 @@ class Pruner:
         kind: WakeTurns,
         keep_dead: float | None = None,
     ) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._keep_jobs = keep_jobs
         self._keep_workers = keep_workers
@@ -122,6 +124,7 @@ class Expirer:
     name = "expirer"
 
     def __init__(self, store: Store, claims: Exchange, clock: Clock, kind: WakeTurns) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._claims = claims
         self._clock = clock

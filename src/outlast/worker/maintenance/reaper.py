@@ -46,8 +46,6 @@ Three rules protect healthy attempts.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 
 from outlast.base.clock import Clock
@@ -69,10 +67,11 @@ from outlast.model.watch import WatchPart
 from outlast.store import lockfile
 from outlast.store.lockfile import Probe, probe
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Orphan, OverdueAttempt, Peek, Snapshot, WorkerRef, WorkerSeen
-from outlast.worker.base import Owner
+from outlast.store.values import Orphan, OverdueAttempt, Peek, Snapshot, WorkerSeen
+from outlast.worker.base import Lease, Owner
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
+from outlast.worker.claims.pacing import WakeTurns
 from outlast.worker.claims.prefetch import BEGIN_SECONDS
 from outlast.worker.service import Nudge, Throttle
 
@@ -83,9 +82,8 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, if these are longer
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone. ``own_id``: this worker's id. ``looks``
-    decides when this worker scans; without it, each run scans. ``nudge`` lets the duty run before
-    its time."""
+    """The duty that cleans up after workers that are gone. ``own``: the registration that it leaves
+    alone. ``looks`` decides when this worker scans; without it, each run scans."""
 
     name = "reaper"
 
@@ -93,9 +91,9 @@ class Reaper:
         self,
         owner: Owner,
         store: Store,
-        own_id: Callable[[], int],
         *,
         clock: Clock,
+        own: Lease | None = None,
         deadlines: Deadlines | None = None,
         looks: OwnLooks | None = None,
         counters: Counters | None = None,
@@ -106,7 +104,7 @@ class Reaper:
         self._looks = looks
         self._deadlines = deadlines
         self._store = store
-        self._own_id = own_id
+        self._own = own
         self._clock = clock
         self._observer = Observer()
         self._presence = PresenceObserver()
@@ -177,7 +175,7 @@ class Reaper:
             self._deadlines.forget()
 
     async def _reap(self, seen: list[WorkerSeen], asked_at: float) -> int:
-        now, own_id = self._clock.boot(), self._own_id()
+        now, own_id = self._clock.boot(), None if self._own is None else self._own.me.worker_id
         others = [each for each in seen if each.worker_id != own_id]
         self._failing = {
             each.worker_id: self._failing[each.worker_id]
@@ -284,23 +282,23 @@ class Reaper:
 
 
 class OwnLooks:
-    """Decides on the scans of one worker, which ``me`` returns and whose host has ``boot_id``.
-    ``is_eased``: whether peeks may be rare."""
+    """Decides on the scans of one worker, whose host has ``boot_id``. ``turns`` tell whether peeks
+    may be rare; without them, they may not."""
 
     def __init__(
         self,
         store: Store,
-        me: Callable[[], WorkerRef],
+        lease: Lease,
         boot_id: str,
         *,
         clock: Clock,
-        is_eased: Callable[[], bool] = lambda: False,
+        turns: WakeTurns | None = None,
     ) -> None:
         self._store = store
-        self._me = me
+        self._lease = lease
         self._boot_id = boot_id
         self._clock = clock
-        self._is_eased = is_eased
+        self._turns = turns
         self._watch = WatchPart()
         self._peek = Peek()
         self._peeked_at = float("-inf")
@@ -312,7 +310,7 @@ class OwnLooks:
         peek = None
         is_rare = self._may_peek_rarely() and not self._watch.doubts()
         if self._clock.boot() - self._peeked_at >= (EASED_SECONDS if is_rare else LOOK_SECONDS / 2):
-            peek = await self._store.peek(self._me())
+            peek = await self._store.peek(self._lease.me)
             self.take(peek)
         if self._has_stepped_in:
             self._has_stepped_in = False
@@ -322,7 +320,7 @@ class OwnLooks:
     def take(self, peek: Peek) -> bool:
         """Take a peek; return whether this worker steps in for a watcher."""
         self._peek, self._peeked_at = peek, self._clock.boot()
-        if self._watch.take_peek(self._peeked_at, self._me().worker_id, peek.watches):
+        if self._watch.take_peek(self._peeked_at, self._lease.me.worker_id, peek.watches):
             self._has_stepped_in = True
         return self._has_stepped_in
 
@@ -333,7 +331,9 @@ class OwnLooks:
         )
 
     def _may_peek_rarely(self) -> bool:
-        return not self._watch.is_on and self._is_eased()
+        if self._watch.is_on or self._turns is None:
+            return False
+        return self._turns.are_among_many()
 
     def are_wanted(self) -> bool:
         """Whether this worker should scan all workers, after the last peek."""

@@ -46,8 +46,7 @@ _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, Recursio
 
 
 class Scheduler:
-    """The duty that fires schedules, and declares those of ``code``, with its limits. ``nudge``
-    lets the duty run before its time."""
+    """The duty that fires schedules, and declares those of ``code``, with its limits."""
 
     name = "scheduler"
 
@@ -56,13 +55,12 @@ class Scheduler:
         owner: Owner,
         store: Store,
         code: AttemptStarter,
-        nudge: Nudge,
         clock: Clock,
     ) -> None:
         self._owner = owner
         self._store = store
         self._code = code
-        self._nudge = nudge
+        self.nudge = Nudge()
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
         self._has_looked = False
@@ -80,7 +78,7 @@ class Scheduler:
         self._has_looked = True
         self._due_at = math.inf if look.next_tick is None else self._at(look.next_tick)
         if look.next_tick is not None:
-            self._nudge.give()
+            self.nudge.give()
 
     def is_settled(self) -> bool:
         """Whether all that the code declares is declared, and all that was due has been fired."""

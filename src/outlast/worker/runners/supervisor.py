@@ -22,6 +22,7 @@ from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.tether import Tether
+from outlast.worker.service import Nudge
 
 START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
@@ -54,6 +55,7 @@ class RunnerSupervisor:
         has: Mapping[str, int],
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._owner = owner
         self._make = make
         self._assignment = assignment

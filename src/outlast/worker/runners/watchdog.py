@@ -31,6 +31,7 @@ from outlast.worker.runners.responsiveness import (
     CREDIT_SECONDS_MAX,
     Responsiveness,
 )
+from outlast.worker.service import Nudge
 
 if TYPE_CHECKING:
     from outlast.worker.runners.control import RunnersControl
@@ -63,6 +64,7 @@ class Watchdog:
         loops: RunnersControl | None,
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._owner = owner
         self._in_flight = in_flight
         self._control = control

@@ -11,7 +11,6 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.pacing import WakeTurns
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -58,24 +57,20 @@ class Bench:
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
-        self.nudge = Nudge()
-        self.in_flight = new_in_flight(self.clock, self.nudge)
+        self.in_flight = new_in_flight(self.clock)
+        self.nudge = self.in_flight.nudge
         self.pool = FakePool(self.in_flight, slots)
         self.holder = Holder(self.store)
-        self.checkpoints = CheckpointWriter(self.store, self.in_flight, Nudge())  # type: ignore[arg-type]
-        self.turns = WakeTurns(FakeOwner().look_for_work, [], self.pool.tasks, Nudge(), self.clock)
+        self.checkpoints = CheckpointWriter(self.store, self.in_flight)  # type: ignore[arg-type]
+        self.turns = WakeTurns(FakeOwner(), [], self.pool, self.clock)
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.in_flight,
             self.pool,
             self.holder,
             self.checkpoints,
-            raise_epoch=lambda: self.holder.reconnect(),  # noqa: PLW0108  # replaced by tests
             clock=self.clock,
             poll=POLL,
-            look_every=LOOK,
-            reconcile_every=RECONCILE,
-            patience=20.0,
             turns=self.turns,
             inbox=inbox,
             health=health,

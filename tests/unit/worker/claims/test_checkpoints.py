@@ -18,7 +18,6 @@ from outlast.worker.claims import checkpoints as module
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.runners.watchdog import find_limit
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakeStore, claimed, crash, heard, new_in_flight
 
@@ -30,8 +29,8 @@ class Desk:
         self.store = FakeStore()
         self.clock = ManualClock()
         self.in_flight = new_in_flight(self.clock)
-        self.nudge = Nudge()
-        self.checkpoints = CheckpointWriter(self.store, self.in_flight, self.nudge)  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.store, self.in_flight)  # type: ignore[arg-type]
+        self.nudge = self.checkpoints.nudge
         self.answers: list[tuple[int, str]] = []
         self.found: list[tuple[int, str, str | None]] = []
         for token in (1, 2, 3):

@@ -9,7 +9,6 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, Save
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -89,8 +88,8 @@ def test_an_end_that_was_answered_is_not_given_back(in_flight):
 
 
 def test_a_second_end_of_an_attempt_is_dropped(clock):
-    nudge = Nudge()
-    in_flight = new_in_flight(clock, nudge)
+    in_flight = new_in_flight(clock)
+    nudge = in_flight.nudge
     in_flight.claim([claimed(7)])
     in_flight.end(7, COMPLETED)
     assert nudge.is_given
@@ -102,8 +101,8 @@ def test_a_second_end_of_an_attempt_is_dropped(clock):
 
 
 def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
-    nudge = Nudge()
-    in_flight = new_in_flight(clock, nudge)
+    in_flight = new_in_flight(clock)
+    nudge = in_flight.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
     in_flight.gather(wanted=True)
     for token in range(OUTCOMES_MAX):

@@ -16,7 +16,6 @@ from outlast.worker.claims.checkpoints import (
     CheckpointWriter,
     JobLogs,
 )
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, claimed, new_in_flight
 
@@ -46,7 +45,7 @@ class Desk:
         self.shelf = Shelf()
         self.in_flight = new_in_flight(**evidence)
         self.in_flight.claim([claimed(1, policy=Policy(logs=True)), claimed(2)])
-        self.checkpoints = CheckpointWriter(self.shelf, self.in_flight, Nudge())  # type: ignore[arg-type]
+        self.checkpoints = CheckpointWriter(self.shelf, self.in_flight)  # type: ignore[arg-type]
         self.logs: JobLogs = self.checkpoints.logs
 
 

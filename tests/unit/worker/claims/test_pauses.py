@@ -11,7 +11,6 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.values import Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.pauses import READ_SECONDS, RECALL_SECONDS, PauseKeeper
-from outlast.worker.service import Nudge
 from tests.unit.worker.claims.exchange_kit import Bench
 from tests.unit.worker.worker_kit import accepted, claimed, heard
 
@@ -30,23 +29,19 @@ class Paused(Bench):
         self.listed: list[Pause] = []
         self.on_read: Callable[[], None] = lambda: None
         self.found_waiting: list[Claimed] = []  # claimed, and not begun
-        self.nudged = Nudge()
         store: Any = self.store
         store.inspector, store.acknowledge_pauses = self, self.acknowledge_pauses
         self.pool.recall = self.recall  # type: ignore[method-assign]
-        self.keeper = PauseKeeper(self, store, self.in_flight, self.nudged, self.clock)  # type: ignore[arg-type]
+        self.keeper = PauseKeeper(self, store, self.in_flight, self.clock)  # type: ignore[arg-type]
+        self.nudged = self.keeper.nudge
         self.exchange = Exchange(
             store,
             self.in_flight,
             self.pool,
             self.holder,
             self.checkpoints,
-            raise_epoch=lambda: self.holder.reconnect(),  # noqa: PLW0108  # replaced by tests
             clock=self.clock,
             poll=1.0,
-            look_every=2.0,
-            reconcile_every=30.0,
-            patience=20.0,
             turns=self.turns,
             pauses=self.keeper,
         )

@@ -11,7 +11,6 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import TEXT_MAX
 from outlast.store.stacks import Stack, StackAsk
 from outlast.worker.claims.stacks import TRIES, TRY_SECONDS, StackShower
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, FakePool, claimed, new_in_flight
 
@@ -38,14 +37,15 @@ class Desk:
     """Three attempts that run, and what shows where they are."""
 
     def __init__(self, **evidence: Any) -> None:
-        self.shelf, self.nudge, self.clock = Shelf(), Nudge(), ManualClock(boot=0.0)
+        self.shelf, self.clock = Shelf(), ManualClock(boot=0.0)
         self.in_flight = new_in_flight(**evidence)
         self.in_flight.claim([claimed(1), claimed(2), claimed(3)])
         self.pool = FakePool(self.in_flight)
         self.pool.stacks = {token: f"the stack of {token}" for token in (1, 2, 3)}
         store: Any = self.shelf
         pool: Any = self.pool
-        self.shower = StackShower(store, self.in_flight, pool, self.nudge, self.clock)
+        self.shower = StackShower(store, self.in_flight, pool, self.clock)
+        self.nudge = self.shower.nudge
 
     async def runs(self, *asks: StackAsk) -> list[int]:
         """Take what a beat brings, and answer; return the tokens that were answered."""

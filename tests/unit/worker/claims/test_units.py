@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.values import ClaimRequest
+from outlast.worker.base import Declared
 from outlast.worker.claims.units import IN_VAIN_SECONDS, LEFT_OUT_SECONDS, UNFIT_SECONDS, Units
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed, new_in_flight
@@ -17,7 +21,8 @@ class Bench:
     def __init__(self, uses=USES, **has: int) -> None:
         self.clock = ManualClock(boot=1000.0)
         self.in_flight = new_in_flight(self.clock)
-        self.units = Units(has, lambda: uses, self.in_flight, self.clock)
+        code: Any = SimpleNamespace(declared=lambda: Declared(uses))
+        self.units = Units(has, code, self.in_flight, self.clock)
 
     def asks(self, *tasks: str, limit: int = 10, solo: int = 0) -> dict[str, int]:
         """Return the tasks of each request, with its limit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Coroutine
 from itertools import count
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -24,7 +25,7 @@ from outlast.worker.claims.pacing import (
 from outlast.worker.service import Nudge
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner
+from tests.unit.worker.worker_kit import FakeOwner, lease_of
 
 NOTIFICATION, TRIP = 0.002, 0.004  # seconds, at most: to be heard, and to claim
 
@@ -55,9 +56,9 @@ class Member:
         self.fleet = fleet
         self.slots = slots
         self.serves = Serves("t")
-        self.turns = WakeTurns(
-            self.look_for_work, [], self.serves.tasks, fleet.nudge_of(self), fleet.clock
-        )
+        owner: Any = self
+        self.turns = WakeTurns(owner, [], self.serves, fleet.clock)  # type: ignore[arg-type]
+        self.turns.nudge = fleet.nudge_of(self)
         self.on_trip = self.hinted = False
         self.began_at = 0.0
 
@@ -247,7 +248,7 @@ def test_a_lost_answer_costs_trips_and_no_job():
 def turns():
     clock, owner = ManualClock(boot=0.0), FakeOwner()
     clock.random = lambda: 0.5  # type: ignore[method-assign]
-    made = WakeTurns(owner.look_for_work, [], Serves("t").tasks, Nudge(), clock)
+    made = WakeTurns(owner, [], Serves("t"), clock)  # type: ignore[arg-type]
     made.peers = 200
     made.owner, made.clock = owner, clock  # type: ignore[attr-defined]
     return made
@@ -329,7 +330,7 @@ def test_what_cannot_be_read_is_followed_at_once(turns, subject):
 
 def test_a_kind_is_of_queues_and_tasks(turns):
     one = turns._name_kind()
-    other = WakeTurns(FakeOwner().look_for_work, ["q"], Serves("t").tasks, Nudge(), turns.clock)
+    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), turns.clock)  # type: ignore[arg-type]
     assert other._name_kind() != one
 
 
@@ -392,7 +393,7 @@ async def test_peers_are_counted_more_rarely_while_they_stay(turns):
             return self.now
 
     store: Any = Counted()
-    duty = PeerCount(store, lambda: WorkerRef(1, 1), turns)
+    duty = PeerCount(store, lease_of(), turns)
     pauses = [await duty.run_once() for _ in range(8)]
     assert pauses[0] == 2 * COUNT_SECONDS_MIN
     assert pauses[-1] == COUNT_SECONDS_MAX
@@ -424,7 +425,7 @@ def test_queues_that_were_named_are_news_once(turns):
 
 
 def test_queues_that_are_not_served_are_no_news(turns):
-    other = WakeTurns(FakeOwner().look_for_work, ["q"], Serves("t").tasks, Nudge(), turns.clock)
+    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), turns.clock)  # type: ignore[arg-type]
     for queue in ("mail", "q"):
         other.hear(f"jobs:7:1:{queue}")
     assert other.take_news() == ("q",)
@@ -432,7 +433,8 @@ def test_queues_that_are_not_served_are_no_news(turns):
 
 async def test_wakeups_close_behind_a_claim_share_the_next_one():
     looks, clock = [], ManualClock(boot=100.0)
-    turns = WakeTurns(lambda: looks.append(clock.boot()), [], Serves("t").tasks, Nudge(), clock)
+    owner: Any = SimpleNamespace(look_for_work=lambda: looks.append(clock.boot()))
+    turns = WakeTurns(owner, [], Serves("t"), clock)  # type: ignore[arg-type]
     assert turns.hear("jobs:1:1:default"), "an idle worker claims at once"
     turns.follow([ClaimRequest(["t"], 10)])
     turns.note_claim(clock.boot())

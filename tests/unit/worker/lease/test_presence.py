@@ -10,21 +10,14 @@ from hypothesis import strategies as st
 
 from outlast.base.config import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.model.lease import (
-    ABSENT_BEATS,
-    ABSENT_LOOK_SECONDS,
-    LeaseTerms,
-    PresenceObserver,
-    Sign,
-)
+from outlast.model.lease import ABSENT_BEATS, ABSENT_LOOK_SECONDS, PresenceObserver, Sign
 from outlast.model.lease import Presence as Seen
 from outlast.store.protocol import SWITCHED_OFF, NoPresence
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import heard_fields
+from tests.unit.worker.worker_kit import heard_fields, lease_of
 
 
 def sign(
@@ -180,13 +173,11 @@ class Row:
 class Scene:
     def __init__(self) -> None:
         self.clock = ManualClock(boot=0.0)
-        self.lock, self.row, self.me = Lock(), Row(), WorkerRef(1, 1)
+        self.lock, self.row, self.lease = Lock(), Row(), lease_of()
         self.duty = PresenceKeeper(
             self.lock,
             self.row,  # type: ignore[arg-type]
-            lambda: self.me,
-            Nudge(),
-            LeaseTerms(),
+            self.lease,
             clock=self.clock,
         )
 
@@ -264,10 +255,10 @@ async def test_a_look_without_the_lock_contradicts_only_a_worker_that_holds_it(s
 
 async def test_a_new_registration_has_a_lock_of_its_own(scene):
     await scene.duty.run_once()
-    scene.me = WorkerRef(1, 2)
+    scene.lease.me = WorkerRef(1, 2)
     await scene.duty.run_once()
     assert (scene.lock.asked, scene.lock.released) == ([1, 1], 1), "a new epoch changes nothing"
-    scene.me = WorkerRef(5, 1)
+    scene.lease.me = WorkerRef(5, 1)
     await scene.duty.run_once()
     assert (scene.lock.asked, scene.lock.released) == ([1, 1, 5], 2)
 

@@ -12,11 +12,11 @@ from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.store.lockfile import LockFile, boot_id
 from outlast.store.protocol import ORPHANS_MAX
-from outlast.store.values import Orphan, Snapshot, WorkerSeen
+from outlast.store.values import Orphan, Snapshot, WorkerRef, WorkerSeen
 from outlast.worker.claims.counters import Counters
 from outlast.worker.maintenance.reaper import Reaper
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner
+from tests.unit.worker.worker_kit import FakeOwner, lease_of
 
 OWN = 1
 
@@ -119,8 +119,8 @@ class Scene:
         self.reaper = Reaper(
             self.owner,
             self.rows,  # type: ignore[arg-type]
-            lambda: OWN,
             clock=self.clock,
+            own=lease_of(WorkerRef(OWN, 1)),
             counters=self.counters,
         )
 

@@ -17,7 +17,6 @@ from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
 from outlast.worker.base import Declared
 from outlast.worker.maintenance.scheduler import Scheduler
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import FakeOwner
 
@@ -44,7 +43,7 @@ class Team:
         """A worker whose code declares these schedules."""
         code = Code(list(declared))
         store = Counting(self.store, self.asked)
-        worker = Scheduler(FakeOwner(), store, code, Nudge(), self.clock)  # type: ignore[arg-type]
+        worker = Scheduler(FakeOwner(), store, code, self.clock)  # type: ignore[arg-type]
         self.workers.append(worker)
         return worker
 

@@ -22,7 +22,7 @@ from outlast.store.values import Orphan, OverdueAttempt, Snapshot, WorkerSeen
 from outlast.worker.claims.prefetch import BEGIN_SECONDS
 from outlast.worker.maintenance.reaper import SLACK_BEATS, SLACK_SECONDS, Deadlines, Reaper
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner, heard
+from tests.unit.worker.worker_kit import FakeOwner, heard, lease_of
 
 HOUR = 3600.0
 HEARTBEAT, LEASE = 2.0, 60.0
@@ -50,8 +50,8 @@ class Shop:
         self.duty = Reaper(
             self.owner,
             self,  # type: ignore[arg-type]
-            lambda: 1,
             clock=self.clock,
+            own=lease_of(),
             deadlines=Deadlines(self, self.clock),  # type: ignore[arg-type]
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -11,12 +11,12 @@ from outlast.model.lease import LOOK_SECONDS, DeathCause
 from outlast.store.lockfile import boot_id
 from outlast.store.values import Neighbour, Peek, WorkerRef
 from outlast.store.wakeup import Listening
-from outlast.worker.claims.pacing import EASED_PEERS, is_among_many
+from outlast.worker.claims.pacing import EASED_PEERS, WakeTurns
 from outlast.worker.maintenance.reaper import OwnLooks, Reaper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import reaper_kit
 from tests.unit.worker.maintenance.reaper_kit import OWN, Rows, fail_once, with_lock
-from tests.unit.worker.worker_kit import FakeOwner
+from tests.unit.worker.worker_kit import FakeOwner, lease_of
 
 lock = reaper_kit.lock
 
@@ -60,22 +60,25 @@ class Scene:
         self.clock = ManualClock(boot=0.0)
         self.rows = Registers()
         self.owner = FakeOwner()
-        me = WorkerRef(OWN, 1)
+        own, turns = lease_of(WorkerRef(OWN, 1)), cast(Any, self)
         self.is_eased = False
         looks = OwnLooks(
             self.rows,  # type: ignore[arg-type]
-            lambda: me,
+            own,
             boot_id(),
             clock=self.clock,
-            is_eased=lambda: self.is_eased,
+            turns=turns,
         )
         self.reaper = Reaper(
             self.owner,
             self.rows,  # type: ignore[arg-type]
-            lambda: OWN,
             clock=self.clock,
+            own=own,
             looks=looks,
         )
+
+    def are_among_many(self) -> bool:
+        return self.is_eased
 
     async def peeks(self, seconds: float, *, beats: bool = True) -> int:
         """Return how many peeks were asked for in these seconds, in which a beat each 2 s brings
@@ -240,14 +243,14 @@ async def test_a_worker_that_only_peeks_does_so_each_second(scene):
 
 
 async def test_peeks_are_rare_only_where_new_work_is_heard_of_and_many_peek():
-    class Kind:
-        peers = EASED_PEERS
-
-    wakeup = Listening("notify")
-    kind: Any = Kind()
+    nothing: Any = None
+    wakeup, clock = Listening("notify"), ManualClock()
+    turns = WakeTurns(nothing, [], nothing, clock, wakeup)
     seen = []
     for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):
-        kind.peers, wakeup.health.good = peers, good
-        seen.append(is_among_many(wakeup, kind))
+        turns.peers, wakeup.health.good = peers, good
+        seen.append(turns.are_among_many())
     assert seen == [False, False, True]
-    assert not is_among_many(None, kind), "no wake-up"
+    without = WakeTurns(nothing, [], nothing, clock)
+    without.peers = EASED_PEERS
+    assert not without.are_among_many(), "no wake-up"

@@ -10,6 +10,7 @@ from outlast.store.minutes import Counted
 from outlast.store.values import WorkerRef
 from outlast.worker.claims.counters import MINUTE, Counters, MinuteWriter
 from tests.manual_clock import ManualClock
+from tests.unit.worker.worker_kit import lease_of
 
 
 class Writing:
@@ -18,10 +19,10 @@ class Writing:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.counters = Counters()
-        self.me = WorkerRef(7, 1)
+        self.lease = lease_of(WorkerRef(7, 1))
         self.noted: list[tuple[int, int, list[Counted]]] = []
         self.errors: list[Exception] = []
-        self.duty = MinuteWriter(self, self.counters, lambda: self.me, self.clock)  # type: ignore[arg-type]
+        self.duty = MinuteWriter(self, self.counters, self.lease, self.clock)  # type: ignore[arg-type]
 
     async def note_minute(self, worker_id: int, batch: int, counted: list[Counted]) -> None:
         self.noted.append((worker_id, batch, counted))
@@ -51,7 +52,7 @@ async def test_a_batch_that_may_not_have_arrived_is_sent_again_as_it_was() -> No
     with pytest.raises(StoreUnavailable):
         await writing.duty.run_once()
     writing.count()
-    writing.me = WorkerRef(8, 1)  # it has registered again meanwhile
+    writing.lease.me = WorkerRef(8, 1)  # it has registered again meanwhile
     await writing.duty.run_once()
     first, second = writing.noted
     assert first == second

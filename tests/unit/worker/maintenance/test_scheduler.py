@@ -17,7 +17,6 @@ from outlast.store.schedules import DECLARED_SECONDS, DUE_MAX, DueSchedule, Firi
 from outlast.store.values import NewJob
 from outlast.worker.maintenance import scheduler
 from outlast.worker.maintenance.scheduler import DECLARE_SECONDS, HELD_SECONDS, Scheduler, firing_of
-from outlast.worker.service import Nudge
 from tests.manual_clock import ManualClock
 from tests.unit.worker.maintenance import scheduler_kit
 from tests.unit.worker.maintenance.scheduler_kit import HOUR, NOON, Code, Team, schedule
@@ -330,7 +329,7 @@ async def test_limits_are_declared_soon_if_they_were_held_and_then_again_and_aga
 
     store: Any = Holding()
     told_by = Code([], code)
-    duty = Scheduler(FakeOwner(), store, told_by, Nudge(), clock)  # type: ignore[arg-type]
+    duty = Scheduler(FakeOwner(), store, told_by, clock)  # type: ignore[arg-type]
     assert await duty.run_once() == pytest.approx(HELD_SECONDS)
     for _ in range(2):
         assert await duty.run_once() == pytest.approx(DECLARE_SECONDS)
