@@ -25,7 +25,6 @@ FUNCTIONS = {  # of PostgreSQL: where the numbers stand
     "outlast_fold_v1": [r"(?<=nth < )"],
     "outlast_next_opening_v1": [r"(?<=LIMIT )"],
     "outlast_exchange_v1": [r"(?<=v_expired < )", r"(?<=v_rounds := )"],
-    "outlast_requeue_v1": [r"(?<=outlast_resolve_v1\()"],
     "outlast_hand_in_v1": [r"(?<=outlast_follow_v1\(v_awaited, )"],
     "outlast_due_v1": [r"(?<=LIMIT )", r"(?<=\(v_due\) >= )"],
 }

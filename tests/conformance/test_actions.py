@@ -198,8 +198,7 @@ async def test_the_newest_are_listed_first_and_by_job(store: Store) -> None:
 async def test_the_newest_are_kept_and_what_is_under_way(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite.records", "postgres.actions"):
-        monkeypatch.setattr(f"outlast.store.{module}.ACTIONS_KEPT", 3)
+    monkeypatch.setattr("outlast.store.acts.ACTIONS_KEPT", 3)
     running = await store.note(msgspec.structs.replace(NOTE, bulk=BULK))
     ids = [await store.note(NOTE) for _ in range(5)]
     shown = await store.inspector.actions()
@@ -209,8 +208,7 @@ async def test_the_newest_are_kept_and_what_is_under_way(
 async def test_no_actor_pushes_out_the_records_of_others(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("sqlite.records", "postgres.actions"):
-        monkeypatch.setattr(f"outlast.store.{module}.ACTIONS_KEPT", 3)
+    monkeypatch.setattr("outlast.store.acts.ACTIONS_KEPT", 3)
     others = await store.note(msgspec.structs.replace(NOTE, actor="operator"))
     ids = [await store.note(NOTE) for _ in range(5)]
     shown = await store.inspector.actions()

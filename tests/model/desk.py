@@ -18,11 +18,13 @@ from outlast.model.crash import Charge
 from outlast.model.job import Policy, State
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
+from outlast.store import acts
 from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema as sqlite_schema
 from outlast.store.sqlite import workers as sqlite_workers
+from outlast.store.sqlite.acts import act
 from outlast.store.values import ClaimRequest, LockIdentity, NewWorker, Save, WorkerRef, WorkerSeen
 from tests.model.state import LEFT, LOST, SILENT, Db, End, Job, Me
 
@@ -104,13 +106,11 @@ class Desk:
         return db, answers[0].value
 
     def cancel(self, db: Db, job: int) -> tuple[Db, str]:
-        db, told = self._do(db, lambda c: sqlite_jobs.cancel(c, NOW, [job + 1]))
+        db, told = self._do(db, lambda c: act(c, NOW, lambda it: acts.cancel(it, [job + 1])))
         return db, told[job + 1].value
 
     def requeue(self, db: Db, job: int) -> tuple[Db, str]:
-        db, told = self._do(
-            db, lambda c: sqlite_jobs.requeue(c, NOW, [job + 1], from_scratch=False)
-        )
+        db, told = self._do(db, lambda c: act(c, NOW, lambda it: acts.requeue(it, [job + 1])))
         return db, told[job + 1].value
 
     def register(self, db: Db, slot: int, *, replaces: bool) -> tuple[Db, bool]:

@@ -80,9 +80,9 @@ async def test_a_renamed_schema_is_found_by_the_doctor_and_followed_by_migrate(
 
 async def test_lost_functions_are_missed(store: PostgresStore, session: Any) -> None:
     """As after a restore that broke off."""
-    await session.execute("DROP FUNCTION outlast_peek_v1 CASCADE; DROP FUNCTION outlast_cancel_v1")
+    await session.execute("DROP FUNCTION outlast_peek_v1 CASCADE; DROP FUNCTION outlast_close_v1")
     for verb in (store.open, store.migrate):
-        with pytest.raises(SchemaMismatch, match="outlast_cancel_v1, outlast_peek_v1: restore"):
+        with pytest.raises(SchemaMismatch, match="outlast_close_v1, outlast_peek_v1: restore"):
             await verb()
 
 

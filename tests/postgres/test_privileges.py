@@ -205,8 +205,8 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     bulk = Note(actor="ada", verb="cancel", bulk=Bulk(up_to_id=9, as_of=0.0, expected=1))
     step = BulkStep(action_id=await store.note(bulk), before_id=10, then=9)
     await store.cancel([third.job_id], tokens={third.job_id: third.token}, record=step)
-    await store.requeue([third.job_id])
-    await store.skip([third.job_id])
+    await store.requeue([third.job_id], from_scratch=True)
+    await store.skip(await enqueued(store, job(after=(Upstream(third.job_id),))))
     await _all_of_limits(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
 

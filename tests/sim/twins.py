@@ -23,6 +23,7 @@ from outlast.runner import execute
 from outlast.store.lockfile import Probe
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import jobs as sqlite_jobs
+from outlast.store.sqlite import lanes
 from outlast.store.sqlite import refusals as sqlite_refusals
 from outlast.store.sqlite import schedules as sqlite_schedules
 from outlast.store.sqlite import workers as sqlite_workers
@@ -341,8 +342,8 @@ def _copied_row() -> Iterable[Patch]:
 
 @twin("tokens of a file without the time of day", seed=123, theme="copies")
 def _no_time_of_day() -> Iterable[Patch]:
-    plain = sqlite_exchange._DRAW_TOKENS.replace(world_module.TIME_OF_DAY, "0")
-    yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
+    plain = lanes._DRAW_TOKENS.replace(world_module.TIME_OF_DAY, "0")
+    yield mock.patch.object(lanes, "_DRAW_TOKENS", plain)
 
 
 @twin("a save that waits for the store is no sign of life", seed=39, theme="stalls")

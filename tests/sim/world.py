@@ -29,7 +29,7 @@ from outlast.base.clock import seeded
 from outlast.errors import StoreError
 from outlast.insight.verify import verify
 from outlast.store.lockfile import LockFile
-from outlast.store.sqlite import exchange as sqlite_exchange
+from outlast.store.sqlite import lanes
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import Cancelled, NewJob
 from tests.sim.disk import Disk
@@ -175,8 +175,8 @@ class World:
         ticks = mock.Mock(take=list)  # real ones come by a thread, whose time is not the world's
         yield mock.patch("outlast.runner.main.Ticks", return_value=ticks)
         if self.database is not None:  # the time of day is in their jump, not in each of them
-            plain = sqlite_exchange._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
-            yield mock.patch.object(sqlite_exchange, "_DRAW_TOKENS", plain)
+            plain = lanes._DRAW_TOKENS.replace(TIME_OF_DAY, "0")
+            yield mock.patch.object(lanes, "_DRAW_TOKENS", plain)
         yield from lowered_constants(MOST or self.most)
         if self.seed % 2:  # simulated attempts are too slow for a stock in their runner
             yield mock.patch("outlast.worker.runners.starter.STOCK_SECONDS", 5.0)

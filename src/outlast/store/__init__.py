@@ -9,6 +9,7 @@ schedules.py    schedules: values
 limits.py       limits, permits and places in streams: values
 limit_counts.py  what runs and waits under limits, in bounded numbers
 actions.py      acts of people and their records: values
+acts.py         acts of people, once for all stores: what each means
 batches.py      splits a large enqueue, and finds the one bad value in a batch
 listing.py      ids of jobs for a list, one bounded look after another
 logs.py         lines that attempts have printed: values

@@ -5,7 +5,7 @@ store.py         PostgresStore: the verbs
 workers.py       its verbs about workers: rows, leases, and the jobs of lost workers
 schedules.py     its verbs about schedules
 limits.py        its verbs about limits
-actions.py       its verbs for acts of people
+acts.py          the transaction of an act of a person
 exchange.py      the hot path: hand in ends and claim what is next; floors that skip dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg

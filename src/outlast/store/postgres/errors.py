@@ -134,6 +134,12 @@ def is_refusal(error: BaseException) -> bool:
     return code[:2] in _REFUSALS and code != "42501"  # this role may not
 
 
+def is_key_taken(error: BaseException) -> bool:
+    """Whether another unfinished job has the key of one that was to be stored or queued."""
+    is_unique = isinstance(error, asyncpg.UniqueViolationError)
+    return is_unique and _field(error, "constraint_name") == "outlast_jobs_key"
+
+
 def is_of_driver(error: BaseException) -> bool:
     """Whether the driver has refused a value, before the server could."""
     if isinstance(error, asyncpg.PostgresError):

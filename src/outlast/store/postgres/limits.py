@@ -9,7 +9,6 @@ from typing import Any
 
 from outlast.errors import BadData
 from outlast.model.limits import LimitSpec, permit_id, spec_of
-from outlast.store.actions import Record
 from outlast.store.columns import struct_of
 from outlast.store.limits import (
     RECOUNT_SECONDS,
@@ -21,7 +20,6 @@ from outlast.store.limits import (
     in_force,
     with_own,
 )
-from outlast.store.postgres.actions import write_record
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import to_json
@@ -67,28 +65,6 @@ class PostgresLimitVerbs:
             declare = partial(_declare, specs=some)
             are_all &= await self._connections.run(declare, kind=Transaction.COMMITTED)
         return are_all
-
-    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
-        async def work(connection: Any) -> bool:
-            known = await (_set if new.key is None else _set_key)(connection, new)
-            await write_record(connection, record, {"changed": 1} if known else {})
-            return known
-
-        return await self._connections.run(work, kind=Transaction.COMMITTED)
-
-    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
-        async def work(connection: Any) -> bool:
-            rows = await connection.fetch(_SQL["known"], [hold.name])
-            if not rows:
-                return False
-            spec = in_force(spec_of(rows[0]["declared"]), spec_of(rows[0]["own"]))
-            is_all = not hold.key and spec.per is not None
-            one = None if is_all else permit_id(hold.name, hold.key)
-            rows = await connection.fetch(_SQL["hold"], hold.name, one, hold.key, hold.seconds)
-            await write_record(connection, record, {"changed": 1})
-            return bool(rows[0][0])
-
-        return await self._connections.run(work, kind=Transaction.COMMITTED)
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
         rows = await self._connections.run(
@@ -138,6 +114,23 @@ async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tu
 async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
         await connection.fetch(_SQL["put"], *(list(column) for column in zip(*rows, strict=True)))
+
+
+async def set_limit(connection: Any, new: SetLimit) -> bool:
+    """Set a limit, or one key of it."""
+    return await (_set if new.key is None else _set_key)(connection, new)
+
+
+async def hold_limit(connection: Any, hold: Hold) -> bool:
+    """Hold a permit, or all permits of a limit, for a while; or let them go."""
+    rows = await connection.fetch(_SQL["known"], [hold.name])
+    if not rows:
+        return False
+    spec = in_force(spec_of(rows[0]["declared"]), spec_of(rows[0]["own"]))
+    is_all = not hold.key and spec.per is not None
+    one = None if is_all else permit_id(hold.name, hold.key)
+    rows = await connection.fetch(_SQL["hold"], hold.name, one, hold.key, hold.seconds)
+    return bool(rows[0][0])
 
 
 async def _set(connection: Any, new: SetLimit) -> bool:

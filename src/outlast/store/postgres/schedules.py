@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any
 
-from outlast.store.actions import Record
 from outlast.store.batches import split
-from outlast.store.postgres.actions import write_record
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
@@ -52,18 +50,6 @@ class PostgresScheduleVerbs(Verbs):
 
     async def delete_schedule(self, name: str) -> Deleted:
         return await self._connections.run(lambda connection: delete(connection, name))
-
-    async def pause_schedule(
-        self, name: str, *, paused: bool, record: Record | None = None
-    ) -> bool:
-        async def work(connection: Any) -> bool:
-            known = bool(await connection.fetch(_SQL["pause"], name, paused, OWED_MAX))
-            counts = {"paused" if paused else "resumed": 1} if known else {}
-            await write_record(connection, record, counts)
-            return known
-
-        kind = None if record is None else Transaction.COMMITTED
-        return await self._connections.run(work, kind=kind)
 
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE

@@ -19,13 +19,13 @@ from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
 from outlast.errors import ConnectionMismatch, StoreUnavailable
 from outlast.model.limits import permit_id
-from outlast.store.actions import ACTIONS_SECONDS, Record
+from outlast.store.actions import ACTIONS_SECONDS
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import Counted, columns_of, merge
-from outlast.store.postgres.actions import PostgresActionVerbs, write_record
+from outlast.store.postgres.acts import PostgresActVerbs, send
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
 from outlast.store.postgres.errors import foreign_errors, has_no_place
@@ -81,7 +81,7 @@ class PostgresStore(
     PostgresEnqueueVerbs,
     PostgresExchange,
     WorkerVerbs,
-    PostgresActionVerbs,
+    PostgresActVerbs,
     PostgresScheduleVerbs,
     PostgresLimitVerbs,
 ):
@@ -168,14 +168,6 @@ class PostgresStore(
 
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
         return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))
-
-    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
-        async def work(connection: Any, notify: bool) -> bool:  # noqa: FBT001
-            kept = await send(connection, event, notify=notify)
-            await write_record(connection, record, {"sent": 1} if kept else {})
-            return kept
-
-        return await self._connections.run_notifying(work, kind=Transaction.COMMITTED)
 
     async def find_event(self, name: str) -> str | None:
         rows = await self._fetch(_EVENTS["find"], name)
@@ -313,12 +305,6 @@ async def keep_step_on(connection: Any, step: NamedStep) -> bool:
     values = (step.job_id, step.token, step.name, step.value)
     with foreign_errors():
         return bool(await connection.fetch(_STEPS["keep_in"], *values))
-
-
-async def send(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
-    """Keep the event unless one of its name is kept; return whether it is kept."""
-    rows = await connection.fetch(_EVENTS["send"], event.name, event.value, notify)
-    return bool(rows[0]["kept"])
 
 
 async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:

@@ -8,17 +8,16 @@ permits.py      counts the permits of what an exchange starts
 suspects.py     finds the suspects that run next; part of the exchange
 refusals.py     answers a write without a current attempt, and records it
 callers.py      callers' own connections: sqlite3, aiosqlite
-jobs.py         writes about jobs outside the exchange: enqueue, cancel, checkpoint, logs
+jobs.py         writes about jobs outside the exchange: enqueue, checkpoint, logs
 steps.py         steps: kept and found; children of attempts
 events.py       events: sent and found; who waits for them
 dependencies.py  what blocked jobs wait for
 pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
-schedules.py    schedules: put, paused, due and fired
+schedules.py    schedules: put, due and fired
 limits.py       limits: declared, set, held; what is spent
-pauses.py       pauses: set, ended and acknowledged
-actions.py      the verbs for acts of people
-records.py      the records of acts of people
+pauses.py       pauses: acknowledged
+acts.py         the transaction of an act of a person
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    runs the inspector's statements, and the reads that differ here
 checks.py       facts for the doctor, and checks of them: file, disk, library

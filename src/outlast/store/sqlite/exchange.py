@@ -24,7 +24,7 @@ from outlast.store.queue_turns import Turns
 from outlast.store.sqlite import lanes, suspects
 from outlast.store.sqlite.dependencies import resolve, with_results
 from outlast.store.sqlite.events import note_waits
-from outlast.store.sqlite.lanes import Row, draw
+from outlast.store.sqlite.lanes import Row, draw, draw_tokens
 from outlast.store.sqlite.limits import throttle
 from outlast.store.sqlite.permits import Permits
 from outlast.store.sqlite.pruning import forget, forget_unkept
@@ -36,7 +36,6 @@ from outlast.store.values import Answer, Claimed, ClaimRequest, Exchanged, Worke
 NUL = "\\u0000"  # NUL in JSON; two other texts also contain this
 
 _SQL = statements("exchange")
-_DRAW_TOKENS = statements("jobs")["draw_tokens"]
 _MARK = statements("session")
 _WAITING = (State.QUEUED, State.BLOCKED)
 _COMPLETED = {OutcomeKind.COMPLETED.value, CrashKind.COMPLETION_NOT_COMMITTED.value}
@@ -355,7 +354,7 @@ def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
 def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> list[Claimed]:
     if not found:
         return []
-    tokens = _draw_tokens(cursor, now, len(found))
+    tokens = draw_tokens(cursor, now, len(found))
     values = {
         "worker_id": me.worker_id,
         "token": tokens[0],
@@ -369,11 +368,6 @@ def _take(cursor: Cursor, now: float, me: WorkerRef, found: Sequence[Row]) -> li
         _make_claimed(cursor, now, row, token, *policies[row.policy])
         for token, row in zip(tokens, found, strict=True)
     ]
-
-
-def _draw_tokens(cursor: Cursor, now: float, count: int) -> range:
-    last = int(cursor.execute(_DRAW_TOKENS, {"now": now, "count": count}).fetchone()[0])
-    return range(last - count + 1, last + 1)
 
 
 def _make_claimed(

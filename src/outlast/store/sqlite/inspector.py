@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from sqlite3 import Cursor
 from typing import Any, TypeVar
 
@@ -85,7 +85,7 @@ def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) ->
     """Return the result of ``look`` in one snapshot, on the thread of the connection."""
     cursor.execute(_SNAPSHOT["snapshot"])
     try:
-        return run_at_once(_awaited(look(rows_on(cursor, now))))
+        return run_at_once(look(rows_on(cursor, now)))
     finally:
         cursor.execute(_SNAPSHOT["rollback"])
 
@@ -103,15 +103,16 @@ async def _awaited(found: Awaitable[T]) -> T:
     return await found
 
 
-def run_at_once(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing to its end."""
+def run_at_once(work: Awaitable[T]) -> T:
+    """Return the result of work that waits for nothing."""
+    coroutine = _awaited(work)
     try:
         coroutine.send(None)
     except StopIteration as end:
         result: T = end.value
         return result
     coroutine.close()
-    raise RuntimeError("a look awaits only its statements")
+    raise RuntimeError("such work awaits only its statements")
 
 
 def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> list[Row]:

@@ -23,14 +23,14 @@ from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.protocol import ENQUEUE_MAX
-from outlast.store.sqlite.dependencies import check, depend, note_ended, resolve
+from outlast.store.sqlite.dependencies import check, depend
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
-from outlast.store.sqlite.pruning import forget, forget_unkept
+from outlast.store.sqlite.pruning import forget
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import Stack
-from outlast.store.values import Answer, Cancelled, Enqueued, NewJob, Report, Requeued, Save
+from outlast.store.values import Answer, Enqueued, NewJob, Report, Save
 
 _ENQUEUE = statements("enqueue")
 _JOBS = statements("jobs")
@@ -447,80 +447,3 @@ def keep_stack(cursor: Cursor, now: float, job_id: int, stack: Stack) -> bool:
     text = _encode(stack).decode()
     values = {"job_id": job_id, "token": stack.token, "stack": text, "now": now}
     return cursor.execute(_JOBS["keep_stack"], values).rowcount == 1
-
-
-# -------------------------------------------------------------------------- an operator's
-
-
-def ask_stack(cursor: Cursor, _: float, job_id: int, token: int, seen: str, then: str) -> bool:
-    values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
-    return cursor.execute(_JOBS["ask_stack"], values).rowcount == 1
-
-
-def cancel(cursor: Cursor, now: float, job_ids: Sequence[int]) -> dict[int, Cancelled]:
-    answers = {}
-    for job_id in job_ids:
-        if cursor.execute(_JOBS["end_queued"], {"now": now, "id": job_id}).rowcount:
-            forget_unkept(cursor, [job_id])
-            answers[job_id] = Cancelled.CANCELLED
-        elif cursor.execute(_JOBS["ask_running"], (job_id,)).rowcount:
-            answers[job_id] = Cancelled.REQUESTED
-        elif _is(cursor, "exists", job_id):
-            answers[job_id] = Cancelled.ENDED
-    return answers
-
-
-def requeue(
-    cursor: Cursor, now: float, job_ids: Sequence[int], *, from_scratch: bool
-) -> dict[int, Requeued]:
-    answers = {}
-    for job_id in sorted(set(job_ids)):
-        row = cursor.execute(_JOBS["ended_as"], (job_id,)).fetchone()
-        if row is not None:
-            answers[job_id] = _requeue(cursor, now, job_id, *row, from_scratch=from_scratch)
-    for _ in range(10):  # what was cancelled because it waited for one of them waits again
-        if not resolve(cursor, now):
-            break
-    return answers
-
-
-def _requeue(
-    cursor: Cursor, now: float, job_id: int, state: str, key: str | None, *, from_scratch: bool
-) -> Requeued:
-    if state == "completed":
-        return Requeued.COMPLETED
-    if state in {"queued", "blocked", "running"}:
-        return Requeued.NOT_ENDED
-    free_keys(cursor, now, [key])
-    if key is not None and cursor.execute(_JOBS["key_holder"], (key,)).fetchone():
-        return Requeued.KEY_TAKEN
-    position = draw(cursor, "position", 1)[0]
-    values = {"position": position, "now": now, "from_scratch": from_scratch, "id": job_id}
-    cursor.execute(_JOBS["requeue"], values)
-    cursor.execute(_JOBS["drop_dependencies"], (job_id,))
-    if from_scratch:
-        cursor.execute(_JOBS["drop_steps"], (job_id,))
-        cursor.execute(_JOBS["drop_wait"], (job_id,))
-        cursor.execute(_JOBS["drop_children"], (job_id,))
-    return Requeued.REQUEUED
-
-
-def skip(cursor: Cursor, now: float, job_ids: Sequence[int]) -> set[int]:
-    skipped = set()
-    for job_id in set(job_ids):
-        token = cursor.execute(_JOBS["draw_tokens"], {"now": now, "count": 1}).fetchone()[0]
-        values = {"now": now, "token": token, "id": job_id}
-        if cursor.execute(_JOBS["skip"], values).rowcount:
-            cursor.execute(_JOBS["drop_dependencies"], (job_id,))
-            note_ended(cursor, [job_id])
-            skipped.add(job_id)
-    forget_unkept(cursor, sorted(skipped))
-    return skipped
-
-
-def discard(cursor: Cursor, _: float, job_ids: Sequence[int]) -> int:
-    return forget(cursor, [one for one in job_ids if _is(cursor, "is_dead", one)])
-
-
-def _is(cursor: Cursor, name: str, job_id: int) -> bool:
-    return cursor.execute(_JOBS[name], (job_id,)).fetchone() is not None

@@ -25,7 +25,7 @@ DUE_MAX = 1_000  # scheduled jobs that one exchange puts into the line
 LONG = 10_000  # bytes of arguments and checkpoint; longer ones are read job by job
 
 _SQL = statements("exchange")
-_DRAW = statements("jobs")["draw"]
+_DRAW, _DRAW_TOKENS = (statements("jobs")[name] for name in ("draw", "draw_tokens"))
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
@@ -65,6 +65,12 @@ decode_rows = msgspec.json.Decoder(list[Row]).decode
 def draw(cursor: Cursor, name: str, count: int) -> range:
     """Return the next ``count`` numbers of a sequence; they are never drawn again."""
     last = int(cursor.execute(_DRAW, (count, name)).fetchone()[0])
+    return range(last - count + 1, last + 1)
+
+
+def draw_tokens(cursor: Cursor, now: float, count: int) -> range:
+    """Return the next ``count`` tokens."""
+    last = int(cursor.execute(_DRAW_TOKENS, {"now": now, "count": count}).fetchone()[0])
     return range(last - count + 1, last + 1)
 
 

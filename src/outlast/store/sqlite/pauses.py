@@ -1,32 +1,13 @@
-"""Sets, ends and acknowledges pauses on SQLite. Plain functions of a cursor (sql/pauses.sql)."""
+"""Acknowledges pauses on SQLite. Plain functions of a cursor (sql/pauses.sql)."""
 
 from __future__ import annotations
 
 from sqlite3 import Cursor
 
-from outlast.model.pause import Pause, PauseKind
-from outlast.store.columns import pause_of
 from outlast.store.sqlite.statements import statements
-from outlast.store.values import NewPause, WorkerRef
+from outlast.store.values import WorkerRef
 
 _SQL = statements("pauses")
-
-
-def pause(cursor: Cursor, now: float, new: NewPause) -> Pause:
-    values = {
-        "kind": new.kind.value,
-        "name": new.name,
-        "now": now,
-        "paused_by": new.paused_by,
-        "reason": new.reason,
-        "stop": new.stop,
-    }
-    return pause_of(cursor.execute(_SQL["pause"], values).fetchone())
-
-
-def resume(cursor: Cursor, _: float, kind: PauseKind, name: str) -> Pause | None:
-    row = cursor.execute(_SQL["resume"], {"kind": kind.value, "name": name}).fetchone()
-    return None if row is None else pause_of(row)
 
 
 def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:

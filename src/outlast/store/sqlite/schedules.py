@@ -8,7 +8,6 @@ from sqlite3 import Cursor
 from typing import Any, NamedTuple
 
 from outlast.model.schedule_plan import owe
-from outlast.store.actions import Record
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -33,7 +32,6 @@ from outlast.store.schedules import (
 from outlast.store.sqlite.connection import reads, writes
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
-from outlast.store.sqlite.records import write_record
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("schedules")
@@ -131,17 +129,6 @@ def _delete(cursor: Any, now: float, name: str) -> Deleted:
     return Deleted.DECLARED if known else Deleted.UNKNOWN
 
 
-def _pause(
-    cursor: Cursor, now: float, name: str, *, paused: bool, record: Record | None = None
-) -> bool:
-    values = {"name": name, "now": now, "paused": int(paused), "owed": OWED_MAX}
-    values["revision"] = draw(cursor, "position", 1)[0]
-    known = cursor.execute(_SQL["pause"], values).rowcount == 1
-    if known:
-        write_record(cursor, now, record, {"paused" if paused else "resumed": 1})
-    return known
-
-
 def _due(
     cursor: Cursor, now: float, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
 ) -> DueSchedules:
@@ -189,7 +176,6 @@ class SqliteScheduleVerbs:
 
     put_schedules = writes(put)
     delete_schedule = writes(_delete)
-    pause_schedule = writes(_pause)
     due_schedules = reads(_due)
     fire = writes(fire)
     note_undeclared = writes(_undeclared)

@@ -39,7 +39,7 @@ from outlast.store.sqlite import (
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
-from outlast.store.sqlite.actions import SqliteActionVerbs
+from outlast.store.sqlite.acts import SqliteActVerbs
 from outlast.store.sqlite.connection import SqliteConnection, reads, writes
 from outlast.store.sqlite.events import send_on
 from outlast.store.sqlite.inspector import SqliteInspector
@@ -73,7 +73,7 @@ __all__ = [
 ]
 
 
-class SqliteStore(SqliteActionVerbs, SqliteScheduleVerbs):
+class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
     """The ``Store`` protocol on a SQLite file.
 
     Args:

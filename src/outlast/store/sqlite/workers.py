@@ -100,14 +100,6 @@ def set_status(
     return cursor.execute(_WORKERS["set_status"], values).rowcount == 1
 
 
-def request_drain(cursor: Cursor, _: float, worker_ids: Sequence[int]) -> set[int]:
-    return {
-        worker_id
-        for worker_id in worker_ids
-        if cursor.execute(_WORKERS["request_drain"], (worker_id,)).rowcount
-    }
-
-
 def announce(
     cursor: Cursor,
     _: float,

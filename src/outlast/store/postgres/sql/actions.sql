@@ -1,48 +1,131 @@
--- Actions of people: their records, and bulk actions step by step.
+-- Acts of people on jobs, their records, and bulk actions step by step. store/acts.py says what each act means, runs these
+-- statements in one transaction, and argues why that is right against a concurrent claim, reap and late worker.
+
+-- name: by_index
+-- For the rest of this transaction, read by index even if the statistics are out of date, also in functions.
+SET LOCAL jit = off;
+SET LOCAL enable_seqscan = off;
+SET LOCAL enable_bitmapscan = off;
+SET LOCAL enable_hashjoin = off;
+SET LOCAL enable_mergejoin = off
+
+-- name: lock_free
+-- Lock those of these jobs that no other session has locked, in the order of their ids. Jobs are looked up one by one by
+-- primary key: a join was seen to read the whole table when its statistics were old.
+SELECT l.id FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
+CROSS JOIN LATERAL (SELECT j.id FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE SKIP LOCKED) l
+
+-- name: lock
+-- Lock jobs in the order of their ids, and read each as it is once it is locked: what was committed while this waited for
+-- a row is seen, by this statement and by those after it.
+SELECT l.* FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
+CROSS JOIN LATERAL (
+    SELECT j.id, coalesce(j.token, 0) AS token, j.state, j.key, j.awaited, j.keep <= 0 AND NOT j.awaited AS unkept
+    FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE) l
+
+-- name: cancel
+-- End queued and blocked jobs that are locked, and leave a request on running ones. The notification only saves the wait
+-- for a heartbeat.
+WITH asked AS (
+    UPDATE outlast_jobs j
+    SET cancel_requested = true, position = NULL,
+        state = CASE WHEN j.state = 'running' THEN j.state ELSE 'cancelled' END,
+        ended_at = CASE WHEN j.state <> 'running' THEN clock_timestamp() END,
+        prune_at = CASE WHEN j.state <> 'running' AND j.keep IS NOT NULL
+                        THEN clock_timestamp() + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+    WHERE j.id = ANY (:ids::bigint[]) RETURNING j.id, j.state, j.worker_id)
+SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false)::text
+            WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'cancel:' || worker_id::text)::text END
+FROM asked
+
+-- name: requeue
+-- Queue dead and cancelled jobs that are locked, each at its position, unless an unfinished job has its key. Of an enqueue
+-- of that key that is not committed yet, this waits for the commit at the unique index, and fails.
+WITH revived AS (
+    UPDATE outlast_jobs j
+    SET state = 'queued', position = n.position, run_at = clock_timestamp(), requeued_at = clock_timestamp(),
+        failures = 0, losses = 0, solo = 0, incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL,
+        prune_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
+        checkpoint = CASE WHEN :from_scratch::boolean THEN NULL ELSE j.checkpoint END,
+        checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE j.checkpoint_at END
+    FROM unnest(:ids::bigint[], :positions::bigint[]) AS n (id, position)
+    WHERE j.id = n.id AND NOT EXISTS (SELECT FROM outlast_jobs k WHERE k.key = j.key AND k.ended_at IS NULL)
+    RETURNING j.id)
+SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => true) FROM revived
+
+-- name: skip
+-- Complete dead and blocked jobs that are locked.
+WITH skipped AS (
+    UPDATE outlast_jobs j
+    SET state = 'completed', token = n.token, attempt_count = j.attempt_count + 1, fingerprint = NULL,
+        started_at = clock_timestamp(), ended_at = clock_timestamp(),
+        prune_at = CASE WHEN j.keep IS NOT NULL
+                        THEN clock_timestamp() + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+    FROM unnest(:ids::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
+    RETURNING j.id)
+SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM skipped
+
+-- name: draw
+-- Draw numbers of a sequence.
+SELECT nextval(('outlast_' || :name::text || '_seq')::regclass) AS number FROM generate_series(1, :count::integer)
+
+-- name: drop_dependencies
+-- Let jobs that are locked wait for nothing any longer.
+UPDATE outlast_dependencies SET state = 2 WHERE job_id = ANY (:ids::bigint[]) AND state <> 2
+
+-- name: drop_steps
+-- The steps of jobs that are locked.
+DELETE FROM outlast_steps WHERE job_id = ANY (:ids::bigint[])
+
+-- name: drop_waits
+-- The events for which they wait.
+DELETE FROM outlast_waits WHERE job_id = ANY (:ids::bigint[])
+
+-- name: drop_children
+-- Children of jobs that begin from scratch are independent jobs from now on.
+DELETE FROM outlast_dependencies WHERE job_id = ANY (:ids::bigint[]) AND place < 0
+
+-- name: forget
+SELECT outlast_forget_v1(:ids::bigint[])
+
+-- name: resolve
+SELECT ids, more FROM outlast_resolve_v1(:most)
+
+-- name: notify
+SELECT outlast_notify_v1(:ids::bigint[])
 
 -- name: note
 -- Note who does what, in the transaction of the act: either both are committed or neither. A bulk action begins as
--- running ($8) and with where it stands. For each actor the newest $13 records are kept, and those under way, so that
--- no actor pushes out the records of others. If two calls delete old records at once, each skips the rows that the
--- other has locked.
-WITH noted AS (
-    INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
-                                 up_to_id, as_of, before_id, moved_at)
-    VALUES (clock_timestamp(), $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, clock_timestamp())
-    RETURNING id
-), old AS MATERIALIZED (
-    SELECT a.id FROM outlast_actions a
-    WHERE a.actor = $1 AND a.state <> 'running'
-      AND a.id <= (SELECT b.id FROM outlast_actions b WHERE b.actor = $1
-                   ORDER BY b.id DESC OFFSET $13::bigint - 1 LIMIT 1)
-    ORDER BY a.id LIMIT 1000 FOR UPDATE SKIP LOCKED
-), forgotten AS (
-    DELETE FROM outlast_actions a USING old o WHERE a.id = o.id)
-SELECT id FROM noted
+-- running and with where it stands.
+INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
+                             up_to_id, as_of, before_id, moved_at)
+VALUES (clock_timestamp(), :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
+        :up_to_id, :as_of, :before_id, clock_timestamp())
+RETURNING id
 
--- name: lock
+-- name: forget_oldest
+-- Keep the newest :kept records of an actor, and those under way, so that no actor pushes out the records of others. If
+-- two calls delete old records at once, each skips the rows that the other has locked.
+DELETE FROM outlast_actions WHERE id IN (
+    SELECT a.id FROM outlast_actions a
+    WHERE a.actor = :actor AND a.state <> 'running'
+      AND a.id <= (SELECT b.id FROM outlast_actions b WHERE b.actor = :actor ORDER BY b.id DESC OFFSET :kept::bigint LIMIT 1)
+    ORDER BY a.id LIMIT 1000 FOR UPDATE SKIP LOCKED)
+
+-- name: standing
 -- Lock an action before its next step, or before more is counted. Two processes may take the same step at once: the
 -- second waits here for the commit of the first, then reads where the action stands (READ COMMITTED re-checks the
 -- row). It changes nothing if that is not the step it came for, or if the action was stopped. So no two steps act on
 -- the same job, and a step whose process dies is taken again as a whole. The row of the action is always locked
 -- before rows of jobs, so two steps of one action never deadlock.
-SELECT counts, state, before_id FROM outlast_actions WHERE id = $1 FOR UPDATE
+SELECT counts, state, before_id FROM outlast_actions WHERE id = :id FOR UPDATE
 
 -- name: move
--- Note where an action stands, in the transaction that has locked it (`lock`).
-UPDATE outlast_actions SET counts = $2, state = $3, before_id = $4, moved_at = clock_timestamp() WHERE id = $1
+-- Note where an action stands, in the transaction that has locked it (`standing`).
+UPDATE outlast_actions SET counts = :counts, state = :state, before_id = :before_id, moved_at = clock_timestamp()
+WHERE id = :id
 
 -- name: stop
 -- Stop an action that is under way. This waits for a step that is just being taken; the next step finds it stopped.
-UPDATE outlast_actions SET state = 'stopped', moved_at = clock_timestamp() WHERE id = $1 AND state = 'running'
+UPDATE outlast_actions SET state = 'stopped', moved_at = clock_timestamp() WHERE id = :id AND state = 'running'
 RETURNING id
-
--- name: lock_current
--- Lock those of these jobs ($1) whose last token is the one that the caller has seen ($2, at the same index; 0: none
--- was drawn, NULL: any token matches), in the order of their ids, as outlast_cancel_v1 and similar functions do. A
--- claim skips locked rows, so none of these jobs begins another attempt before the commit. Jobs are looked up one by
--- one by primary key: a join was seen to read the whole table when its statistics were old.
-SELECT l.id FROM (SELECT u.id, u.token FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token) ORDER BY u.id) s
-CROSS JOIN LATERAL (
-    SELECT j.id FROM outlast_jobs j
-    WHERE j.id = s.id AND (s.token IS NULL OR coalesce(j.token, 0) = s.token) FOR NO KEY UPDATE) l

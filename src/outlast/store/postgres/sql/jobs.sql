@@ -25,23 +25,6 @@ SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' A
 -- name: complete_away
 SELECT outlast_complete_away_v1(ARRAY[$1::bigint], ARRAY[$2::bigint])
 
--- name: cancel
-SELECT job_id, answer FROM outlast_cancel_v1($1, $2, $3)
-
--- name: requeue
-SELECT job_id, answer FROM outlast_requeue_v1($1, $2, $3)
-
--- name: skip
-SELECT outlast_skip_v1($1) AS job_id
-
--- name: discard
--- Delete dead jobs with their attempts, labels and logs. They are locked first, in the order of their ids. A job that
--- was requeued meanwhile is no longer dead when the lock re-checks it, and stays.
-WITH dead AS MATERIALIZED (
-    SELECT id FROM outlast_jobs WHERE id = ANY ($1::bigint[]) AND state = 'dead'
-    ORDER BY id FOR UPDATE)
-SELECT count(*), outlast_forget_v1(array_agg(id)) AS done FROM dead
-
 -- name: expire
 SELECT outlast_expire_v1($1)
 
@@ -55,20 +38,20 @@ SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4, $5)
 SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
 
 -- name: ask_stack
--- Ask the worker that runs this attempt ($1, $2) for its stack: $4, which is $3 with one more request, replaces the
--- requests on the worker's row if these are still the ones that the caller has read ($3). So if two callers ask at
+-- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the
+-- requests on the worker's row if these are still the ones that the caller has read. So if two callers ask at
 -- once, one has to read again, and neither removes the other's request. Only a registration also writes this column.
 -- A worker that was reaped, or whose attempt has ended or was claimed again, is not asked: the token would make its
 -- answer refused anyway. The update does not conflict with the KEY SHARE of an exchange; it waits for a beat, a reap
--- or a reconnect, and then re-checks the row. It locks one row, by its id. The notification ($5) only saves the wait
+-- or a reconnect, and then re-checks the row. It locks one row, by its id. The notification only saves the wait
 -- for a heartbeat.
 WITH asked AS (
-    UPDATE outlast_workers w SET stacks = $4
+    UPDATE outlast_workers w SET stacks = :then
     FROM outlast_jobs j
-    WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running' AND w.id = j.worker_id
-      AND w.status IN ('active', 'draining') AND w.stacks = $3
+    WHERE j.id = :job_id::bigint AND j.token = :token::bigint AND j.state = 'running' AND w.id = j.worker_id
+      AND w.status IN ('active', 'draining') AND w.stacks = :seen
     RETURNING w.id)
-SELECT id, CASE WHEN $5::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
 
 -- name: keep_stack
 -- Keep the stack of a running attempt. Guarded as outlast_progress_v1 is: the job's row is locked by (id, token,

@@ -475,10 +475,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_hold_limit_v1.sql
 \ir functions/outlast_holders_v1.sql
 \ir functions/outlast_recount_v1.sql
-\ir functions/outlast_cancel_v1.sql
-\ir functions/outlast_revive_v1.sql
-\ir functions/outlast_requeue_v1.sql
-\ir functions/outlast_skip_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_raise_numbers_v1.sql

@@ -1,31 +1,31 @@
 -- Pauses: set, ended, acknowledged and read.
 
 -- name: pause
--- Pause a queue, a task, a tenant or all ($1, $2), or pause it again: by whom ($3), why ($4), and whether running
--- attempts are asked to stop ($5). Pausing again keeps the time of the first pause, and the actor and reason if none
+-- Pause a queue, a task, a tenant or all, or pause it again: by whom, why, and whether running attempts are asked to
+-- stop. Pausing again keeps the time of the first pause, and the actor and reason if none
 -- is given. It draws a new id, so that workers acknowledge it again. Of two calls at once, the second waits and
 -- changes the row of the first. An exchange under way does not see the pause: its worker does not start the jobs that
 -- it brings once it has acknowledged the pause, and the pause counts as in force only when all workers have. The
 -- notification only saves the wait for a look.
 WITH paused AS (
     INSERT INTO outlast_pauses AS mine (kind, name, paused_at, paused_by, reason, stop)
-    VALUES ($1, $2, clock_timestamp(), $3, $4, $5)
+    VALUES (:kind, :name, clock_timestamp(), :paused_by, :reason, :stop)
     ON CONFLICT (kind, name) DO UPDATE
     SET id = DEFAULT, paused_by = coalesce(excluded.paused_by, mine.paused_by),
         reason = coalesce(excluded.reason, mine.reason), stop = excluded.stop
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
 SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
-       CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
+       CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM paused
 
 -- name: resume
 -- End a pause; no row: there was none. Workers take such jobs again once they have read that; a worker that has not
 -- read it yet only starts them later. The notification only saves the wait for a look.
 WITH resumed AS (
-    DELETE FROM outlast_pauses WHERE kind = $1 AND name = $2
+    DELETE FROM outlast_pauses WHERE kind = :kind AND name = :name
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
 SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
-       CASE WHEN $3::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
+       CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM resumed
 
 -- name: acknowledge_pauses

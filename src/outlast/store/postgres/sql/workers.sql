@@ -84,12 +84,12 @@ RETURNING w.id
 -- The notification only saves the wait for a heartbeat.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM outlast_workers
-    WHERE id = ANY($1::bigint[]) AND status IN ('active', 'draining')
+    WHERE id = ANY(:ids::bigint[]) AND status IN ('active', 'draining')
     ORDER BY id FOR NO KEY UPDATE),
 asked AS (
     UPDATE outlast_workers w SET drain_requested = true FROM chosen WHERE w.id = chosen.id
     RETURNING w.id)
-SELECT id, CASE WHEN $2::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked
+SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked
 
 -- name: announce
 -- Replace the tasks that a worker's row shows. For people and for `unservable`: it guards nothing.

@@ -1,4 +1,5 @@
--- Actions of people, recorded in the transaction of the act: under the write lock, either both exist or neither.
+-- Acts of people on jobs, and their records. store/acts.py says what each act means, runs these statements in one
+-- transaction, and argues why that is right: here the write lock is held from its beginning.
 --
 -- A bulk action advances step by step. Two processes may take its next step at once: the second waits for the write
 -- lock, then finds that before_id is no longer the value that it has read (statement `standing`), and changes
@@ -18,11 +19,44 @@ DELETE FROM outlast_actions
 WHERE actor = :actor AND state <> 'running'
   AND id <= (SELECT id FROM outlast_actions WHERE actor = :actor ORDER BY id DESC LIMIT 1 OFFSET :kept)
 -- name: standing
-SELECT counts, state, before_id FROM outlast_actions WHERE id = ?
+SELECT counts, state, before_id FROM outlast_actions WHERE id = :id
 -- name: move
 UPDATE outlast_actions
 SET counts = :counts, state = :state, before_id = :before_id, moved_at = :now WHERE id = :id
 -- name: stop
 UPDATE outlast_actions SET state = 'stopped', moved_at = :now WHERE id = :id AND state = 'running'
--- name: token
-SELECT coalesce(token, 0) FROM outlast_jobs WHERE id = ?
+RETURNING id
+
+-- name: lock_free
+SELECT value AS id FROM json_each(:ids)
+-- name: lock
+SELECT id, coalesce(token, 0) AS token, state, CAST(key AS TEXT) AS key, awaited, keep <= 0 AND NOT awaited AS unkept
+FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) ORDER BY id
+-- name: cancel
+UPDATE outlast_jobs
+SET cancel_requested = 1, position = NULL, state = iif(state = 'running', state, 'cancelled'),
+    ended_at = iif(state = 'running', NULL, :now), prune_at = iif(state = 'running', NULL, :now + keep)
+WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: requeue
+UPDATE outlast_jobs AS j
+SET state = 'queued', position = p.value, run_at = :now, requeued_at = :now, failures = 0, losses = 0, solo = 0,
+    incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL, prune_at = NULL, expires_at = NULL,
+    cancel_requested = 0, progress = NULL, checkpoint = iif(:from_scratch, NULL, j.checkpoint),
+    checkpoint_at = iif(:from_scratch, NULL, j.checkpoint_at)
+FROM json_each(:ids) AS e JOIN json_each(:positions) AS p ON p.key = e.key
+WHERE j.id = e.value AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS k WHERE k.key = j.key AND k.ended_at IS NULL)
+RETURNING id
+-- name: skip
+UPDATE outlast_jobs AS j
+SET state = 'completed', token = t.value, attempt_count = attempt_count + 1, fingerprint = NULL,
+    started_at = :now, ended_at = :now, prune_at = :now + keep
+FROM json_each(:ids) AS e JOIN json_each(:tokens) AS t ON t.key = e.key WHERE j.id = e.value
+-- name: drop_dependencies
+UPDATE outlast_dependencies SET state = 2 WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e) AND state <> 2
+-- name: drop_steps
+DELETE FROM outlast_steps WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: drop_waits
+DELETE FROM outlast_waits WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
+-- name: drop_children
+-- Children of jobs that begin from scratch are independent jobs from now on.
+DELETE FROM outlast_dependencies WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e) AND place < 0

@@ -1,5 +1,5 @@
--- Jobs outside the exchange: completed in the caller's transaction, cancelled, requeued and discarded; and
--- checkpoints, progress, logs and stacks of running ones.
+-- Jobs outside the exchange: completed in the caller's transaction; and checkpoints, progress, logs and stacks of
+-- running ones.
 
 -- name: draw
 -- Draw ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by the next one: no
@@ -28,58 +28,6 @@ WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR
 -- False if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.
 SELECT NOT EXISTS (SELECT 1 FROM outlast_jobs
                    WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0 AND NOT awaited)
-
--- name: exists
--- Cancel: a queued job ends at once, and a running one gets a request. Under the write lock a job is either still
--- queued (then it can no longer be claimed) or has been claimed (then its worker learns of the request with the next
--- exchange or beat). A request on the row wins over every return to the queue, also by a reclaim; a completion wins
--- over the request.
-SELECT state FROM outlast_jobs WHERE id = ?
--- name: end_queued
-UPDATE outlast_jobs
-SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL, cancel_requested = 1
-WHERE id = :id AND state IN ('queued', 'blocked')
--- name: ask_running
-UPDATE outlast_jobs SET cancel_requested = 1 WHERE id = ? AND state = 'running'
-
--- name: ended_as
--- Requeue a dead or cancelled job with fresh budgets, under no suspicion and without expiry. The token stays on the
--- row and the next claim draws a higher one: a late worker of an old attempt is still refused. The unique index on
--- keys would refuse a second unfinished holder; "key_holder" lets the caller answer that without an error.
-SELECT state, CAST(key AS TEXT) FROM outlast_jobs WHERE id = ?
--- name: key_holder
-SELECT id FROM outlast_jobs WHERE key = ? AND ended_at IS NULL
--- name: requeue
-UPDATE outlast_jobs
-SET state = 'queued', position = :position, run_at = :now, requeued_at = :now, ended_at = NULL,
-    failures = 0, losses = 0, solo = 0, incident = NULL,
-    cancel_requested = 0, progress = NULL, expires_at = NULL, prune_at = NULL,
-    started_at = NULL, fingerprint = NULL,
-    checkpoint = CASE WHEN :from_scratch THEN NULL ELSE checkpoint END,
-    checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE checkpoint_at END
-WHERE id = :id AND state IN ('dead', 'cancelled')
-
--- name: skip
--- Complete a dead or blocked job without a result, by an attempt of no worker that begins and ends here.
-UPDATE outlast_jobs
-SET state = 'completed', token = :token, attempt_count = attempt_count + 1, fingerprint = NULL,
-    started_at = :now, ended_at = :now, prune_at = :now + keep
-WHERE id = :id AND state IN ('dead', 'blocked')
-
--- name: drop_dependencies
-UPDATE outlast_dependencies SET state = 2 WHERE job_id = ? AND state <> 2
--- name: drop_steps
-DELETE FROM outlast_steps WHERE job_id = ?
--- name: drop_wait
-DELETE FROM outlast_waits WHERE job_id = ?
--- name: drop_children
--- Children of a job that begins from scratch are independent jobs from now on.
-DELETE FROM outlast_dependencies WHERE job_id = ? AND place < 0
-
--- name: is_dead
--- A discarded job is deleted with its attempts, labels and logs (prune.sql), under the write lock: a job that was
--- requeued before is no longer dead.
-SELECT id FROM outlast_jobs WHERE id = ? AND state = 'dead'
 
 -- name: checkpoint
 -- Save a checkpoint, note progress. Both are guarded by (id, token, running): a late worker's write finds no row.
@@ -119,6 +67,7 @@ DELETE FROM outlast_logs WHERE token IN (
 UPDATE outlast_workers SET stacks = :then
 WHERE status IN ('active', 'draining') AND stacks = :seen AND id = (
     SELECT worker_id FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running')
+RETURNING id
 -- name: keep_stack
 UPDATE outlast_jobs SET stack = :stack, stack_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running'

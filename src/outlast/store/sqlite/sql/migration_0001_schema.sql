@@ -301,7 +301,7 @@ CREATE INDEX outlast_dependencies_upstream ON outlast_dependencies (upstream_id,
 -- waits for this event", and no job.
 CREATE TABLE outlast_upstream_notices (id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, event TEXT) STRICT;
 CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE OF ended_at ON outlast_jobs
-WHEN OLD.awaited = 1 AND (OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL)
+WHEN OLD.awaited = 1 AND ((OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL) OR NEW.state = 'completed')
 BEGIN
     INSERT INTO outlast_upstream_notices (job_id) VALUES (NEW.id);
 END;

@@ -44,12 +44,13 @@ UPDATE outlast_schedules
 SET paused = :paused,
     revision = CASE WHEN paused > :paused THEN :revision ELSE revision END,
     owed = CASE WHEN paused > :paused AND CAST(:now AS INTEGER) > CAST(since AS INTEGER)
-                     AND length(owed) + length(spec) <= :owed
+                     AND length(owed) + length(spec) <= :most
                 THEN owed || CAST(since AS INTEGER) || ' ' || CAST(:now AS INTEGER) || ' ' || spec || char(10)
                 ELSE owed END,
     since = CASE WHEN paused > :paused THEN max(since, :now) ELSE since END,
     next_tick = CASE WHEN paused > :paused THEN max(since, :now) ELSE next_tick END
 WHERE name = :name AND origin <> 'deleted'
+RETURNING name
 -- name: due
 SELECT name, revision, next_tick, since, owed, call, spec, overlap, catch_up, grace,
        version, declared_at

@@ -58,7 +58,8 @@ WHERE id = :id AND registration IS :registration
   AND (status IN ('active', 'draining') OR status = :status)
 -- name: request_drain
 UPDATE outlast_workers SET drain_requested = 1
-WHERE id = ? AND status IN ('active', 'draining')
+WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND status IN ('active', 'draining')
+RETURNING id
 -- name: presence_off
 UPDATE outlast_workers SET presence = NULL, presence_off = :reason
 WHERE id = :id AND registration IS :registration

@@ -10,7 +10,7 @@
 --     old token.
 --   * a cancel or a requeue: it holds the row, which is skipped here; a requeued job no longer expires.
 --   * an enqueue of the same key: see outlast_free_keys_v1. Locking and changing are two statements, as in
---     outlast_cancel_v1. Nothing waits, so nothing deadlocks.
+--     store/acts.py. Nothing waits, so nothing deadlocks.
 CREATE FUNCTION outlast_expire_v1(p_limit integer) RETURNS integer
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan

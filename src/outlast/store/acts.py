@@ -1,0 +1,381 @@
+"""Carries out acts of people, for all stores: what an act means is written here and nowhere else.
+
+A store gives a transaction in which its statements run by their names (``Acting``). An act locks
+the rows that it changes and reads them, decides, and writes them, with its record.
+
+Why an act on jobs is right against
+
+* a claim, a sweep, another act, a completion in a caller's own transaction: jobs are locked in the
+  order of their ids, so that no two acts deadlock, and are judged by what was committed before the
+  lock was given. A claim and a reclaim pass over locked rows. A job that was claimed a moment
+  before gets the request; one that has ended a moment before is left as it is.
+* a late worker: a request on the row wins over every return to the queue, also by a reclaim, and a
+  completion wins over the request. Tokens and the count of attempts only rise, so that the worker
+  of an old attempt is refused after a requeue, and after a skip, which draws a token.
+* an enqueue: the unique index on the keys of unfinished jobs decides who has a key.
+* a row that stays locked, as by a completion whose caller's transaction is open: a cancel first
+  takes those that are free, and waits for the others in a second transaction, which locks no more.
+
+Each runs in a transaction of the store's own. PostgreSQL takes the locks; on SQLite the write lock
+is held from the beginning, and each of these statements finds its rows as the one before left them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+from outlast.model.job import State
+from outlast.model.pause import Pause, PauseKind
+from outlast.store.actions import (
+    ACTIONS_KEPT,
+    CHANGES,
+    BulkStep,
+    Counts,
+    More,
+    Note,
+    Record,
+    Tokens,
+    columns_of,
+    moved,
+)
+from outlast.store.columns import pause_of
+from outlast.store.limits import Hold, SetLimit
+from outlast.store.schedules import OWED_MAX
+from outlast.store.statements import Row, Rows
+from outlast.store.values import Cancelled, Enqueued, NewEvent, NewJob, NewPause, Requeued
+
+T = TypeVar("T")
+_WAITING = (State.QUEUED, State.BLOCKED)
+_RESOLVED_MAX = 20  # rounds of looks at what waits for jobs that were requeued
+
+
+class Acting(Protocol):
+    """A transaction of a store, under the settings that acts need."""
+
+    @property
+    def rows(self) -> Rows:
+        """Runs a statement of the store."""
+        ...
+
+    async def draw(self, name: str, count: int) -> list[int]:
+        """Return numbers of a sequence (``position``, ``token``), which rise."""
+        ...
+
+    async def revive(
+        self, ids: Sequence[int], positions: Sequence[int], *, from_scratch: bool
+    ) -> list[int]:
+        """Queue ended jobs that are locked, but for those whose keys unfinished jobs have; return
+        the others."""
+        ...
+
+    async def free_keys(self, keys: Sequence[str]) -> None:
+        """End the jobs that hold these keys, have expired and have not begun."""
+        ...
+
+    async def resolve(self) -> tuple[list[int], bool]:
+        """Look at what waits for jobs that have changed; return the jobs that can run now, if
+        someone has to be told of them, and whether there may be more."""
+        ...
+
+    async def notify(self, ids: Sequence[int]) -> None:
+        """Wake workers for those of these jobs that can run now."""
+        ...
+
+    async def forget(self, ids: Sequence[int]) -> None:
+        """Delete ended jobs with all that is stored about them."""
+        ...
+
+    async def enqueue(self, job: NewJob) -> Enqueued:
+        """Store a job."""
+        ...
+
+    async def send_event(self, event: NewEvent) -> bool:
+        """Keep an event."""
+        ...
+
+    async def set_limit(self, new: SetLimit) -> bool:
+        """Set a limit, or one key of it."""
+        ...
+
+    async def hold_limit(self, hold: Hold) -> bool:
+        """Hold a permit, or all of a limit."""
+        ...
+
+
+async def cancel(
+    it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None
+) -> dict[int, Cancelled]:
+    """End queued and blocked jobs, and ask running ones."""
+    jobs = await _lock(it, job_ids, tokens)
+    unfinished = [job for job in jobs if job["state"] in {*_WAITING, State.RUNNING}]
+    if unfinished:
+        await it.rows("actions", "cancel", ids=_ids(unfinished))
+        await _forget(it, [job for job in unfinished if job["state"] in _WAITING])
+    return {job["id"]: _cancelled(job["state"]) for job in jobs}
+
+
+def _cancelled(state: str) -> Cancelled:
+    if state in _WAITING:
+        return Cancelled.CANCELLED
+    return Cancelled.REQUESTED if state == State.RUNNING else Cancelled.ENDED
+
+
+async def requeue(
+    it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None, *, from_scratch: bool = False
+) -> dict[int, Requeued]:
+    """Queue dead and cancelled jobs again, with fresh budgets, without expiry and dependencies,
+    since a person asks for this run. Jobs that were cancelled because they waited for one of these
+    wait again; if their rows are locked, the next exchange does that."""
+    jobs = await _lock(it, job_ids, tokens)
+    ended = [job for job in jobs if job["state"] in {State.DEAD, State.CANCELLED}]
+    keys = {job["key"]: job["id"] for job in reversed(ended) if job["key"] is not None}
+    chosen = [job["id"] for job in ended if keys.get(job["key"]) in {None, job["id"]}]
+    if keys:
+        await it.free_keys(list(keys))
+    positions = await it.draw("position", len(chosen))
+    revived = await it.revive(chosen, positions, from_scratch=from_scratch) if chosen else []
+    if revived:
+        await it.rows("actions", "drop_dependencies", ids=revived)
+        for what in ("steps", "waits", "children") if from_scratch else ():
+            await it.rows("actions", f"drop_{what}", ids=revived)
+    runnable, more = list(revived), any(job["awaited"] for job in jobs if job["id"] in revived)
+    for _ in range(_RESOLVED_MAX if more else 0):
+        found, more = await it.resolve()
+        runnable += found
+        if not more:
+            break
+    await it.notify(runnable)
+    return {job["id"]: _requeued(job, revived) for job in jobs}
+
+
+def _requeued(job: Row, revived: Sequence[int]) -> Requeued:
+    if job["id"] in revived:
+        return Requeued.REQUEUED
+    if job["state"] in {State.DEAD, State.CANCELLED}:
+        return Requeued.KEY_TAKEN
+    return Requeued.COMPLETED if job["state"] == State.COMPLETED else Requeued.NOT_ENDED
+
+
+async def skip(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> set[int]:
+    """Complete dead and blocked jobs without a result, by an attempt that begins and ends here: it
+    has a token and a number, and no worker. What waits for them goes on as after any other end."""
+    locked = await _lock(it, job_ids, tokens)
+    jobs = [job for job in locked if job["state"] in {State.DEAD, State.BLOCKED}]
+    if jobs:
+        ids = _ids(jobs)
+        await it.rows("actions", "drop_dependencies", ids=ids)
+        tokens_drawn = await it.draw("token", len(ids))
+        await it.rows("actions", "skip", ids=ids, tokens=tokens_drawn)
+        await _forget(it, jobs)
+    return set(_ids(jobs))
+
+
+async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> int:
+    """Delete dead jobs, with their attempts, labels and logs."""
+    dead = _ids(job for job in await _lock(it, job_ids, tokens) if job["state"] == State.DEAD)
+    if dead:
+        await it.forget(dead)
+    return len(dead)
+
+
+async def _lock(it: Acting, job_ids: Sequence[int], tokens: Tokens | None) -> list[Row]:
+    """Lock jobs in the order of their ids; return those whose last token the caller has seen."""
+    jobs = await it.rows("actions", "lock", ids=list(job_ids))
+    return [job for job in jobs if (tokens or {}).get(job["id"], job["token"]) == job["token"]]
+
+
+async def _forget(it: Acting, ended: Sequence[Row]) -> None:
+    gone = _ids(job for job in ended if job["unkept"])
+    if gone:
+        await it.forget(gone)
+
+
+def _ids(jobs: Iterable[Row]) -> list[int]:
+    return [job["id"] for job in jobs]
+
+
+class ActVerbs:
+    """The verbs of a store for acts of people."""
+
+    async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T:
+        """Return the result of ``work`` in one transaction: all of it is done, or nothing."""
+        raise NotImplementedError
+
+    async def cancel(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> dict[int, Cancelled]:
+        """A bulk action counts the jobs that it has waited for with the step that has left them."""
+
+        async def cancel_free(it: Acting) -> dict[int, Cancelled]:
+            free = _ids(await it.rows("actions", "lock_free", ids=list(job_ids)))
+            return await cancel(it, free, tokens)
+
+        answers = await self._act(record, cancel_free, _count)
+        left = [one for one in job_ids if one not in answers]
+        if not left:
+            return answers
+        more = More(action_id=record.action_id) if isinstance(record, BulkStep) else record
+        others = await self._act(more, lambda it: cancel(it, left, tokens), _count)
+        return answers | others
+
+    async def requeue(
+        self,
+        job_ids: Sequence[int],
+        *,
+        from_scratch: bool = False,
+        tokens: Tokens | None = None,
+        record: Record | None = None,
+    ) -> dict[int, Requeued]:
+        return await self._act(
+            record, lambda it: requeue(it, job_ids, tokens, from_scratch=from_scratch), _count
+        )
+
+    async def skip(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> set[int]:
+        return await self._act(
+            record, lambda it: skip(it, job_ids, tokens), lambda ids: _some(skipped=len(ids))
+        )
+
+    async def discard(
+        self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
+    ) -> int:
+        return await self._act(
+            record, lambda it: discard(it, job_ids, tokens), lambda count: _some(discarded=count)
+        )
+
+    async def request_drain(
+        self, worker_ids: Sequence[int], *, record: Record | None = None
+    ) -> set[int]:
+        rows = await self._change(record, "asked", "workers", "request_drain", ids=list(worker_ids))
+        return set(_ids(rows))
+
+    async def ask_stack(
+        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
+    ) -> bool:
+        values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
+        return bool(await self._change(record, "asked", "jobs", "ask_stack", **values))
+
+    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
+        """Wakes workers, so that they read it."""
+        values = {name: getattr(new, name) for name in new.__struct_fields__}
+        (row,) = await self._change(record, "paused", "pauses", "pause", **values)
+        return pause_of(list(row.values()))
+
+    async def resume(
+        self, kind: PauseKind, name: str, *, record: Record | None = None
+    ) -> Pause | None:
+        rows = await self._change(record, "resumed", "pauses", "resume", kind=kind, name=name)
+        return pause_of(list(rows[0].values())) if rows else None
+
+    async def pause_schedule(
+        self, name: str, *, paused: bool, record: Record | None = None
+    ) -> bool:
+        async def work(it: Acting) -> list[Row]:
+            (revision,) = await it.draw("position", 1)
+            values = {"name": name, "paused": paused, "revision": revision, "most": OWED_MAX}
+            return await it.rows("schedules", "pause", **values)
+
+        word = "paused" if paused else "resumed"
+        rows = await self._act(record, work, lambda rows: _some(**{word: len(rows)}))
+        return bool(rows)
+
+    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record, lambda it: it.set_limit(new), lambda known: _some(changed=int(known))
+        )
+
+    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record, lambda it: it.hold_limit(hold), lambda known: _some(changed=int(known))
+        )
+
+    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
+        return await self._act(
+            record, lambda it: it.send_event(event), lambda kept: _some(sent=int(kept))
+        )
+
+    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
+        return await self._act(
+            record, lambda it: it.enqueue(job), lambda made: _some(enqueued=int(made.created))
+        )
+
+    async def note(self, note: Note) -> int:
+        return await self._in_transaction(partial(_note, note=note, counts={}))
+
+    async def take_step(self, step: BulkStep, counts: Counts) -> None:
+        await self._act(step, _nothing, lambda _: counts)
+
+    async def stop_action(self, action_id: int) -> bool:
+        async def work(it: Acting) -> list[Row]:
+            return await it.rows("actions", "stop", id=action_id)
+
+        return bool(await self._in_transaction(work))
+
+    async def _change(
+        self, record: Record | None, word: str, topic: str, name: str, /, **values: object
+    ) -> list[Row]:
+        """Return the rows of a statement: what it has changed, under that word in the record."""
+        return await self._act(
+            record,
+            lambda it: it.rows(topic, name, **values),
+            lambda rows: _some(**{word: len(rows)}),
+        )
+
+    async def _act(
+        self,
+        record: Record | None,
+        deed: Callable[[Acting], Awaitable[T]],
+        count: Callable[[T], Counts],
+    ) -> T:
+        """Carry out an act with its record; both are done or neither."""
+        return await self._in_transaction(partial(_do, record=record, deed=deed, count=count))
+
+
+async def _do(
+    it: Acting,
+    record: Record | None,
+    deed: Callable[[Acting], Awaitable[T]],
+    count: Callable[[T], Counts],
+) -> T:
+    """Carry out an act; record it if it has changed anything. The row of a bulk action is locked
+    before those of jobs, and a step that cannot be taken does nothing: it raises Overtaken."""
+    if record is None:
+        return await deed(it)
+    if isinstance(record, Note):
+        done = await deed(it)
+        counts = count(done)
+        if counts.keys() & CHANGES:
+            await _note(it, record, counts)
+        return done
+    rows = await it.rows("actions", "standing", id=record.action_id)
+    standing = tuple(rows[0].values()) if rows else None
+    moved(record, standing, {})
+    done = await deed(it)
+    text, state, before_id = moved(record, standing, count(done))
+    values = {"counts": text, "state": state, "before_id": before_id}
+    await it.rows("actions", "move", id=record.action_id, **values)
+    return done
+
+
+async def _note(it: Acting, note: Note, counts: Counts) -> int:
+    """Add a record; keep the newest ACTIONS_KEPT of its actor."""
+    values = columns_of(note, counts)
+    (row,) = await it.rows("actions", "note", **values)
+    await it.rows("actions", "forget_oldest", actor=values["actor"], kept=ACTIONS_KEPT)
+    return int(row["id"])
+
+
+async def _nothing(_: Acting) -> None:
+    """Change no job."""
+
+
+def _some(**counts: int) -> Counts:
+    return {word: number for word, number in counts.items() if number}
+
+
+def _count(answers: Mapping[int, Cancelled | Requeued]) -> Counts:
+    return dict(Counter(one.value for one in answers.values()))
