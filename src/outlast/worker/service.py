@@ -57,9 +57,12 @@ class Nudge:
         self._wake()
 
     def give_within(self, seconds: float) -> None:
-        """Let the next run start within this time. Without effect while a run is under way, which
-        returns the pause after it."""
+        """Let the next run start within this time; 0: now. Without effect while a run is under way,
+        which returns the pause after it."""
         if self._waiter is None or self._waiter.done():
+            return
+        if seconds <= 0:
+            self._wake()
             return
         loop = asyncio.get_running_loop()
         at = loop.time() + seconds

@@ -213,7 +213,7 @@ class Exchange:
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
-            return self._pacing.rest()
+            return min(self._pacing.rest(), self._in_flight.seconds_to_trip())
         pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
         asked_as = self._lease.me, pauses
         reply = await self._trip(ended, requests, now)

@@ -219,7 +219,7 @@ class InFlight:
             self.nudge.give_within(self._hand_in_at - now)
             return
         self._hand_in_at = now
-        self.nudge.give()
+        self.nudge.give_within(0.0)
 
     def are_plain(self, ends: Iterable[Transition]) -> bool:
         """Whether nothing else depends on when these ends, which were taken, are handed in."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from outlast.errors import StoreUnavailable
@@ -48,6 +50,8 @@ class Holder(FakeOwner):
 
 class Bench:
     """An exchange and all that it works with."""
+
+    rest: asyncio.Future[None]  # until the next trip, once a test begins to wait
 
     def __init__(
         self,

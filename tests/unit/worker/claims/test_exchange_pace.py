@@ -11,7 +11,7 @@ from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.in_flight import LATE_SECONDS
 from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, POLL_FACTOR_WHERE_SHOWN
 from tests.unit.worker.claims import exchange_kit
-from tests.unit.worker.claims.exchange_kit import LOOK, POLL, Bench
+from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, accepted, claimed
 
 bench = exchange_kit.bench
@@ -193,12 +193,48 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     bench.pool.lingers = 0.004
     bench.store.script = [accepted(0, claimed=[claimed(1)])]
     assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
+    rest = bench.nudge.wait(None)
     bench.in_flight.end(1, COMPLETED)
-    assert not bench.nudge.is_given
+    assert not rest.done()
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1]]
+    rest = bench.nudge.wait(None)
     bench.ends(2)
-    assert bench.nudge.is_given
+    assert rest.done()
+
+
+async def test_ends_that_come_while_a_trip_is_under_way_gather_with_those_after_it():
+    bench = Bench(slots=2)
+    bench.pool.lingers = 0.004
+    bench.store.script = [accepted(0, claimed=[claimed(1), claimed(2)])]
+    await bench.exchange.run_once()
+    bench.in_flight.end(1, COMPLETED)
+
+    def reply() -> Exchanged:
+        bench.in_flight.end(2, COMPLETED)
+        return accepted(1)
+
+    bench.store.script = [reply]
+    assert await bench.exchange.run_once() == 0.004
+    assert not bench.nudge.wait(None).done()
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1], [2]]
+
+
+async def test_an_end_that_comes_while_a_full_worker_reconciles_is_handed_in_next(monkeypatch):
+    bench = Bench(slots=1)
+    bench.store.script = [accepted(0, claimed=[claimed(1)])]
+    await bench.exchange.run_once()
+
+    async def reconcile(*_: object) -> list[tuple[int, int]]:
+        bench.in_flight.end(1, COMPLETED)
+        return []
+
+    monkeypatch.setattr(bench.store, "reconcile", reconcile)
+    bench.clock.advance(RECONCILE)
+    assert await bench.exchange.run_once() == 0
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1]]
 
 
 # --------------------------------------------------------------------- ends that come alone
@@ -217,12 +253,12 @@ async def begin(bench: Bench, *, awaited: bool = False) -> float:
     bench.store.script = [accepted(0, claimed=[claimed(1, awaited=awaited)])]
     pause = await bench.exchange.run_once()
     bench.store.calls.clear()
+    bench.rest = bench.nudge.wait(None)
     return pause
 
 
 def is_called(bench: Bench) -> bool:
-    given, bench.nudge.is_given = bench.nudge.is_given, False
-    return given
+    return bench.rest.done()
 
 
 async def test_the_end_of_a_plain_job_waits_for_company_and_is_then_handed_in_alone(awake):
@@ -278,6 +314,7 @@ async def test_only_half_of_the_free_places_may_wait_with_their_ends(awake):
     running = [claimed(n) for n in range(1, 7)]
     awake.store.script = [accepted(0, claimed=running)]
     await awake.exchange.run_once()
+    awake.rest = awake.nudge.wait(None)
     called = []
     for each in running[:3]:
         awake.in_flight.end(each.token, COMPLETED)

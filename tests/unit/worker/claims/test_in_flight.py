@@ -87,28 +87,30 @@ def test_an_end_that_was_answered_is_not_given_back(in_flight):
     assert [end.token for end in in_flight.take(10)] == [1]
 
 
-def test_a_second_end_of_an_attempt_is_dropped(clock):
+async def test_a_second_end_of_an_attempt_is_dropped(clock):
     in_flight = new_in_flight(clock)
     nudge = in_flight.nudge
     in_flight.claim([claimed(7)])
+    rest = nudge.wait(None)
     in_flight.end(7, COMPLETED)
-    assert nudge.is_given
-    nudge.take()
+    assert rest.done()
+    rest = nudge.wait(None)
     in_flight.end(7, crash())
     in_flight.end(8, COMPLETED)
-    assert not nudge.is_given
+    assert not rest.done()
     assert [end.state for end in in_flight.take(10)] == [State.COMPLETED]
 
 
-def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
+async def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
     in_flight = new_in_flight(clock)
     nudge = in_flight.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
     in_flight.gather(wanted=True)
+    rest = nudge.wait(None)
     for token in range(OUTCOMES_MAX):
-        assert not nudge.is_given
+        assert not rest.done()
         in_flight.end(token, COMPLETED)
-    assert nudge.is_given
+    assert rest.done()
 
 
 def test_the_highest_token_ever_seen_is_remembered(in_flight):
