@@ -1,4 +1,4 @@
-"""A backlog in 10 queues of 5 priorities each, and in 10,000 queues, against the same in one.
+"""A backlog in 10 queues of 5 priorities, and in 1,000 and 10,000 queues, against one queue.
 
 python -m bench lanes [--only NAME,…] [--jobs N] [--rounds N]
 """
@@ -21,6 +21,7 @@ SPREAD = {"BENCH_LANES": "10", "BENCH_PRIORITIES": "5"}
 LANES = {
     "1 queue, 1 priority": {},
     "10 queues, 5 priorities": SPREAD,
+    "1,000 queues": {"BENCH_LANES": "1000"},
     "10,000 queues": {"BENCH_LANES": "10000"},
 }
 

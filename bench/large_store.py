@@ -234,6 +234,7 @@ async def _fill_server(url: str, rows: int, work: Iterable[Statement]) -> None:
     for name, sequence in SEQUENCES.items():
         value = {"worker": LIVE + GONE, "token": 4 * rows}.get(name, 2 * rows)
         await connection.execute(f"SELECT setval('{sequence}', {value})")
+    await connection.execute("SELECT outlast_thin_lanes_v1()")
     await connection.execute("ANALYZE")
     await connection.execute("VACUUM outlast_attempts, outlast_minutes, outlast_labels")
     await connection.execute("CHECKPOINT")

@@ -19,6 +19,7 @@ import pytest
 
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.postgres import connection as plain
+from outlast.store.postgres import enqueue
 from tests.databases import Databases
 
 _LARGE = 256 * 1024  # bytes of a table that is truncated, since its dead rows would slow the others
@@ -99,6 +100,7 @@ class Kept:
 
     def empty(self) -> None:
         """Empty the tables, or make another database if a test has changed or locked this one."""
+        enqueue._known.clear()  # of lanes, which sessions rely on for minutes
         try:
             self._session.execute(_EMPTY)
             as_made = self._session.execute(_MADE_OF).fetchall() == self._made_of

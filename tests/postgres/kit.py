@@ -55,11 +55,7 @@ async def exchange_on(session: Any, hands: Hands, limit: int) -> None:
         kind=None,
         not_queues="{}",
         not_tenants="{}",
-        mosts="{2}",
-        searches="{1}",
-        news="{}",
         streams_from="",
-        **ClaimFloors().find_gaps([ClaimRequest([TASK], limit)]),
     )
     ends = ("{}", "{}", "{}", None, 1000)
     statement = statements("postgres", "exchange")["exchange"]

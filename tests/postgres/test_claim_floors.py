@@ -98,6 +98,7 @@ async def test_no_floor_follows_a_position_that_was_never_drawn(line: Line, pg_u
         "INSERT INTO outlast_jobs (run_at, enqueued_at, task, queue, args, position)"
         " VALUES (now(), now(), 't', 'default', '{}', 9223372036854775806)"
     )
+    await other.execute("SELECT outlast_thin_lanes_v1()")
     await other.close()
     assert len(await line.take()) == 1
     await line.settle()
@@ -328,60 +329,11 @@ async def test_floors_are_forgotten_in_another_incarnation(
     assert await line.take() == ids[10:]
 
 
-def claims(lanes: ClaimFloors, key: tuple[str, str, int], count: int) -> None:
-    lanes.remember([], [(key, 7)] * count, 0.0)
-
-
-def test_lanes_are_told_in_the_order_of_the_index() -> None:
+def test_lanes_are_told_in_the_order_in_which_they_came() -> None:
     lanes = ClaimFloors()
-    for key in [("a", "u", 0), ("b", "t", 2), ("b", "t", 1), ("c", "t", 0)]:
-        claims(lanes, key, 1)
+    lanes.note_lanes(7, [("b", "t", 1), ("b", "t", 2), ("c", "t", 0), ("a", "u", 0)], 0.0)
     told = [lanes._columns[f"lane_{each}"] for each in ("queues", "tasks", "ranks")]
     assert told == ['{"b","b","c","a"}', '{"t","t","t","u"}', "{1,2,0,0}"]
-
-
-def test_of_many_lanes_those_are_known_out_of_which_enough_was_claimed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exchange, "LANES_FEW", 2)
-    lanes = ClaimFloors()
-    hot, few = ("hot", "t", 0), [("a", "t", 0), ("b", "t", 0)]
-    for key in few:
-        claims(lanes, key, 1)
-    assert [*lanes._lanes] == few
-    claims(lanes, hot, exchange.WORTH_CLAIMS - 1)
-    assert [*lanes._lanes] == []
-    claims(lanes, hot, 1)
-    assert [*lanes._lanes] == [hot]
-
-
-def test_a_lane_with_its_share_of_the_claims_stays_counted_among_any_number(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exchange, "LANES_MAX", 4)
-    lanes = ClaimFloors()
-    hot = ("hot", "t", 0)
-    for n in range(300):
-        claims(lanes, (f"q{n}", "t", 0), 1)
-        claims(lanes, hot, 1)
-        assert len(lanes._counted) <= 4
-    assert hot in lanes._lanes
-
-
-def test_the_floor_rises_of_a_lane_that_lost_its_place_and_took_it_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(exchange, "LANES_FEW", 1)
-    monkeypatch.setattr(exchange, "LANES_MAX", 4)
-    lanes = ClaimFloors()
-    hot = ("hot", "t", 0)
-    for name in ("x", "y", "z"):
-        claims(lanes, (name, "t", 0), 1)
-    lanes.remember([], [(hot, 5)] * 60, 0.0)
-    others = [((name, "t", 0), 7) for name in "abcdefghijkl" for _ in range(40)]
-    lanes.remember([], [*others, *[(hot, 9)] * 60], 0.0)
-    assert [*lanes._lanes] == [hot]
-    assert lanes.ask(LAG_SECONDS)[0]["lane_floors"] == "{9}"
 
 
 def test_looks_below_the_floors_take_a_small_share_of_the_time() -> None:

@@ -13,7 +13,8 @@ def test_a_look_that_is_taken_in_parts_is_known_by_each_of_them() -> None:
     clock = ManualClock()
     lanes = ClaimFloors()
     key = ("q", "t", 0)
-    lanes.remember([(*key, 1)], [(key, 250_000)], clock.boot())
+    lanes.note_lanes(1, [key], clock.boot())
+    lanes.note_claimed([(key, 250_000)], clock.boot())
 
     def next_look() -> tuple[int, int]:
         clock.advance(FULL_SECONDS_MAX)
@@ -39,7 +40,8 @@ async def test_a_worker_is_told_of_the_next_part_of_a_look(pg_url: str) -> None:
     hands = await Hands.on(store)
     key, lanes = ("default", TASK, 0), store._lanes
     await hands.exchange(limit=1)
-    lanes.remember([], [(key, 250_000)], clock.boot())
+    lanes.note_lanes(0, [key], clock.boot())
+    lanes.note_claimed([(key, 250_000)], clock.boot())
     clock.advance(FULL_SECONDS)
     lanes.ask(clock.boot())
     lanes.note_failure((0, 250_000), clock.boot())

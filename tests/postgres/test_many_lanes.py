@@ -1,27 +1,14 @@
-"""Thousands of lanes on PostgreSQL: what an exchange reads and carries, and where it searches."""
+"""Many lanes on PostgreSQL: what an exchange reads."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from typing import Any
+from collections.abc import AsyncIterator
 
 import asyncpg
-import msgspec
 import pytest
 
-from outlast.errors import StoreUnavailable
-from outlast.store.postgres import exchange
-from outlast.store.postgres.exchange import (
-    FULL_SECONDS,
-    FULL_SECONDS_MAX,
-    FULL_SHARE,
-    NEWS_MAX,
-    SLOW_ENTRIES,
-    AskedClaim,
-    LaneSearch,
-    Search,
-)
+from outlast.store.postgres.exchange import LAG_SECONDS
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.values import Claimed, ClaimRequest, NewJob
@@ -34,11 +21,10 @@ QUEUES = 1_000
 
 
 class Client:
-    """A store with a clock of its own, a worker on it, and what it sends and reads."""
+    """A store with a clock of its own, a worker on it, and what it reads."""
 
     def __init__(self, store: PostgresStore, clock: ManualClock, hands: Hands, url: str) -> None:
         self.store, self.clock, self.hands, self.url = store, clock, hands, url
-        self.sent: list[int] = []  # characters of the arguments of each exchange
 
     async def add(self, *jobs: NewJob) -> list[int]:
         made: list[int] = []
@@ -48,13 +34,13 @@ class Client:
             ]
         return made
 
-    async def claim(self, limit: int, *tasks: str, news: tuple[str, ...] = ()) -> list[Claimed]:
-        request = ClaimRequest(list(tasks or "t"), limit, news=news)
+    async def claim(self, limit: int, *tasks: str) -> list[Claimed]:
+        request = ClaimRequest(list(tasks or "t"), limit)
         return (await self.store.exchange(self.hands.me, [], [request])).claimed
 
-    async def take(self, limit: int, *tasks: str, news: tuple[str, ...] = ()) -> list[Claimed]:
+    async def take(self, limit: int, *tasks: str) -> list[Claimed]:
         """Claim, and complete at once."""
-        claimed = await self.claim(limit, *tasks, news=news)
+        claimed = await self.claim(limit, *tasks)
         await self.hands.hand_in(*[ended(each) for each in claimed])
         return claimed
 
@@ -71,20 +57,12 @@ class Client:
 
 
 @pytest.fixture
-async def client(pg_url: str, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+async def client(pg_url: str) -> AsyncIterator[Client]:
     clock = ManualClock(boot=0.0)
     store = PostgresStore(pg_url, clock=clock)
     await store.open()
     me = await store.register(new_worker())
-    client = Client(store, clock, Hands(store, me), pg_url)
-    send = store._send
-
-    async def spied(values: Callable[[bool], tuple[Any, ...]]) -> Any:
-        client.sent.append(sum(len(value) for value in values(True) if isinstance(value, str)))
-        return await send(values)
-
-    monkeypatch.setattr(store, "_send", spied)
-    yield client
+    yield Client(store, clock, Hands(store, me), pg_url)
     await store.close()
 
 
@@ -102,19 +80,7 @@ async def holder(pg_url: str) -> AsyncIterator[asyncpg.Connection]:
     await connection.close()
 
 
-# ------------------------------------------------------------------- what an exchange carries
-
-
-async def test_an_exchange_carries_as_much_for_many_lanes_as_for_a_few(client: Client) -> None:
-    for count in (50, QUEUES):
-        await client.add(*spread(count, 2))
-        await client.drain(20)
-        client.sent.clear()
-        await client.add(*spread(count, 2))
-        await client.drain(20)
-        if count == 50:
-            few = max(client.sent)
-    assert sum(client.sent) / len(client.sent) < few
+# ------------------------------------------------------------------------ what a claim reads
 
 
 @pytest.mark.parametrize("tasks", [("t",), ("t", "u")])
@@ -158,15 +124,6 @@ async def test_queues_with_several_tasks_are_read_by_one_statement(client: Clien
     assert 0 < await calls(client.store, "outlast_lock_lanes%") - before <= 2, "of ten queues"
 
 
-async def test_a_claim_is_filled_where_lanes_are_shorter_than_the_last_ones(client: Client) -> None:
-    await client.add(*[NewJob(task="t", queue="long")] * 100)
-    assert len(await client.take(100)) == 100
-    await client.add(*spread(150))
-    before = await calls(client.store, "outlast_find_lanes%")
-    assert len(await client.take(100)) == 100
-    assert 0 < await calls(client.store, "outlast_find_lanes%") - before <= 6
-
-
 async def test_held_jobs_of_many_queues_are_passed_over_and_hide_no_others(
     client: Client, session: asyncpg.Connection
 ) -> None:
@@ -184,150 +141,41 @@ async def test_held_jobs_of_many_queues_are_passed_over_and_hide_no_others(
     assert sorted(taken + left) == ids
 
 
-# --------------------------------------------------------------- a search that walks over much
-
-
-async def test_a_search_that_is_slow_comes_less_often_and_news_are_read_meanwhile(
-    client: Client, holder: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+async def test_dead_rows_of_lanes_without_jobs_are_walked_over_once(
+    client: Client, holder: asyncpg.Connection
 ) -> None:
     await client.add(*spread(QUEUES, 3))
     await client.drain(300)
     before = await client.read()
-    monkeypatch.setattr(exchange, "SLOW_ENTRIES", 0)  # as any walk
     assert await client.take(9) == []
-    walk = await client.read() - before
-    assert walk > QUEUES * 2, "all that is dead in lanes that are not known"
+    first = await client.read() - before
+    client.clock.advance(LAG_SECONDS)
     (job,) = await client.add(NewJob(task="t", queue="q00500"))
     before = await client.read()
-    assert [each.job_id for each in await client.take(9, news=("q00500", "other"))] == [job]
-    assert await client.take(9) == []
-    assert await client.read() - before < 500
-    (other,) = await client.add(NewJob(task="t", queue="q00700"))
-    assert await client.take(9) == [], "no wake-up has named it"
-    client.clock.advance(FULL_SECONDS_MAX)
-    assert [each.job_id for each in await client.take(9)] == [other]
-
-
-async def test_what_was_named_is_remembered_until_there_was_a_place_for_it(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await client.add(NewJob(task="t", queue="a"))
-    await client.drain(9)
-    monkeypatch.setattr(exchange, "SLOW_ENTRIES", 0)
-    assert await client.take(9) == []
-    old = await client.add(*[NewJob(task="t", queue="a") for _ in range(20)])
-    (new,) = await client.add(NewJob(task="t", queue="z"))
-    taken = await client.take(10, news=("z",))
-    while claimed := await client.take(10):
-        taken += claimed
-    assert sorted(each.job_id for each in taken) == [*old, new]
-
-
-async def test_an_exchange_that_does_not_search_says_when_the_next_one_does(
-    client: Client,
-) -> None:
-    await client.add(NewJob(task="t", queue="a"))
-    await client.drain(9)
-    request = ClaimRequest(["t"], 9)
-    client.store._search.put_off(request, 4.0, client.clock.boot())
-    client.clock.advance(3.5)
-    reply = await client.store.exchange(client.hands.me, [], [request])  # looks below the floors
-    assert reply.next_look == pytest.approx(0.5)
-
-
-T, U = ClaimRequest(["t"], 9), ClaimRequest(["u"], 9)
-
-
-@pytest.fixture
-def searches() -> LaneSearch:
-    return LaneSearch()
-
-
-def test_a_search_takes_a_small_share_of_the_time(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES - 1, 9e9, 0.0)
-    assert searches.ask([T], 0.0).everywhere == [True], "a busy machine makes no search slow"
-    searches.note_end(T, SLOW_ENTRIES, 0.1, 0.0)
-    assert searches.seconds_to_next([T], 0.0) == pytest.approx(0.1 * FULL_SHARE)
-    searches.note_end(T, SLOW_ENTRIES, 9e9, 0.0)
-    assert searches.seconds_to_next([T], 0.0) == FULL_SECONDS_MAX
-
-
-def test_each_kind_of_request_has_its_own_search(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES, 0.1, 0.0)
-    assert searches.ask([T, U], 0.0).everywhere == [False, True]
-
-
-def test_where_too_many_queues_were_named_all_are_searched(searches: LaneSearch) -> None:
-    searches.note_end(T, SLOW_ENTRIES, 9.0, 0.0)
-    names = [f"q{n}" for n in range(NEWS_MAX)]
-    asked = searches.ask([msgspec.structs.replace(T, news=tuple(names))], 0.0)
-    assert asked == Search([False], names)
-    assert searches.ask([T], 0.0) == asked, "they are read until all is searched"
-    assert searches.ask([msgspec.structs.replace(T, news=("more",))], 0.0) == Search([True], [])
-
-
-async def test_an_exchange_that_breaks_off_keeps_the_news_and_puts_the_search_off(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A search may take longer than a statement may: claims go on in known lanes meanwhile."""
-    await client.add(NewJob(task="t", queue="a"))
-    assert len(await client.take(9)) == 1
-    ids = await client.add(NewJob(task="t", queue="a"), NewJob(task="t", queue="b"))
-    send = client.store._send
-
-    async def too_long(values: Callable[[bool], tuple[Any, ...]]) -> Any:
-        if AskedClaim(*values(True)[-len(AskedClaim._fields) :]).searches == "{1}":
-            raise StoreUnavailable("canceling statement due to statement timeout")
-        return await send(values)
-
-    monkeypatch.setattr(client.store, "_send", too_long)
-    with pytest.raises(StoreUnavailable):
-        await client.take(9)
-    assert [each.job_id for each in await client.take(9)] == ids[:1]
-    assert [each.job_id for each in await client.take(9, news=("b",))] == ids[1:]
-
-
-async def test_an_exchange_that_breaks_off_at_once_puts_the_search_off_for_a_second_at_most(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A session that was dropped says nothing of how long a search takes."""
-    (job,) = await client.add(NewJob(task="t", queue="a"))
-    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
-        patched.setattr(client.store, "_send", dropped)
-        await client.take(9)
-    client.clock.advance(FULL_SECONDS)
     assert [each.job_id for each in await client.take(9)] == [job]
+    assert await client.read() - before < 100 + 2 * QUEUES < first
 
 
-async def test_what_was_named_to_an_exchange_that_breaks_off_is_remembered(
-    client: Client, monkeypatch: pytest.MonkeyPatch
+async def test_dead_rows_before_the_jobs_of_a_claim_are_walked_over_once(
+    client: Client, holder: asyncpg.Connection
 ) -> None:
-    (job,) = await client.add(NewJob(task="t", queue="a"))
-    with monkeypatch.context() as patched, pytest.raises(StoreUnavailable):
-        patched.setattr(client.store, "_send", dropped)
-        await client.take(9, news=("a",))
-    assert [each.job_id for each in await client.take(9)] == [job]
-
-
-async def test_in_another_incarnation_all_is_searched_at_once(
-    client: Client,
-) -> None:
-    """What a client knew of the lanes is forgotten then, so it would find nothing."""
-    (old,) = await client.add(NewJob(task="t", queue="a"))
-    assert [each.job_id for each in await client.take(9)] == [old]
-    (new,) = await client.add(NewJob(task="t", queue="b"))
-    request = ClaimRequest(["t"], 9)
-    client.store._search.put_off(request, FULL_SECONDS_MAX, client.clock.boot())
-    connection = await asyncpg.connect(client.url)
-    await connection.execute("UPDATE outlast_incarnation SET id = gen_random_uuid()")
-    await connection.close()
-    reply = await client.store.exchange(client.hands.me, [], [request])
-    assert (reply.claimed, reply.next_look) == ([], 0.0)
-    assert [each.job_id for each in await client.take(9)] == [new]
-
-
-async def dropped(_values: Callable[[bool], tuple[Any, ...]]) -> Any:
-    raise StoreUnavailable("the connection was closed")
+    """Where each claim is filled, so that none reads all lanes."""
+    await client.add(*[NewJob(task="t", queue=f"q{n}") for n in range(9) for _ in range(300)])
+    await client.drain(500)
+    fresh = PostgresStore(client.url, clock=client.clock)
+    await fresh.open()
+    ids = await client.add(*[NewJob(task="t", queue="z")] * 8)
+    read = []
+    for _ in range(3):
+        before = await entries_read(fresh, LANE)
+        claimed = (await fresh.exchange(client.hands.me, [], [ClaimRequest(["t"], 2)])).claimed
+        assert len(claimed) == 2
+        read.append(await entries_read(fresh, LANE) - before)
+        client.clock.advance(LAG_SECONDS)
+    await fresh.close()
+    assert read[0] > 2_700
+    assert read[2] < 100, read
+    assert len(ids) == 8
 
 
 # ----------------------------------------------------------------------------------- sweeps

@@ -106,6 +106,9 @@ ATTACKS = {
         STORE + depend(MINE, "$queued", -1),
         STORE + depend(f"{MINE}, $waits", "$own, $own", 3),
     ],
+    "EXECUTE outlast_add_lanes_v1": [
+        "SELECT outlast_add_lanes_v1('{app.work,x}', '{default,x}', '{0,0}')"
+    ],
     "INSERT outlast_labels": ["INSERT INTO outlast_labels VALUES ($plain, 'mine')"],
     "EXECUTE outlast_label_v1": ["""SELECT outlast_label_v1(ARRAY[$plain], ARRAY['["mine"]'])"""],
     "INSERT outlast_windows": [

@@ -165,12 +165,13 @@ async def test_what_runs_as_its_owner_is_for_those_to_whom_it_was_granted(
     async def own() -> list[str]:
         return [each["proname"] for each in await session.fetch(mine)]
 
-    assert len(await session.fetch(found)) == 9
+    assert len(await session.fetch(found)) == 10
     assert await own() == []
     await granted(pg_url, Purpose.VIEW)
     assert await own() == []
     await granted(pg_url, Purpose.ENQUEUE)
     assert sorted(await own()) == [
+        "outlast_add_lanes_v1",
         "outlast_depend_v1",
         "outlast_fill_window_v1",
         "outlast_free_keys_v1",

@@ -12,6 +12,7 @@ import pytest
 
 import outlast
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.postgres import exchange
 from outlast.store.postgres.exchange import ClaimFloors, PostgresExchange
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import EXPIRE_MAX, Store
@@ -109,9 +110,10 @@ async def test_a_look_for_some_of_its_tasks_does_not_speak_for_its_kind(
 
 
 async def test_a_look_from_floors_that_finds_nothing_says_nothing(
-    store: Store, hands: Hands, heard: Heard
+    store: Store, hands: Hands, heard: Heard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job may be below the floors: its transaction was open while later ones were claimed."""
+    monkeypatch.setattr(exchange, "LAG_SECONDS", 0.0)
     await hands.exchange(limit=10, followed=following(1))
     assert await told(store, heard) == [":k:1"], "it knows no floors: it has read all"
     (claimed, *_) = await hands.claim()

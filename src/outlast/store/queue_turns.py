@@ -17,7 +17,6 @@ class Turns:
 
     def __init__(self) -> None:
         self._first: dict[tuple[bool, tuple[str, ...]], str] = {}
-        self._lanes_per_job = 1.0  # in the last claim
         self._odd = 0
 
     def find_start(self, request: ClaimRequest, *, streams: bool = False) -> str:
@@ -37,13 +36,3 @@ class Turns:
         with one free place at a time serves both."""
         self._odd = 1 - self._odd if places % 2 else self._odd
         return (places + (self._odd if places % 2 else 0)) // 2
-
-    def begin(self, request: ClaimRequest) -> tuple[str, int]:
-        """Return the name at which the turn of this request begins, and how many lanes of a task to
-        look for first: as many as fill it if they are as full as the last ones, and one more."""
-        first = self._first.get((False, tuple(request.tasks)), "")
-        return first, 2 + int(1.25 * request.limit * self._lanes_per_job)
-
-    def note_lanes(self, lanes: int, jobs: int) -> None:
-        """Note from how many lanes of a task a claim took its jobs."""
-        self._lanes_per_job = lanes / jobs

@@ -211,9 +211,9 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
     of one exchange have the same, and the same ``queues``.
 
-    Only the first request of an exchange has ``followed``, the wake-ups that it follows, and
-    ``news``, the queues that wake-ups have named; a hint. Its ``whole`` asks the exchange to look
-    everywhere, also where it would look later (``Exchanged.next_look``): of a worker that leaves.
+    Only the first request of an exchange has ``followed``, the wake-ups that it follows. Its
+    ``whole`` asks the exchange to look everywhere, also where it would look later
+    (``Exchanged.next_look``): of a worker that leaves.
     """
 
     tasks: list[str]
@@ -224,7 +224,6 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     not_queues: tuple[str, ...] = ()
     not_tenants: tuple[str, ...] = ()
     followed: FollowedWakeups | None = None
-    news: tuple[str, ...] = ()
     whole: bool = False
 
 

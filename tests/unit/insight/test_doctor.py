@@ -174,6 +174,7 @@ CASES: list[tuple[Facts, str, str, str]] = [
     (server(connections=94), "problem", "connections", "at most 5 of them by the 1 live"),
     (server(autovacuum="off"), "warning", "autovacuum", "whole server"),
     (server(behind=["outlast_turn_seq"]), "problem", "numbers", "outlast_turn_seq gives out next"),
+    (server(lanes=1_001), "warning", "many_queues", "have stood in 1,001 queues"),
     (server(misled=["outlast_send_event_v1"]), "problem", "renamed_schema", "theirs was renamed"),
     (server(collation="1, now 2"), "warning", "collation", "version 1, now 2"),
     (server(unlogged=["outlast_jobs"]), "problem", "unlogged", "outlast_jobs is unlogged"),

@@ -72,6 +72,8 @@ class _Acting:
         return row["ids"] or [], bool(row["more"])
 
     async def notify(self, ids: Sequence[int]) -> None:
+        """Name their lanes as well, since a claim reads no others."""
+        await self.rows("actions", "line_up", ids=ids)
         if self._notify:
             await self.rows("actions", "notify", ids=ids)
 

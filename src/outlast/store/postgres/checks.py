@@ -17,6 +17,7 @@ LONG_PREPARED = 60.0
 NOTIFY_FULL = 0.5
 CROWDED = 0.8
 NAMED_MAX = 5
+LANES_MAX = 1_000
 
 
 class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +46,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         open_schemas: those of the search_path in which every role may create.
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
         behind: sequences that give out numbers which rows have already.
+        lanes: how many there are: queues, counted for each task and priority in them.
         misled: functions that look for tables in a schema of another name than theirs.
         collation: the version of the library that the database was made with, and the present one.
     """
@@ -77,6 +79,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     worker_roles: list[str] = []
     lock_holders: list[LockHolder] = []
     behind: list[str] = []
+    lanes: int = 0
     misled: list[str] = []
     collation: str | None = None
     strangers: list[str] = []
@@ -233,6 +236,14 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
                 f"Rows are above what {_some(self.behind)} gives out next: they came without the"
                 " numbers of their server. What is stored fails, or overtakes what waits.",
                 "Run `outlast migrate --after-restore`, or start a worker.",
+            )
+        if self.lanes > LANES_MAX:
+            yield warning(
+                "many_queues",
+                f"Jobs of the last day have stood in {self.lanes:,} queues, counted for each task"
+                f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
+                "Use fewer queues. Customers take turns in one queue, too: pass their names"
+                ' as `tenant`, and say fair="tenant" at the task.',
             )
         if self.misled:
             yield problem(

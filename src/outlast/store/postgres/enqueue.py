@@ -3,6 +3,10 @@
 Jobs without keys are one statement. Jobs with keys may need several, since the unfinished job that
 has a key may end while it is looked for. The common cases (one job, or many calls of one task that
 are due at once) are sent as their common columns and one text of all arguments.
+
+Before jobs are stored, their lanes are named in a table of their own, since a claim reads no others
+(``outlast_add_lanes_v1``). A session remembers for some minutes which of them another transaction
+has committed, so most enqueues name none.
 """
 
 from __future__ import annotations
@@ -10,7 +14,9 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from hashlib import sha256
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.store.batches import share_the_rest
 from outlast.store.dependencies import (
@@ -40,6 +46,11 @@ _STEPS = statements("postgres", "steps")
 KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
 TOO_FAST = "jobs with these keys came and went too fast; enqueue again"
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
+KNOWN_SECONDS = 300.0  # for which a session relies on a lane that is named
+KNOWN_MAX = 10_000  # lanes that a session remembers
+
+_Lane = tuple[str, str, int]  # task, queue, priority
+_known: WeakKeyDictionary[Any, dict[_Lane, float]] = WeakKeyDictionary()  # until when, by session
 
 
 class PostgresEnqueueVerbs(Verbs):
@@ -94,6 +105,28 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
     return await _enqueue_plain(connection, jobs, notify=notify)
 
 
+async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
+    """See that the lanes of these jobs are named by the commit that stores them. Jobs in streams
+    stand in none, and those of jobs that are not due are named when they fall due."""
+    session = await connection.session() if hasattr(connection, "session") else connection
+    known = _known.get(session)
+    if known is None:
+        known = _known[session] = {}
+    now = SYSTEM.boot()
+    lanes = {
+        (job.task, job.queue, job.priority)
+        for job in jobs
+        if job.stream is None and not job.after and (job.delay <= 0 or job.run_at is not None)
+    }
+    if new := [lane for lane in lanes if known.get(lane, now) <= now]:
+        tasks, queues, priorities = zip(*new, strict=True)
+        (row,) = await connection.fetch(_SQL["add_lanes"], [*tasks], [*queues], [*priorities])
+        if len(known) + len(new) > KNOWN_MAX:
+            known.clear()
+        if row["known"]:
+            known.update(dict.fromkeys(new, now + KNOWN_SECONDS))
+
+
 async def _enqueue_plain(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[Enqueued]:
@@ -103,6 +136,7 @@ async def _enqueue_plain(
     alike = _alike(jobs, notify=notify)
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
+    await _name_lanes(connection, jobs[:1])
     rows = await connection.fetch(*alike)
     return [Enqueued(row["id"], True) for row in rows]
 
@@ -115,6 +149,7 @@ async def _enqueue_unlike(
         found = [None] * len(jobs)
         stored = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
         return [one for one in stored if one is not None]  # all: none has a key
+    await _name_lanes(connection, jobs)
     rows = await connection.fetch(_SQL["many"], *job_columns(jobs, awaited), notify)
     return [Enqueued(row["id"], True) for row in rows]
 
@@ -123,6 +158,7 @@ async def _create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enq
     """Store one job that has a key; None if an unfinished job has it."""
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
+    await _name_lanes(connection, [job])
     values = [column[0] for column in job_columns([job])[:-5]]
     rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
     return Enqueued(rows[0]["id"], True) if rows else None
@@ -362,6 +398,7 @@ async def _store_those_left(
     labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
     here = {n for n, place in enumerate(left) if place in awaited}
     values = (*job_columns(batch, here), notify, keys, labels)
+    await _name_lanes(connection, batch)
     rows = iter(await connection.fetch(_SQL["keyed"], *values))
 
     def stored() -> Enqueued | None:

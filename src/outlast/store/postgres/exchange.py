@@ -9,10 +9,9 @@ index until vacuum removes them; behind a transaction that is held open, that is
 client passes to the exchange the lanes that it knows and the position from which to read each
 (postgres/sql/functions/outlast_claim_line_v1.sql argues why that is right).
 
-There may be a hundred thousand lanes, if each customer has a queue, and each one that is passed
-costs a probe in each exchange. So the client knows only those from which most jobs were claimed,
-since they have the dead rows. The exchange finds others by a search, from each gap between known
-lanes to the next, beginning at the queue whose turn it is.
+The reply names the lanes whenever they are others than those that the client knows: they stand in a
+table of their own (postgres/sql/tables/outlast_lanes.sql). Each costs a probe in each exchange that
+is not filled before. So there should be about a thousand at most, and more make claims slower.
 
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: a transaction that
 commits out of order by less than that is still seen at once. Jobs of later commits are found by the
@@ -20,17 +19,16 @@ next look below the floors: one a second, and less often when it is slow. A look
 than a statement may is taken in parts, from the floors downwards, so that it gets through however
 many dead rows there are. When it fails, the floors stay, and claims go on.
 
-A search walks over dead rows in lanes that are not known. If these are many, as behind a held
-transaction with thousands of queues, it is made less often; until then a claim reads the known
-lanes, and the queues that wake-ups have named.
+A lane that is read without a job is read over all its dead rows each time. So where an exchange has
+read many entries, each lane that it has read to its end gets a floor as well: the highest position
+that was drawn by then.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import groupby, islice, pairwise
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -42,7 +40,7 @@ from outlast.store.dependencies import RESULTS_BYTES, add_results
 from outlast.store.postgres.pool import Connections, Verbs
 from outlast.store.postgres.statements import Pair, ends_text, pair_of
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
-from outlast.store.queue_turns import KINDS_MAX, Turns
+from outlast.store.queue_turns import Turns
 from outlast.store.statements import statements
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 
@@ -51,27 +49,22 @@ _RESULTS = statements("postgres", "dependencies")["results"]
 LAG_SECONDS = 0.2
 FULL_SECONDS = 1.0  # between looks below the floors
 FULL_SECONDS_MAX = 30.0
-FULL_SHARE = 20  # looks and slow searches take at most 1/FULL_SHARE of the time
+FULL_SHARE = 20  # looks take at most 1/FULL_SHARE of the time
 PART = 100_000  # positions in the first part of a look that is taken in parts
 QUICK_SECONDS, SLOW_SECONDS = 0.02, 0.25  # below: the next part doubles; above: look in parts
 ALL = 2**62  # more positions than there are
-LANES_MAX = 200  # lanes of which claims are counted
-LANES_FEW = 20  # with more lanes, only those with WORTH_CLAIMS claims are known
-WORTH_CLAIMS = 50  # from a lane, for which skipping its dead rows is worth a probe in each exchange
-SLOW_ENTRIES = 10_000  # index entries that make a search slow, independent of the machine's load
-NEWS_MAX = 100  # queues named by wake-ups; if there are more, all are searched
+WALK_MAX = 1_000  # entries of the line that an exchange may read without remembering where it was
 
-_RANK_MIN, _RANK_MAX = -32768, 32767  # beyond all ranks
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
 
 
 class _Lane:
-    """One lane: its floor, the next one with the time of its claim, and how many were claimed."""
+    """One lane: its floor, and the next one with the time of its claim."""
 
-    __slots__ = ("count", "floor", "next", "next_at")
+    __slots__ = ("floor", "next", "next_at")
 
     def __init__(self) -> None:
-        self.floor = self.next = self.count = 0
+        self.floor = self.next = 0
         self.next_at = 0.0
 
     def note_claimed(self, position: int, now: float) -> None:
@@ -134,18 +127,16 @@ class LookBelow:
 
 
 class ClaimFloors:
-    """The lanes that one client knows, in one incarnation of the database. ``now`` is the time on
-    the boot clock."""
+    """The lanes and their floors, as one client knows them in one incarnation of the database.
+    ``now`` is the time on the boot clock."""
 
     def __init__(self) -> None:
         self._incarnation: str | None = None
         self._forget()
 
     def _forget(self) -> None:
-        self._counted: dict[_Key, _Lane] = {}
-        self._lanes: dict[_Key, _Lane] = {}  # the known ones, in the order of the index
-        self._columns = _columns([])
-        self._gaps: dict[tuple[tuple[str, ...], ...], dict[str, str]] = {}
+        self._lanes: dict[_Key, _Lane] = {}  # in the order of the index
+        self._columns = _columns([], 0)
         self._below = LookBelow()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
@@ -163,19 +154,9 @@ class ClaimFloors:
         """Return the lane fields of an AskedClaim, and the positions below the floors to look at
         as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         floors = [lane.rise(now) for lane in self._lanes.values()]
-        look = self._below.part(max(floors)) if floors and now >= self._below.due_at else None
+        top = max(floors, default=0)
+        look = self._below.part(top) if top and now >= self._below.due_at else None
         return {**self._columns, "lane_floors": array_text(floors)}, look
-
-    def find_gaps(self, requests: Iterable[ClaimRequest]) -> dict[str, Any]:
-        """Return where there may be lanes of these requests' tasks that the client does not know,
-        as fields of an AskedClaim."""
-        kinds = tuple(tuple(each.tasks) for each in requests if not each.solo)
-        if kinds not in self._gaps:
-            if len(self._gaps) >= KINDS_MAX:
-                self._gaps.clear()
-            tasks = sorted({task for kind in kinds for task in kind})
-            self._gaps[kinds] = _gap_columns(tasks, self._lanes)
-        return self._gaps[kinds]
 
     def is_part(self, look: tuple[int, int]) -> bool:
         """Whether this look below the floors leaves out positions below one of them."""
@@ -183,8 +164,9 @@ class ClaimFloors:
 
     def seconds_to_look(self, now: float) -> float | None:
         """Return in how many seconds the next look below the floors is due: jobs may be there that
-        a claim from the floors did not find. None: no lane is known, so everything is looked at."""
-        return max(0.0, self._below.due_at - now) if self._lanes else None
+        a claim from the floors did not find. None: there are no floors, so all is looked at."""
+        has_floors = any(lane.floor for lane in self._lanes.values())
+        return max(0.0, self._below.due_at - now) if has_floors else None
 
     def look_now(self) -> None:
         """Make the next look below the floors due."""
@@ -198,140 +180,40 @@ class ClaimFloors:
         """Note that a look below the floors was not answered."""
         self._below.note_failure(part, now)
 
-    def remember(
-        self,
-        new: Iterable[tuple[str, str, int, int]],
-        claimed: Sequence[tuple[_Key, int]],
-        now: float,
+    def note_lanes(self, seen: int, keys: Iterable[_Key], now: float) -> None:
+        """Note which lanes there are, in the order of the index; ``seen`` identifies this list."""
+        if not self._lanes:
+            self._below.put_off(now)  # without floors, all is looked at
+        self._lanes = {key: self._lanes.get(key) or _Lane() for key in keys}
+        self._columns = _columns(self._lanes, seen)
+
+    def note_claimed(self, claimed: Iterable[tuple[_Key, int]], now: float) -> None:
+        """Note claimed jobs, as lane and position, in the order of claiming."""
+        for key, position in dict(claimed).items():
+            if key in self._lanes:
+                self._lanes[key].note_claimed(position, now)
+
+    def note_read(
+        self, request: ClaimRequest, start: str, end: str | None, drawn: int, now: float
     ) -> None:
-        """Note new lanes, as (queue, task, rank, first position), and claimed jobs, as lane and
-        position, in the order of claiming."""
-        counts = Counter(key for key, _ in claimed)
-        first = {(queue, task, rank): position for queue, task, rank, position in new}
-        for key, position in {**first, **dict(claimed)}.items():
-            if key in self._counted or self._makes_place(counts[key]):
-                lane = self._counted.setdefault(key, _Lane())
-                lane.note_claimed(position, now)
-                lane.count += counts[key]
-        least = 0 if len(self._counted) <= LANES_FEW else WORTH_CLAIMS
-        known = {key: lane for key, lane in self._counted.items() if lane.count >= least}
-        if known != self._lanes:
-            if not self._lanes:
-                self._below.put_off(now)  # a search that finds lanes looks at everything
-            self._lanes = dict(sorted(known.items(), key=_place))
-            self._columns = _columns(self._lanes)
-            self._gaps = {}
-
-    def _makes_place(self, count: int) -> bool:
-        """Whether another lane can be counted, from which that many jobs were claimed. If there are
-        too many, all lanes lose as much, and those with nothing left are dropped (Misra and Gries):
-        so each lane is counted that has its share of the claims, one in ``LANES_MAX``."""
-        if len(self._counted) < LANES_MAX:
-            return True
-        for lane in self._counted.values():
-            lane.count -= count
-        self._counted = {key: lane for key, lane in self._counted.items() if lane.count > 0}
-        return len(self._counted) < LANES_MAX
+        """Note that these lanes of a request were read to their ends by an exchange, and the
+        highest position drawn by then: those of the queues from ``start`` to before ``end``, going
+        on with the first one behind the last; None: all."""
+        for (queue, task, _), lane in self._lanes.items():
+            is_read = end is None or (queue < start, queue) < (end < start, end)
+            is_asked = task in request.tasks and (not request.queues or queue in request.queues)
+            if is_read and is_asked and queue not in request.not_queues:
+                lane.note_claimed(drawn, now)
 
 
-class Search(NamedTuple):
-    """Which of the requests search everywhere; the others search in these queues."""
-
-    everywhere: list[bool]
-    queues: list[str]
-
-
-class LaneSearch:
-    """Decides when a client searches the whole line for lanes that it does not know, and where
-    else.
-
-    Each kind of request, identified by its tasks, has its own search: a search for one kind shows
-    nothing about the lanes of others. ``now`` is the time on the boot clock.
-    """
-
-    def __init__(self) -> None:
-        self._again_at: dict[tuple[str, ...], float] = {}  # the kinds whose search was slow
-        self._news: dict[str, None] = {}  # the queues that wake-ups named since
-
-    def ask(self, requests: Sequence[ClaimRequest], now: float) -> Search:
-        """Return where these requests search: call ``note_end`` or ``put_off`` afterwards."""
-        if self._again_at:
-            self._again_at = {kind: at for kind, at in self._again_at.items() if at > now}
-        if requests and self._again_at:
-            self._news |= dict.fromkeys(requests[0].news)
-        if len(self._news) > NEWS_MAX:
-            self._again_at.clear()
-        if not self._again_at:
-            self._news.clear()
-        return Search([tuple(each.tasks) not in self._again_at for each in requests], [*self._news])
-
-    def note_end(self, request: ClaimRequest, walked: int, seconds: float, now: float) -> None:
-        """Note that a search everywhere has come to its end, how many entries it has walked over,
-        and how many seconds the exchange has taken."""
-        if walked >= SLOW_ENTRIES:
-            self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE), now)
-
-    def note_failure(self, request: ClaimRequest, seconds: float, now: float) -> None:
-        """Note that the exchange of a search was not answered within this time: the search may have
-        taken that long, or it was not made at all. The next search looks in the same named
-        queues."""
-        self._news |= dict.fromkeys(request.news)
-        self.put_off(request, max(FULL_SECONDS, seconds * FULL_SHARE), now)
-
-    def put_off(self, request: ClaimRequest, seconds: float, now: float) -> None:
-        """Search for this kind of request that much later."""
-        if len(self._again_at) >= KINDS_MAX:
-            self._again_at.clear()
-        self._again_at[tuple(request.tasks)] = now + min(FULL_SECONDS_MAX, seconds)
-
-    def seconds_to_next(self, requests: Iterable[ClaimRequest], now: float) -> float | None:
-        """Return in how many seconds the first of these requests searches everywhere again; None:
-        there is none."""
-        later = [self._again_at.get(tuple(each.tasks), 0.0) for each in requests]
-        return max(0.0, min(later) - now) if later else None
-
-
-def _place(item: tuple[_Key, _Lane]) -> tuple[str, str, int]:
-    """Return the key by which lanes are sorted, in the order of the index."""
-    queue, task, rank = item[0]
-    return task, queue, rank
-
-
-def _columns(keys: Collection[_Key]) -> dict[str, Any]:
+def _columns(keys: Collection[_Key], seen: int) -> dict[str, Any]:
     queues, tasks, ranks = zip(*keys, strict=True) if keys else ((), (), ())
     return {
         "mixed": len(set(zip(queues, ranks, strict=True))) < len(queues),
+        "lanes_seen": seen,
         "lane_queues": texts_array_text(queues),
         "lane_tasks": texts_array_text(tasks),
         "lane_ranks": array_text(ranks),
-    }
-
-
-def _gap_columns(tasks: Iterable[str], lanes: Iterable[_Key]) -> dict[str, str]:
-    """Return the gaps between these lanes, which are in the order of the index, in these tasks."""
-    ranks = {
-        task: {
-            queue: [rank for *_, rank in its] for queue, its in groupby(group, lambda key: key[0])
-        }
-        for task, group in groupby(lanes, lambda key: key[1])
-    }
-    gaps: list[tuple[str, str, str | None, int | None, int | None]] = []
-    for task in tasks:
-        queues = ranks.get(task, {})
-        for queue, known in queues.items():
-            bounds = [_RANK_MIN, *known, _RANK_MAX]
-            gaps += [
-                (task, queue, None, low, high) for low, high in pairwise(bounds) if high > low + 1
-            ]
-        gaps += [(task, first, last, None, None) for first, last in pairwise(["", *queues])]
-        gaps.append((task, next(reversed(queues), ""), None, None, None))
-    tasks_, after, ends, lows, highs = zip(*gaps, strict=True) if gaps else ((), (), (), (), ())
-    return {
-        "gap_tasks": texts_array_text(tasks_),
-        "gap_queues": texts_array_text(after),
-        "gap_ends": texts_array_text(ends),
-        "gap_lows": array_text("NULL" if low is None else low for low in lows),
-        "gap_highs": array_text("NULL" if high is None else high for high in highs),
     }
 
 
@@ -354,7 +236,7 @@ def _quoted(value: str | None) -> str:
     return f'"{value}"'
 
 
-_NO_LANES = {**_columns([]), "lane_floors": array_text([])}
+_NO_LANES = {**_columns([], 0), "lane_floors": array_text([])}
 
 
 class AskedClaim(NamedTuple):
@@ -379,15 +261,8 @@ class AskedClaim(NamedTuple):
     kind: str | None
     not_queues: str
     not_tenants: str
-    mosts: str
-    searches: str
-    news: str
-    gap_tasks: str
-    gap_queues: str
-    gap_ends: str
-    gap_lows: str
-    gap_highs: str
     streams_from: str
+    lanes_seen: int
     mixed: bool
 
 
@@ -420,8 +295,10 @@ class _ClaimHead(msgspec.Struct):
         counts: how many of them each claim request brought, one after the other.
         late: how many were below the floors, if this exchange looked there.
         streams_from: the queue behind which the next look at streams begins.
-        walked: entries of the line that the search for unknown lanes has read.
-        lanes: unknown to the client, as (queue, task, rank, first position).
+        walked: entries of the line that were read, dead ones too.
+        read: the requests, counted from 1, that have read all their lanes to the end.
+        lanes: what identifies the list of lanes, and the list, as (queue, task, rank); None: the
+            client has it already.
         next_look: in how many seconds the next exchange looks where this one has not.
     """
 
@@ -435,7 +312,8 @@ class _ClaimHead(msgspec.Struct):
     late: int | None = None
     streams_from: str = ""
     walked: int = 0
-    lanes: list[tuple[str, str, int, int]] = []
+    read: list[int] = []
+    lanes: tuple[int, list[_Key]] | None = None
     next_look: float | None = None
 
 
@@ -453,7 +331,6 @@ class PostgresExchange(Verbs):
         super().__init__(connections)
         self._clock = connections.options.clock
         self._lanes = ClaimFloors()
-        self._search = LaneSearch()
         self._turns = Turns()
         self._streams_from = ""
 
@@ -514,15 +391,11 @@ class PostgresExchange(Verbs):
         began_at = self._clock.boot()
         if requests and requests[0].whole:
             self._lanes.look_now()
-            self._search = LaneSearch()
         lanes, look = self._lanes.ask(began_at) if requests else (_NO_LANES, None)
-        search = self._search.ask(requests, began_at)
-        turns = [self._turns.begin(request) for request in requests]
+        starts = [self._turns.find_start(request) for request in requests]
         first = requests[0] if requests else _NO_REQUEST
         followed = first.followed
-        is_part = look is not None and self._lanes.is_part(
-            look
-        )  # similar workers must go on looking
+        is_part = look is not None and self._lanes.is_part(look)  # similar ones must go on looking
         asked = AskedClaim(
             **request_columns(requests),
             **lanes,
@@ -531,18 +404,12 @@ class PostgresExchange(Verbs):
             notify=True,
             claims_max=CLAIMS_MAX,
             bytes_max=min([each.bytes_max for each in requests], default=TRIP_BYTES),
-            firsts=texts_array_text([queue for queue, _ in turns]),
+            firsts=texts_array_text(starts),
             wakes=None if followed is None else array_text(followed.positions),
             kind=None if followed is None or is_part else followed.kind,
             not_queues=texts_array_text(first.not_queues),
             not_tenants=texts_array_text(first.not_tenants),
-            mosts=array_text([count for _, count in turns]),
-            searches=array_text(map(int, search.everywhere)),
-            news=texts_array_text(search.queues),
             streams_from=self._streams_from,
-            **self._lanes.find_gaps(
-                each for each, all_ in zip(requests, search.everywhere, strict=True) if all_
-            ),
         )
         worker = (me.worker_id, me.epoch, me.registration)
         ends = (*_end_columns(ended), REFUSALS_KEPT)
@@ -557,9 +424,6 @@ class PostgresExchange(Verbs):
             now = self._clock.boot()
             if look is not None:
                 self._lanes.note_failure(look, now)
-            for request, everywhere in zip(requests, search.everywhere, strict=True):
-                if everywhere:
-                    self._search.note_failure(request, now - began_at, now)
             raise
         now = self._clock.boot()
         head = _head_of(last["head"])
@@ -570,13 +434,14 @@ class PostgresExchange(Verbs):
         if look is not None and claim.late is not None:
             self._lanes.note_look(look, now - began_at, claim.late, now)
         if not claim.cut:
-            self._note_end(requests, claim, look, search, began_at, now)
+            self._note_end(requests, claim, look, now)
         if self._lanes.note_incarnation(head.incarnation):
-            self._search = LaneSearch()
             claim.next_look = 0.0  # this one has looked from the floors of another
-        if placed or claim.lanes:
-            self._remember(placed, claim, head.drawn, now)
-            self._note_turns(requests, placed, claim)
+        if claim.lanes is not None:
+            self._lanes.note_lanes(*claim.lanes, now)
+        self._note_claimed(placed, head.drawn, now)
+        walked = look is None and claim.walked > WALK_MAX + len(placed)
+        self._note_turns(requests, starts, placed, claim, head.drawn if walked else None, now)
         return head, claim, placed
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
@@ -592,57 +457,48 @@ class PostgresExchange(Verbs):
         requests: Sequence[ClaimRequest],
         claim: _ClaimHead,
         look: tuple[int, int] | None,
-        search: Search,
-        began_at: float,
         now: float,
     ) -> None:
         """Note which requests had places left in the end. There may be more jobs for these where
         this exchange has not looked: note in its head when the next one does."""
-        asked = zip(requests, claim.counts, search.everywhere, strict=False)
-        ended = [
-            (each, all_) for each, count, all_ in asked if not each.solo and count < each.limit
-        ]
-        if not ended:
+        asked = zip(requests, claim.counts, strict=False)
+        if not any(not each.solo and count < each.limit for each, count in asked):
             return
-        for request, everywhere in ended:
-            if everywhere:
-                self._search.note_end(request, claim.walked, now - began_at, now)
-        later = self._search.seconds_to_next(
-            [each for each, everywhere in ended if not everywhere], now
-        )
-        is_due = look is None or look[0] > 0  # a look at a part leaves those below it
-        below = self._lanes.seconds_to_look(now) if is_due else None
-        claim.next_look = min([each for each in (later, below) if each is not None], default=None)
+        if look is None or look[0] > 0:  # a look at a part leaves those below it
+            claim.next_look = self._lanes.seconds_to_look(now)
 
-    def _remember(
-        self, placed: Sequence[_Placed], claim: _ClaimHead, drawn: int, now: float
-    ) -> None:
-        """Note what an exchange has shown of the line. A role that may enqueue can write a position
-        beyond those that were drawn: no floor follows such a position, since all other jobs would
-        be below it."""
-        claimed = [
+    def _note_claimed(self, placed: Sequence[_Placed], drawn: int, now: float) -> None:
+        """Note what an exchange has claimed from the line. A role that may enqueue can write a
+        position beyond those that were drawn: no floor follows such a position, since all other
+        jobs would be below it."""
+        places = [
             ((job.queue, job.task, -job.priority), place)
             for job, place in placed
             if place and place <= drawn
         ]
-        if claimed:
-            lanes = {(queue, rank) for (queue, _, rank), _ in claimed}
-            self._turns.note_lanes(len(lanes), len(claimed))
-        new = [
-            (queue, task, rank, place if place <= drawn else 0)
-            for queue, task, rank, place in claim.lanes
-        ]
-        self._lanes.remember(new, claimed, now)
+        self._lanes.note_claimed(places, now)
 
     def _note_turns(
-        self, requests: Sequence[ClaimRequest], placed: Sequence[_Placed], claim: _ClaimHead
+        self,
+        requests: Sequence[ClaimRequest],
+        starts: Sequence[str],
+        placed: Sequence[_Placed],
+        claim: _ClaimHead,
+        drawn: int | None,
+        now: float,
     ) -> None:
-        """Note for each request the last queue from which it was given jobs by turns."""
+        """Note for each request the last queue from which it was given jobs by turns. ``drawn``:
+        give floors also to the lanes that it has read to their ends: those of the queues before
+        that one, or all of them."""
         claimed = iter(placed)
-        for request, count in zip(requests, claim.counts, strict=False):
+        asked = zip(requests, starts, claim.counts, strict=False)
+        for number, (request, start, count) in enumerate(asked, start=1):
             queues = [job.queue for job, place in islice(claimed, count) if place]
             if queues:
                 self._turns.note_taken(request, queues[-1])
+            if drawn is not None and (queues or number in claim.read):
+                end = None if number in claim.read else queues[-1]
+                self._lanes.note_read(request, start, end, drawn, now)
 
 
 # -- arguments

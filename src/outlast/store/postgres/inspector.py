@@ -22,6 +22,7 @@ from outlast.store.values import Purpose
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
 _BEHIND = statements("postgres", "environment")["behind"]
+_LANES = statements("postgres", "environment")["lanes"]
 _COLLATION = statements("postgres", "environment")["collation"]
 _MISLED = statements("postgres", "migrate")["misled"]
 _LOCK_HOLDERS = statements("postgres", "limits")["lock_holders"]
@@ -93,15 +94,18 @@ class PostgresInspector(Inspector):
                 collation = await connection.fetchval(_COLLATION)
         holders: list[LockHolder] = []
         behind: list[str] = []
+        lanes = 0
         with suppress(NotPermitted):  # a role that only enqueues by SQL reads nothing
             holders = await self.lock_holders()
             behind = await self._connections.run(lambda it: it.fetchval(_BEHIND))
+            lanes = await self._connections.run(lambda it: it.fetchval(_LANES))
         return PostgresFacts(
             **rows[0],
             lacking=lacking,
             limited_to=limited,
             lock_holders=holders,
             behind=behind,
+            lanes=lanes,
             misled=misled,
             collation=collation,
         )

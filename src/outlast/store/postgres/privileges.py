@@ -51,6 +51,7 @@ _OF_A_WORKER = {
     "outlast_dependencies": _ALL,
     "outlast_upstream_notices": _ALL,
     "outlast_windows": _ALL,
+    "outlast_lanes": _ALL,  # its rows are locked before they are deleted
     "outlast_events": _ALL,  # its rows are locked before they are deleted
     "outlast_waits": _ALL,
     "outlast_tasks": "SELECT INSERT UPDATE",
@@ -59,6 +60,7 @@ _OF_A_WORKER = {
     "outlast_history": "SELECT",
     "outlast_actions_id_seq": "SELECT UPDATE",
     "outlast_jobs_id_seq": "SELECT UPDATE",
+    "outlast_lanes_id_seq": "SELECT UPDATE",
     "outlast_notices_id_seq": "SELECT UPDATE",
     "outlast_pauses_id_seq": "USAGE SELECT UPDATE",
     "outlast_refusals_id_seq": "SELECT UPDATE",
@@ -98,6 +100,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
 }
 
 _OF_NEW_JOBS = [
+    "outlast_add_lanes_v1",
     "outlast_depend_v1",
     "outlast_label_v1",
     "outlast_take_window_v1",

@@ -336,15 +336,13 @@ class Exchange:
     def _follow_wakeups(
         self, ended: list[Transition], requests: list[ClaimRequest], *, was_at_rest: bool
     ) -> list[ClaimRequest]:
-        """Return the requests with the news, and with the followed wake-ups, of which the store
-        notifies other workers. A busy worker makes the trip for its ends anyway, and others are
-        not notified, so that it sends no notification with each commit."""
-        followed, news = self._turns.follow(requests), self._turns.take_news()
-        if ended and not was_at_rest:
-            followed = None
-        if followed is None and not news:
+        """Return the requests with the followed wake-ups, of which the store notifies other
+        workers. A busy worker makes the trip for its ends anyway, and others are not notified, so
+        that it sends no notification with each commit."""
+        followed = self._turns.follow(requests)
+        if followed is None or (ended and not was_at_rest):
             return requests
-        first = msgspec.structs.replace(requests[0], followed=followed, news=news)
+        first = msgspec.structs.replace(requests[0], followed=followed)
         return [first, *requests[1:]]
 
     def _say_late(self) -> StoreUnavailable:

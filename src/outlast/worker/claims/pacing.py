@@ -52,7 +52,6 @@ STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and 
 STEP_SHARE = 0.25  # of the last claim's time that goes into the step
 GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups
 WAITING_MAX = 1_000  # wake-ups
-NEWS_MAX, NAME_MAX = 10_000, 1_000  # queues named until the next trip; characters of a name
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
 SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is no news
 NUMBER_MAX = 2**63
@@ -90,7 +89,6 @@ class WakeTurns:
         self._clock = clock
         self._wakeup = wakeup
         self._waiting: dict[int, Waiting] = {}
-        self._news: dict[str, None] = {}  # queues named since the last trip
         self._kind: tuple[object, str] | None = None  # what it serves, its name
         self._passed_over: tuple[tuple[str, ...], ...] = ((), ())  # paused queues, paused tenants
         self._seen, self._seen_at = 0, -math.inf  # position that its kind reported
@@ -124,10 +122,10 @@ class WakeTurns:
             self._stand_down(subject.split(":"))
             return False
         if kind != "jobs":
-            return not payload or (kind == "queue" and self._notes(subject))
+            return not payload or (kind == "queue" and self._serves(subject))
         position, _, rest = subject.partition(":")
         jobs, _, queue = rest.partition(":")
-        if not self._notes(queue):
+        if not self._serves(queue):
             return False
         return self._wait_turn(_number(position), _number(jobs), self._not_before)
 
@@ -139,16 +137,8 @@ class WakeTurns:
             return False
         return self._wait_turn(drawn, max(1, drawn - before))
 
-    def _notes(self, queue: str) -> bool:
-        serves = not self._queues or queue in self._queues
-        if serves and len(self._news) < NEWS_MAX and len(queue) <= NAME_MAX:
-            self._news[queue] = None
-        return serves
-
-    def take_news(self) -> tuple[str, ...]:
-        """Return the queues named since the last call, which have new jobs."""
-        news, self._news = self._news, {}
-        return tuple(news)
+    def _serves(self, queue: str) -> bool:
+        return not self._queues or queue in self._queues
 
     def _wait_turn(self, position: int, jobs: int, not_before: float = -math.inf) -> bool:
         if not position or not jobs or len(self._waiting) >= WAITING_MAX:

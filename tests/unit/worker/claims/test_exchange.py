@@ -51,15 +51,6 @@ async def test_ends_left_for_the_next_trip_keep_their_slots(bench):
     assert bench.requests()[0][0].limit == OUTCOMES_MAX + 10 - 3
 
 
-async def test_the_store_is_told_once_which_queues_wake_ups_have_named(bench):
-    for number in (1, 2):
-        bench.turns.hear(f"jobs:{number}:1:mail")
-    bench.exchange.hint()
-    await bench.exchange.run_once()
-    await bench.exchange.run_once()
-    assert [request.news for (request,) in bench.requests()] == [("mail",), ()]
-
-
 async def test_without_ends_and_free_slots_there_is_no_trip(bench):
     bench.pool.slots = 0
     assert await bench.exchange.run_once() == POLL

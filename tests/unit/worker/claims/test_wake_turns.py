@@ -411,26 +411,6 @@ def test_who_passes_over_what_is_paused_is_of_another_kind(turns):
     assert turns._name_kind() == before
 
 
-def test_queues_that_were_named_are_news_once(turns):
-    for payload in (
-        "jobs:7:1:mail",
-        "jobs:8:3:mail",
-        "queue:a:b",
-        "taken:7:::",
-        "jobs:9:1:x" * 999,
-    ):
-        turns.hear(payload)
-    assert turns.take_news() == ("mail", "a:b")
-    assert turns.take_news() == ()
-
-
-def test_queues_that_are_not_served_are_no_news(turns):
-    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), turns.clock)  # type: ignore[arg-type]
-    for queue in ("mail", "q"):
-        other.hear(f"jobs:7:1:{queue}")
-    assert other.take_news() == ("q",)
-
-
 async def test_wakeups_close_behind_a_claim_share_the_next_one():
     looks, clock = [], ManualClock(boot=100.0)
     owner: Any = SimpleNamespace(look_for_work=lambda: looks.append(clock.boot()))

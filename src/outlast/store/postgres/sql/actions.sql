@@ -91,6 +91,9 @@ SELECT outlast_forget_v1(:ids::bigint[])
 -- name: resolve
 SELECT ids, more FROM outlast_resolve_v1(:most)
 
+-- name: line_up
+SELECT outlast_line_up_v1(:ids::bigint[])
+
 -- name: notify
 SELECT outlast_notify_v1(:ids::bigint[])
 

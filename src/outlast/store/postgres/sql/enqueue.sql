@@ -166,6 +166,10 @@ SELECT s.id, s.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS told, (SELECT count(*) FROM labelled) AS done
 ORDER BY n.ord
 
+-- name: add_lanes
+-- Name the lanes of jobs that are about to be stored.
+SELECT known FROM outlast_add_lanes_v1($1::text[], $2::text[], $3::smallint[])
+
 -- name: free_keys
 SELECT outlast_free_keys_v1($1::text[])
 

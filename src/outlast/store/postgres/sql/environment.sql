@@ -86,6 +86,10 @@ SELECT d.datcollversion || ', now ' || pg_database_collation_actual_version(d.oi
 FROM pg_database d
 WHERE d.datname = current_database() AND d.datcollversion <> pg_database_collation_actual_version(d.oid)
 
+-- name: lanes
+-- How many lanes (task, queue, priority) have jobs, or had some within a day or so. Reads only.
+SELECT count(*) FROM (SELECT DISTINCT l.task, l.queue, l.priority FROM outlast_lanes l) l
+
 -- name: behind
 -- The sequences that give out numbers which rows have already. Reads only.
 SELECT outlast_raise_numbers_v1(false)

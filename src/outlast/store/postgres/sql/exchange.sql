@@ -9,8 +9,7 @@ SELECT * FROM outlast_exchange_v1(
         $9::text::integer[], $10::text::integer[], $11::text::text[], $12::text::text[], $13::text::text[],
         $14::text::text[], $15::text::smallint[], $16::text::bigint[], $17::bigint, $18::bigint, $19::boolean,
         $20::integer, $21::bigint, $22::text::text[], $23::text::bigint[], $24::text, $25::text::text[],
-        $26::text::text[], $27::text::integer[], $28::text::integer[], $29::text::text[], $30::text::text[],
-        $31::text::text[], $32::text::text[], $33::text::smallint[], $34::text::smallint[], $35::text, $36::boolean)::outlast_claim_request_v1
+        $26::text::text[], $27::text, $28::bigint, $29::boolean)::outlast_claim_request_v1
 )
 
 -- name: waiting

@@ -308,6 +308,7 @@ CREATE TABLE outlast_pauses (
 \ir tables/outlast_streams.sql
 \ir tables/outlast_dependencies.sql
 \ir tables/outlast_windows.sql
+\ir tables/outlast_lanes.sql
 \ir tables/outlast_events.sql
 \ir tables/autovacuum.sql
 -- One row for each applied migration; the first one holds the store's id, which is drawn once.
@@ -370,8 +371,7 @@ WHERE j.state = 'completed';
 
 -- The line, read lane by lane (task, queue, priority) and from floors: outlast_claim_line_v1 argues why.
 \ir types/outlast_claim_request_v1.sql
-\ir functions/outlast_next_lane_v1.sql
-\ir functions/outlast_find_lanes_v1.sql
+\ir functions/outlast_read_lanes_v1.sql
 \ir functions/outlast_fit_v1.sql
 \ir functions/outlast_lock_lanes_v1.sql
 \ir functions/outlast_claim_line_v1.sql
@@ -385,6 +385,10 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
 -- What roles that may only enqueue write beside their new jobs.
+\ir functions/outlast_add_lanes_v1.sql
+REVOKE ALL ON FUNCTION outlast_add_lanes_v1 FROM PUBLIC;
+\ir functions/outlast_line_up_v1.sql
+\ir functions/outlast_thin_lanes_v1.sql
 \ir functions/outlast_stored_now_v1.sql
 \ir functions/outlast_check_new_v1.sql
 \ir functions/outlast_depend_v1.sql

@@ -113,6 +113,9 @@ WITH old AS MATERIALIZED (
     FOR UPDATE SKIP LOCKED)
 SELECT (SELECT count(*) FROM gone) AS gone, ARRAY(SELECT f.id FROM free f) AS free
 
+-- name: lanes
+SELECT outlast_thin_lanes_v1()
+
 -- name: permits
 -- Delete the given permits that block no stream and have no notice. An earlier statement has locked them, so the snapshot
 -- of this one shows each stream that a claim has blocked and each hold (outlast_hold_limit_v1) up to that lock. A job

@@ -6,6 +6,8 @@
 -- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1), as if the next token had been
 -- lost. The jump is not transactional: it is done before others can see the row. If several sessions try at once, one
 -- draws the row and the others wait for its commit; if it rolls back, the next one jumps again.
+--
+-- A copy may have come without its lanes, so these are read from its jobs (outlast_thin_lanes_v1).
 CREATE FUNCTION outlast_begin_incarnation_v1() RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -15,6 +17,7 @@ BEGIN
     ON CONFLICT (one) DO UPDATE SET home = excluded.home, id = excluded.id WHERE i.home <> excluded.home;
     IF FOUND THEN
         PERFORM outlast_raise_tokens_v1(last_value + 1) FROM outlast_token_seq;
+        PERFORM outlast_thin_lanes_v1();
     END IF;
 END
 $$;

@@ -1,5 +1,6 @@
 -- Close attempts as decided, under the guard of outlast_end_v1, put the suspects that they clear into the line
--- (outlast_clear_v1), delete jobs that are kept for no time (outlast_forget_v1) and wake listeners. Returns the
+-- (outlast_clear_v1), delete jobs that are kept for no time (outlast_forget_v1), name their lanes (outlast_line_up_v1) and
+-- wake listeners. Returns the
 -- attempts that were closed, with the new states of their jobs.
 CREATE FUNCTION outlast_close_v1(p_ends text, p_notify boolean)
 RETURNS TABLE (job_id bigint, token bigint, state text)
@@ -28,8 +29,9 @@ BEGIN
     IF v_clears IS NOT NULL THEN
         v_runnable := v_runnable || outlast_clear_v1(v_clears);
     END IF;
-    IF p_notify AND v_runnable IS NOT NULL THEN
-        PERFORM outlast_notify_v1(v_runnable);
+    IF v_runnable IS NOT NULL THEN
+        PERFORM outlast_line_up_v1(v_runnable);
+        IF p_notify THEN PERFORM outlast_notify_v1(v_runnable); END IF;
     END IF;
     RETURN QUERY
     SELECT c.job_id, c.token, c.state FROM unnest(v_ids, v_tokens, v_states) AS c (job_id, token, state);

@@ -46,6 +46,7 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now timestamptz := clock_timestamp();
+    v_free bigint[];
 BEGIN
     RETURN QUERY
     WITH locked AS MATERIALIZED (
@@ -153,10 +154,14 @@ BEGIN
 
     -- those that wait for children of which none is left
     IF strpos(p_ends, '"blocked"') > 0 THEN
-        UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')
-        FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint)
-        WHERE j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'blocked'
-          AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state IN (0, 1, 3));
+        WITH free AS (
+            UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')
+            FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint)
+            WHERE j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'blocked'
+              AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state IN (0, 1, 3))
+            RETURNING j.id)
+        SELECT array_agg(f.id) INTO v_free FROM free f;
+        IF v_free IS NOT NULL THEN PERFORM outlast_line_up_v1(v_free); END IF;
     END IF;
 END
 $$;

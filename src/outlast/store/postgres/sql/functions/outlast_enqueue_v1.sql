@@ -84,6 +84,13 @@ BEGIN
     SELECT * INTO v_place FROM outlast_stream_v1(
         outlast_enqueue_v1.task, outlast_enqueue_v1.queue, outlast_enqueue_v1.priority, outlast_enqueue_v1.tenant, v_due,
         outlast_enqueue_v1.limit_keys, outlast_enqueue_v1.cost);
+    IF v_place.stream IS NULL AND NOT EXISTS (
+        SELECT FROM outlast_lanes l
+        WHERE l.task = outlast_enqueue_v1.task AND l.queue = outlast_enqueue_v1.queue
+          AND l.priority = outlast_enqueue_v1.priority AND l.added_at > v_now - interval '1 hour') THEN
+        PERFORM outlast_add_lanes_v1(ARRAY[outlast_enqueue_v1.task], ARRAY[outlast_enqueue_v1.queue],
+                                     ARRAY[outlast_enqueue_v1.priority]::smallint[]);
+    END IF;
     IF outlast_enqueue_v1.key IS NOT NULL THEN
         PERFORM outlast_free_keys_v1(ARRAY[outlast_enqueue_v1.key]);
     END IF;

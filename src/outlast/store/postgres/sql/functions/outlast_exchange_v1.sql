@@ -15,20 +15,20 @@
 --    row; an exchange that comes second finds another epoch or status and claims nothing. Beats are plain updates and
 --    do not conflict with KEY SHARE.
 --    In the same statement, look for what most exchanges need not do: a job has fallen due or has expired, a suspect
---    waits, notices are to be folded or resolved, streams are open (is_long), lanes that the caller does not know have
---    jobs (unknown). What commits after this look is seen by the next exchange.
+--    waits, notices are to be folded or resolved, streams are open (is_long), the lanes are not those that the
+--    caller knows (unknown). What commits after this look is seen by the next exchange.
 -- 2  Hand in ends (outlast_hand_in_v1).
 -- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation: its
 --    server was started, or it has crashed, failed over, or was restored or copied, and tokens have not yet jumped over
 --    those that may be lost. The reply then says that the worker is not valid; the worker reconnects, which draws an
 --    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
 --    the incarnation seen in step 1 holds until the commit.
---    What the look or the ends have shown is done first (outlast_prepare_claim_v1).
+--    What the look or the ends have shown is done first (outlast_prepare_claim_v1). If the lanes are not those that the
+--    caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
 --    outlast_next_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
---    The line is read in the lanes that the caller knows, each from its floor on (outlast_lock_lanes_v1). If others
---    have jobs, if two known lanes of a queue are of one rank, or if the caller wants a look below the floors,
---    outlast_claim_line_v1 finds the lanes first.
+--    The line is read lane by lane, each from its floor on (outlast_lock_lanes_v1). If two lanes of a queue are of one
+--    rank, or if the caller wants a look below the floors, outlast_claim_line_v1 puts the lanes in order first.
 --
 --    Streams: jobs under limits, and jobs of tasks whose tenants take turns, stand in no lane. Half of the places go to
 --    streams (outlast_claim_streams_v1), then the line gets what is left, and then streams what the line has left; if
@@ -89,7 +89,7 @@ DECLARE
     v_next record; v_started timestamptz; v_count integer;
     -- the reply
     v_claimed integer := 0; v_bytes bigint := 0; v_of_streams bigint := 0; v_cut boolean := false;
-    v_expired integer := 0; v_late integer; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
+    v_expired integer := 0; v_late integer; v_read integer[]; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
     v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
@@ -123,30 +123,8 @@ BEGIN
                OR EXISTS (SELECT FROM outlast_upstream_notices)
                OR EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle)
                OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
-           -- Each gap is a range of one column behind equal ones: there a scan stops in every version (outlast_next_lane_v1).
-           v_asked > 0 AND (
-               EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_lows, p_req.gap_highs)
-                                AS g (task, queue, low, high)
-                       CROSS JOIN LATERAL (
-                           SELECT FROM outlast_jobs j
-                           WHERE g.low IS NOT NULL AND j.position IS NOT NULL AND j.stream IS NULL AND j.task = g.task
-                             AND j.queue = g.queue AND (-j.priority) > g.low AND (-j.priority) < g.high
-                           ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
-               OR EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_ends) AS g (task, queue, last)
-                          CROSS JOIN LATERAL (
-                              SELECT FROM outlast_jobs j
-                              WHERE g.last IS NOT NULL AND j.position IS NOT NULL AND j.stream IS NULL
-                                AND j.task = g.task AND j.queue > g.queue AND j.queue < g.last
-                              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)
-               OR EXISTS (SELECT FROM unnest(p_req.gap_tasks, p_req.gap_queues, p_req.gap_ends, p_req.gap_lows)
-                                   AS g (task, queue, last, low)
-                          CROSS JOIN LATERAL (
-                              SELECT FROM outlast_jobs j
-                              WHERE g.last IS NULL AND g.low IS NULL AND j.position IS NOT NULL AND j.stream IS NULL
-                                AND j.task = g.task AND j.queue > g.queue
-                              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) n)) AS unknown,
+           v_asked > 0 AND (SELECT coalesce(sum(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
            -- how many entries of the indexes this session has read by now: PostgreSQL evaluates a list from left to right
-           pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) AS walked,
            pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
                + pg_stat_get_xact_tuples_returned('outlast_jobs_expires'::regclass) AS read
     INTO v_look
@@ -170,12 +148,17 @@ BEGIN
             v_solo := v_first.solo;
             v_open := v_first.streams;
             v_look.due := v_first.due;
-            v_look.unknown := v_look.unknown OR v_first.runnable IS NOT NULL OR v_runnable IS NOT NULL;
             v_runnable := v_runnable || v_first.runnable;
             v_next_due := v_first.next_due;
             v_expired := v_first.expired;
             v_permits := v_first.permits;
             v_contended := v_first.contended;
+        END IF;
+        IF v_runnable IS NOT NULL AND NOT outlast_line_up_v1(v_runnable) THEN v_look.unknown := true; END IF;
+        IF v_look.unknown THEN
+            v_next := outlast_read_lanes_v1(p_req);
+            p_req := v_next.p_req;
+            v_new := v_next.fresh;
         END IF;
         -- 4
         v_counts := array_fill(0, ARRAY[v_asked]);
@@ -188,7 +171,7 @@ BEGIN
             v_streams := v_open AND v_line;
             IF v_streams THEN
                 v_rounds := 8;
-                v_for_streams := CASE WHEN outlast_line_waits_v1(p_req, i, v_look.unknown)
+                v_for_streams := CASE WHEN outlast_line_waits_v1(p_req, i)
                                       THEN (v_left + (random() < 0.5)::integer) / 2 ELSE v_left END;
             END IF;
             LOOP
@@ -213,19 +196,18 @@ BEGIN
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
                     IF v_next.cut OR v_next.more AND v_rounds = 0 THEN v_next_due := v_now; END IF;
-                ELSIF v_look.unknown OR p_req.mixed OR p_req.look_to IS NOT NULL OR p_req.searches[i] = 0 THEN
-                    v_next := outlast_claim_line_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0, v_look.unknown);
-                    v_cut := v_next.cut;
-                    v_look.walked := v_look.walked + v_next.walked;
-                    v_late := greatest(v_late, v_next.late);
-                    v_new := coalesce(v_new, v_next.fresh);
-                    v_line := false;
                 ELSE
-                    v_next := outlast_lock_lanes_v1(
-                        p_req, i, p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors, false,
-                        NULL, NULL, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                    IF p_req.mixed OR p_req.look_to IS NOT NULL THEN
+                        v_next := outlast_claim_line_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                        v_late := greatest(v_late, v_next.late);
+                    ELSE
+                        v_next := outlast_lock_lanes_v1(
+                            p_req, i, p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors, false,
+                            NULL, NULL, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                    END IF;
                     v_cut := v_next.cut;
                     v_line := false;
+                    IF NOT v_cut AND coalesce(cardinality(v_next.ids), 0) < v_left THEN v_read := v_read || i; END IF;
                 END IF;
                 IF cardinality(v_next.ids) > 0 THEN
                     RETURN QUERY
@@ -292,7 +274,7 @@ BEGIN
         IF p_req.wakes IS NOT NULL THEN
             PERFORM outlast_followed_v1(
                 p_req, v_drawn, coalesce(v_places, '{}'),
-                v_is_filled OR v_cut OR 0 = ANY (p_req.searches) OR coalesce(v_next_due <= v_now, false));
+                v_is_filled OR v_cut OR coalesce(v_next_due <= v_now, false));
         END IF;
         v_claim := json_build_object(
             'order', coalesce(v_order, '{}'),
@@ -304,10 +286,12 @@ BEGIN
             'expired', v_expired,
             'late', v_late,
             'streams_from', v_from,
-            'walked', v_look.walked - v_look.walked_before,
-            'lanes', coalesce(v_new, '[]'::json));
-    ELSIF v_ends.ended IS NOT NULL THEN
-        PERFORM outlast_leave_ends_v1(v_ends.ended);
+            'walked', pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) - v_look.walked_before,
+            'read', coalesce(v_read, '{}'),
+            'lanes', v_new);
+    ELSE
+        IF v_ends.ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(v_ends.ended); END IF;
+        IF v_runnable IS NOT NULL THEN PERFORM outlast_line_up_v1(v_runnable); END IF;
     END IF;
     IF p_req.notify AND v_runnable IS NOT NULL THEN PERFORM outlast_notify_v1(v_runnable); END IF;
     -- 7

@@ -15,7 +15,7 @@ CREATE FUNCTION outlast_followed_v1(
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_floor bigint := (SELECT max(u.floor) FROM unnest(p_req.lane_floors) AS u (floor));
+    v_floor bigint := (SELECT nullif(max(u.floor), 0) FROM unnest(p_req.lane_floors) AS u (floor));
     v_at_end boolean := p_req.kind IS NOT NULL AND NOT p_is_more
         AND (p_req.look_to IS NOT NULL OR v_floor IS NULL OR (cardinality(p_places) > 0 AND NOT EXISTS (
             SELECT FROM unnest(p_req.wakes) AS h (place)

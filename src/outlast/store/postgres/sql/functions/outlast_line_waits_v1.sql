@@ -1,25 +1,17 @@
--- Whether the line may have jobs for this request, so that streams do not get all of its places: a lane that the caller
--- knows has some, or lanes may have that it does not know, or of which it wants a look below the floors. Reads without
--- locks: a job that comes meanwhile is for the next claim.
-CREATE FUNCTION outlast_line_waits_v1(p_req outlast_claim_request_v1, p_request integer, p_unknown boolean) RETURNS boolean
+-- Whether the line may have jobs for this request, so that streams do not get all of its places: some lane has some, or
+-- the caller wants a look below the floors. Reads without locks: a job that comes meanwhile is for the next claim.
+CREATE FUNCTION outlast_line_waits_v1(p_req outlast_claim_request_v1, p_request integer) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 BEGIN
-    RETURN p_unknown AND cardinality(p_req.lane_queues) > 0 OR p_req.look_to IS NOT NULL OR p_req.searches[p_request] <> 1
-        OR EXISTS (
-            SELECT FROM unnest(p_req.tasks[p_request]::text[]) AS t (task)
-            CROSS JOIN LATERAL (
-                SELECT FROM outlast_jobs j
-                WHERE cardinality(p_req.lane_queues) = 0 AND j.task = t.task AND j.position IS NOT NULL
-                  AND j.stream IS NULL
-                ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
-            UNION ALL
-            SELECT FROM unnest(p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors)
-                        AS k (queue, task, rank, low)
-            CROSS JOIN LATERAL (
-                SELECT FROM outlast_jobs j
-                WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
-                  AND j.stream IS NULL
-                ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p);
+    RETURN p_req.look_to IS NOT NULL OR EXISTS (
+        SELECT FROM unnest(p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors)
+                    AS k (queue, task, rank, low)
+        CROSS JOIN LATERAL (
+            SELECT FROM outlast_jobs j
+            WHERE j.task = k.task AND j.queue = k.queue AND (-j.priority) = k.rank AND j.position >= k.low
+              AND j.stream IS NULL
+            ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1) p
+        WHERE k.task = ANY (p_req.tasks[p_request]::text[]));
 END
 $$;

@@ -1,5 +1,5 @@
 -- Lock the next jobs of these lanes, as far as the request (its place in p_req) is for them: queue by queue, beginning
--- with the queue whose turn it is, and within a queue by rank (outlast_find_lanes_v1).
+-- with the queue whose turn it is, and within a queue by rank (outlast_claim_line_v1).
 --
 -- Returns the ids, the places of the rows (ctid) and the positions of the jobs, all in the order of the line, and the
 -- bytes of their arguments and checkpoints. (octet_length reads the length that the row holds and fetches no value
@@ -49,6 +49,7 @@ BEGIN
                             AND j.position >= coalesce(p_from, p_floors[l.n])
                             AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807
                                                   ELSE least(p_to, p_floors[l.n]) END
+                            AND (p_from IS NULL OR p_floors[l.n] > p_from)
                             AND (j.tenant IS NULL OR j.tenant <> ALL (p_req.not_tenants))
                           ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT v_most) j
                       ORDER BY p_ranks[l.n], j.position LIMIT v_most) h
@@ -70,7 +71,8 @@ BEGIN
     FROM (SELECT c.id, c.ctid, c.position, c.bytes
           FROM (SELECT u.queue, u.task, u.rank, u.low
                 FROM unnest(p_queues, p_tasks, p_ranks, p_floors) AS u (queue, task, rank, low)
-                WHERE u.task = ANY (v_asked) AND (p_req.queues = '{}' OR u.queue = ANY (p_req.queues))
+                WHERE (p_from IS NULL OR u.low > p_from)
+                  AND u.task = ANY (v_asked) AND (p_req.queues = '{}' OR u.queue = ANY (p_req.queues))
                   AND u.queue <> ALL (p_req.not_queues)
                 ORDER BY u.queue COLLATE "C" < v_first, u.queue COLLATE "C", u.rank, u.task COLLATE "C") t
           CROSS JOIN LATERAL (

@@ -7,6 +7,8 @@
 -- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. What is ahead
 -- of that time counts for nothing, ids as well: who may write a row could use up a sequence by one number.
 --
+-- Rows that came in this way may have come without their lanes (outlast_thin_lanes_v1).
+--
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
 -- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
 -- the look and setval lie within the 10,000, and the row that is locked lets one session raise at a time. Who drew a
@@ -47,6 +49,7 @@ BEGIN
     IF p_raise AND v_behind <> '{}' THEN
         PERFORM setval('outlast_position_seq', v_now) FROM outlast_position_seq WHERE last_value < v_now;
         PERFORM setval('outlast_turn_seq', v_now) FROM outlast_turn_seq WHERE last_value < v_now;
+        PERFORM outlast_thin_lanes_v1();
     END IF;
     RETURN v_behind;
 END

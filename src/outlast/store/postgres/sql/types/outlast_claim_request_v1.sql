@@ -1,13 +1,13 @@
 -- What a worker asks a claim for. It makes one request for each kind of jobs that it has places for: the n-th elements
--- of limits, solos, tasks, firsts, mosts and searches belong to one request. The tasks of a request are the text of an
+-- of limits, solos, tasks and firsts belong to one request. The tasks of a request are the text of an
 -- array, since these differ in length.
 CREATE TYPE outlast_claim_request_v1 AS (
     limits integer[],        -- how many jobs each request may bring
     solos integer[],         -- 0: jobs of the line and of streams; above: suspects that run alone so
     tasks text[],            -- the tasks of each request
     queues text[],           -- the queues that it serves; empty: all
-    lane_queues text[],      -- the lanes that the caller knows, in the order of the index: queue, task, negative
-    lane_tasks text[],       -- priority, and the position from which to read
+    lane_queues text[],      -- the lanes in the order of the index: queue, task, negative priority, and the position
+    lane_tasks text[],       -- from which to read
     lane_ranks smallint[],
     lane_floors bigint[],
     look_from bigint,        -- positions below the floors to look at as well; NULL: none
@@ -20,14 +20,7 @@ CREATE TYPE outlast_claim_request_v1 AS (
     kind text,               -- which workers hear that nothing is left for them; NULL: none
     not_queues text[],       -- queues and tenants that are paused
     not_tenants text[],
-    mosts integer[],         -- how many lanes each request expects to need
-    searches integer[],      -- 1: look for lanes that the caller does not know everywhere; 0: only in news
-    news text[],             -- queues that wake-ups have named
-    gap_tasks text[],        -- where lanes may be that the caller does not know, of requests that look everywhere:
-    gap_queues text[],       -- between two ranks of a queue; or (gap_lows NULL) between two queues; or (gap_ends
-    gap_ends text[],         -- NULL, too) behind a queue
-    gap_lows smallint[],
-    gap_highs smallint[],
     streams_from text,       -- the queue behind which the look at streams begins
-    mixed boolean            -- whether two lanes that the caller knows have one queue and one rank
+    lanes_seen bigint,       -- the sum of the ids in outlast_lanes from which the caller has these lanes
+    mixed boolean            -- whether two of these lanes have one queue and one rank
 );

@@ -1,0 +1,17 @@
+-- Append the lanes of those of these jobs that stand in the line (outlast_add_lanes_v1). What puts jobs into the line other
+-- than an enqueue calls this in the same transaction: their lanes may have been empty for so long that they were deleted. Returns
+-- whether all of them were there before.
+CREATE FUNCTION outlast_line_up_v1(p_ids bigint[]) RETURNS boolean
+LANGUAGE plpgsql
+AS $$
+BEGIN
+    RETURN coalesce((
+    SELECT outlast_add_lanes_v1(array_agg(l.task), array_agg(l.queue), array_agg(l.priority))
+    FROM (SELECT DISTINCT j.task, j.queue, j.priority
+          FROM unnest(p_ids) AS i (id)
+          CROSS JOIN LATERAL (
+              SELECT task, queue, priority, position, stream FROM outlast_jobs WHERE id = i.id OFFSET 0) j
+          WHERE j.position IS NOT NULL AND j.stream IS NULL) l
+    HAVING count(*) > 0), true);
+END
+$$;

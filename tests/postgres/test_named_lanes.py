@@ -1,0 +1,279 @@
+"""A claim on PostgreSQL reads lanes that are named, so all that joins the line names its lane."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import asyncpg
+import pytest
+
+from outlast.base.clock import SYSTEM
+from outlast.model.lifecycle import OutcomeKind
+from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.values import NewJob, OnKey, Upstream
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, reclaimed
+from tests.postgres.kit import change_function
+
+FORGET = "DELETE FROM outlast_lanes"
+OLD = "UPDATE outlast_lanes SET added_at = added_at - interval '2 days'"
+NAMED = "SELECT queue, count(*) FROM outlast_lanes GROUP BY queue ORDER BY queue"
+TIDY = "SELECT outlast_thin_lanes_v1()"
+
+
+@pytest.fixture
+async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(pg_url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def session(pg_url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(pg_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def hands(store: PostgresStore) -> Hands:
+    return await Hands.on(store)
+
+
+async def ids_claimed(hands: Hands) -> list[int]:
+    return [each.job_id for each in await hands.claim()]
+
+
+# ------------------------------------------------------------------------------- enqueues
+
+
+async def test_a_lane_counts_as_named_only_once_that_is_committed(
+    hands: Hands, session: asyncpg.Connection
+) -> None:
+    """The first enqueue of a queue is rolled back; the next one on that connection names it."""
+    for _ in range(2):
+        transaction = session.transaction()
+        await transaction.start()
+        for _ in range(3):
+            await enqueue_on(session, [job(queue="new")])
+        await transaction.rollback()
+    async with session.transaction():
+        savepoint = session.transaction()
+        await savepoint.start()
+        await enqueue_on(session, [job(queue="new")])
+        await savepoint.rollback()
+        (stored,) = await enqueue_on(session, [job(queue="new")])
+    assert await ids_claimed(hands) == [stored.job_id]
+    (again,) = await enqueue_on(session, [job(queue="new")])
+    assert await ids_claimed(hands) == [again.job_id]
+
+
+async def test_a_session_that_believes_its_own_transaction_leaves_a_job_behind(
+    hands: Hands, session: asyncpg.Connection
+) -> None:
+    """The twin of the test above."""
+    known = "a.added_by IS NOT NULL AND a.added_by IS DISTINCT FROM"
+    await session.execute(
+        change_function("outlast_add_lanes_v1", f"{known} pg_current_xact_id_if_assigned()", "true")
+    )
+    transaction = session.transaction()
+    await transaction.start()
+    await enqueue_on(session, [job(queue="new")])
+    await transaction.rollback()
+    await enqueue_on(session, [job(queue="new")])
+    assert await ids_claimed(hands) == []
+
+
+async def test_an_enqueue_waits_for_no_other_that_names_the_same_lane(
+    hands: Hands, session: asyncpg.Connection, pg_url: str
+) -> None:
+    other = await asyncpg.connect(pg_url, server_settings={"lock_timeout": "1s"})
+    async with session.transaction():
+        await enqueue_on(session, [job(queue="new")])
+        (first,) = await enqueue_on(other, [job(queue="new")])
+        assert await ids_claimed(hands) == [first.job_id]
+    await other.close()
+    assert len(await hands.claim()) == 1
+
+
+async def test_a_session_names_a_lane_twice_and_then_not_for_minutes(
+    session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first call cannot know whether it is committed, the second one sees that it was."""
+    calls = []
+    fetch = asyncpg.Connection.fetch
+
+    async def counted(self: Any, statement: str, *values: Any) -> Any:
+        calls.append("outlast_add_lanes_v1" in statement)
+        return await fetch(self, statement, *values)
+
+    monkeypatch.setattr(asyncpg.Connection, "fetch", counted)
+    for _ in range(4):
+        await enqueue_on(session, [job()])
+    assert calls == [True, False, True, False, False, False]
+    monkeypatch.setattr(type(SYSTEM), "boot", lambda _: 9e9)
+    await enqueue_on(session, [job()])
+    assert calls[6:] == [True, False], "it relies on that for some minutes"
+
+
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        [job(queue="new")],
+        [job(queue="new", key="k")],
+        [job(queue="new"), job(queue="new")],
+        [job(queue="new"), job(queue="other")],
+        [job(queue="new", key="k"), job(queue="new", key="l")],
+        [job(queue="new", run_at=1.0)],
+        [job(queue="new", priority=7), job(queue="new", task="u")],
+    ],
+)
+async def test_each_way_to_enqueue_names_the_lanes(
+    store: PostgresStore, hands: Hands, jobs: list[NewJob]
+) -> None:
+    await enqueued(store, job())
+    await hands.claim()
+    ids = await enqueued(store, *jobs)
+    assert sorted(each.job_id for each in await hands.claim(tasks=[TASK, "u"])) == ids
+
+
+async def test_an_enqueue_by_sql_names_the_lane(hands: Hands, session: asyncpg.Connection) -> None:
+    await session.execute(
+        "INSERT INTO outlast_tasks (name, limits, fair, priority) VALUES ($1, '[]', false, 0)", TASK
+    )
+    produce = "SELECT outlast_enqueue_v1($1, queue => 'new')"
+    ids = [await session.fetchval(produce, TASK) for _ in range(2)]
+    assert await ids_claimed(hands) == ids
+    assert [tuple(row) for row in await session.fetch(NAMED)] == [("new", 1)]
+
+
+# -------------------------------------------------------------- what comes back into the line
+
+
+async def fall_due(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    (due,) = await enqueued(store, job(delay=0.01))
+    await forget()
+    return due
+
+
+async def retry(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    await enqueued(store, job())
+    claimed = await hands.claim_one()
+    await forget()
+    await hands.hand_in(ended(claimed, OutcomeKind.RELEASED))
+    return claimed.job_id
+
+
+async def reclaim(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    await enqueued(store, job())
+    other = await Hands.on(store, "gone")
+    claimed = await other.claim_one()
+    await forget()
+    await other.vanish()
+    await reclaimed(store)
+    return claimed.job_id
+
+
+async def requeue(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    (cancelled,) = await enqueued(store, job())
+    await store.cancel([cancelled])
+    await forget()
+    await store.requeue([cancelled])
+    return cancelled
+
+
+async def follow(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    first, second = await enqueued(store, job(), job(queue="b", after=(Upstream(-1),)))
+    claimed = await hands.claim_one()
+    assert claimed.job_id == first
+    await forget()
+    await hands.hand_in(ended(claimed))
+    return second
+
+
+async def replace(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    later = OnKey(replaces=True, due_max=0.0)
+    (held,) = await enqueued(store, job(key="k", delay=60.0, on_key=later))
+    await forget()
+    (same,) = await enqueued(store, job(key="k", delay=60.0, queue="moved", on_key=later))
+    assert same == held
+    return held
+
+
+@pytest.mark.parametrize("come_back", [fall_due, retry, reclaim, requeue, follow, replace])
+async def test_what_comes_back_into_the_line_names_its_lane_again(
+    store: PostgresStore, hands: Hands, session: asyncpg.Connection, come_back: Any
+) -> None:
+    """It may have been away for so long that the lane was forgotten."""
+
+    async def forget() -> None:
+        await session.execute(FORGET)
+
+    expected = await come_back(store, hands, forget)
+    assert expected in await eventually(lambda: ids_claimed(hands))
+
+
+# --------------------------------------------------------------------- what is named for how long
+
+
+async def test_lanes_without_jobs_are_forgotten_after_a_day(
+    store: PostgresStore, hands: Hands, session: asyncpg.Connection
+) -> None:
+    await enqueued(store, job(queue="empty"))
+    await hands.claim()
+    await enqueued(store, job(queue="full"))
+    await session.execute(TIDY)
+    assert [row["queue"] for row in await session.fetch(NAMED)] == ["empty", "full"]
+    await session.execute(OLD)
+    await store.prune(jobs_older_than=1e9, workers_older_than=1e9)
+    assert [tuple(row) for row in await session.fetch(NAMED)] == [("full", 1)]
+    assert len(await hands.claim()) == 1
+
+
+async def test_an_old_name_is_renewed_so_that_a_day_is_left(
+    store: PostgresStore, hands: Hands, session: asyncpg.Connection
+) -> None:
+    await enqueued(store, job())
+    await session.execute(OLD)
+    await session.execute("SELECT outlast_add_lanes_v1($1, $2, '{0}')", [TASK], ["default"])
+    assert [tuple(row) for row in await session.fetch(NAMED)] == [("default", 2)]
+    await hands.claim()
+    await session.execute(TIDY)
+    assert [tuple(row) for row in await session.fetch(NAMED)] == [("default", 1)]
+
+
+async def test_lanes_in_which_jobs_stand_are_named_if_no_row_says_so(
+    store: PostgresStore, hands: Hands, session: asyncpg.Connection
+) -> None:
+    ids = await enqueued(store, *[job(queue=q, priority=p) for q in "ab" for p in (-1, 0, 9)])
+    await session.execute(FORGET)
+    assert await ids_claimed(hands) == []
+    await store.prune(jobs_older_than=1e9, workers_older_than=1e9)
+    assert sorted(await ids_claimed(hands)) == ids
+
+
+async def test_a_copy_reads_its_lanes_from_its_jobs(
+    store: PostgresStore, session: asyncpg.Connection
+) -> None:
+    ids = await enqueued(store, job(queue="a"), job(queue="b"))
+    await session.execute(FORGET)
+    await session.execute("UPDATE outlast_incarnation SET home = 'elsewhere'")
+    assert await ids_claimed(await Hands.on(store)) == ids
+
+
+async def test_a_reply_names_the_lanes_only_if_they_are_others(
+    store: PostgresStore, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = []
+    note = store._lanes.note_lanes
+
+    def noted(seen: int, keys: Any, now: float) -> None:
+        named.append([queue for queue, _, _ in keys])
+        note(seen, keys, now)
+
+    monkeypatch.setattr(store._lanes, "note_lanes", noted)
+    for queue in ("a", "a", "b", "a"):
+        await enqueued(store, job(queue=queue))
+        assert len(await hands.claim()) == 1
+    assert named == [["a"], ["a", "b"]]
