@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
+from outlast.store.postgres import exchange
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ENQUEUE_MAX, Store
 from outlast.store.values import Claimed, ClaimRequest, NewJob, WorkerRef
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job
 
-MANY = 450  # more than a client remembers
+MANY = 450
 
 
 async def drained(hands: Hands, limit: int, tasks: list[str]) -> list[list[Claimed]]:
@@ -169,8 +170,11 @@ async def crowd(store: Store, kind: str, first: int, last: int) -> None:
 @pytest.mark.parametrize("queues", [[], ["mine"]], ids=["all-queues", "one-queue"])
 @pytest.mark.parametrize("kind", CROWDS)
 async def test_a_claim_reads_as_much_beside_few_queues_as_beside_many(
-    alone: PostgresStore, kind: str, queues: list[str]
+    alone: PostgresStore, kind: str, queues: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """But for looks below the floors, which come by the clock."""
+    monkeypatch.setattr(exchange, "FULL_SECONDS", 1e9)
+    monkeypatch.setattr(exchange, "FULL_SECONDS_MAX", 1e9)
     hands = await Hands.on(alone)
     costs = []
     for first, last in ((0, 300), (300, 3_000)):
