@@ -131,7 +131,7 @@ async def _addresses_of(host: str, port: int) -> list[Host]:
         found = socket.getaddrinfo(host, port, type=kind, flags=numeric)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
-    return list(dict.fromkeys((str(each[4][0]), int(each[4][1])) for each in found))
+    return list(dict.fromkeys((str(name), int(at)) for *_, (name, at, *_) in found))
 
 
 async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitable[Any]]) -> Any:

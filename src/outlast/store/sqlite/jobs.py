@@ -361,7 +361,8 @@ def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) 
     mine = {"key": job.key, "task": job.task, "until": (now // seconds + 1) * seconds}
     row = cursor.execute(_ENQUEUE["window"], mine | {"args": job.args, "now": now}).fetchone()
     if row is not None:
-        return Enqueued(row[0], created=False, same_args=bool(row[1]))
+        job_id, same_args = row
+        return Enqueued(job_id, created=False, same_args=bool(same_args))
     (stored,) = _store(cursor, now, [msgspec.structs.replace(job, on_key=None)])
     cursor.execute(_ENQUEUE["fill_window"], mine | {"job_id": stored.job_id})
     return stored
@@ -402,7 +403,10 @@ def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
     if job.key is None:
         return None
     row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()
-    return row and match_holder(job, row[0], bytes(row[1]).decode(), same_args=bool(row[2]))
+    if row is None:
+        return None
+    job_id, task, same_args = row
+    return match_holder(job, job_id, bytes(task).decode(), same_args=bool(same_args))
 
 
 # ----------------------------------------------------------------- writes of an attempt
