@@ -25,6 +25,8 @@ NO_SLEEP = [
 ]
 # A note for later names its issue, as in TO-DO(#12), written in one word.
 BARE_NOTE = re.compile(r"\b(" + "TO" + "DO|FIX" + "ME|X" + r"XX)\b(?!\(#\d+\))")
+STORES = [path for path in CODE if path.is_relative_to(ROOT / "src" / "outlast" / "store")]
+COUNTED = re.compile(r"\b(row|r|each|found|pair)\[([2-9]|\d\d)\]")
 
 
 def sleeps(path: Path) -> list[int]:
@@ -45,6 +47,15 @@ def bare_notes(path: Path) -> list[int]:
 
 def test_a_note_for_later_names_its_issue() -> None:
     assert faults(TEXT, bare_notes) == {}
+
+
+def counted_columns(path: Path) -> list[int]:
+    lines = read(path).splitlines()
+    return [n for n, line in enumerate(lines, 1) if COUNTED.search(line)]
+
+
+def test_no_column_of_a_row_is_found_by_counting_to_it() -> None:
+    assert faults(STORES, counted_columns) == {}
 
 
 def bare_errors(tree: ast.Module) -> list[int]:
