@@ -33,7 +33,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest, NewWorker, Peek, WorkerRef
 from outlast.worker.base import Lease
 from outlast.worker.claims.exchange import RECONCILE_SECONDS
-from outlast.worker.claims.pacing import EASED_PEERS, Pacing, PeerCount, WakeTurns
+from outlast.worker.claims.pacing import EASED_PEERS, PeerCount, TripPlan, WakeTurns
 from outlast.worker.maintenance.pruner import Expirer
 from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
 
@@ -82,12 +82,16 @@ class Idle:
     def __init__(self) -> None:
         self.claimed_at = float("-inf")
         worker: Any = self
-        self.turns = IdleTurns(worker, (), worker, SYSTEM)
-        self.pacing = Pacing(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns, inbox=None)
+        self.turns = IdleTurns(worker, (), SYSTEM)
+        self.plan = TripPlan(SYSTEM, poll=POLL, look_every=HEARTBEAT, turns=self.turns)
 
     def take_peek(self, peek: Peek) -> None:
         """Take a peek."""
-        self.pacing.take_peek(peek)
+        self.plan.take_peek(peek)
+
+    def linger(self) -> float:
+        """Let no end gather."""
+        return 0.0
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
@@ -145,10 +149,11 @@ class Fleet:
             return HEARTBEAT
 
         async def poll() -> float:
-            idle.pacing.note_asked(SYSTEM.boot())
-            reply = await store.exchange(me, [], [ClaimRequest(["t"], 10)])
+            idle.plan.note_asked(SYSTEM.boot(), 0)
+            requests = [ClaimRequest(["t"], 10)]
+            reply = await store.exchange(me, [], requests)
             idle.claimed_at = SYSTEM.boot()
-            return idle.pacing.take_reply(reply, has_looked=True, is_running=False)
+            return idle.plan.take_reply(requests, reply, 0, is_running=False, starter=idle)
 
         async def reconcile() -> float:
             await store.reconcile(me, [])

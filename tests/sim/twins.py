@@ -309,7 +309,7 @@ def _no_polling() -> Iterable[Patch]:
 
     async def once(self: Any) -> float | None:
         pause = await real(self)
-        return None if pause is not None and pause >= self._pacing._poll else pause
+        return None if pause is not None and pause >= self._plan._poll else pause
 
     yield mock.patch.object(exchange.Exchange, "run_once", once)
 

@@ -98,7 +98,7 @@ class _Steps:
         worker, in_flight, nudge = (
             self._worker,
             self._worker.in_flight,
-            self._worker.in_flight.nudge,
+            self._worker.plan.nudge,
         )
         while not self._watch.is_cut_off:
             was_empty = in_flight.is_empty()
@@ -118,7 +118,7 @@ class _Steps:
     async def _cut_off(self) -> None:
         """Wait until the attempt that was hit has ended. With a lost lease its end is handed in,
         and refused; with a killed worker it is not handed in."""
-        hit, nudge = self._watch.hit, self._worker.in_flight.nudge
+        hit, nudge = self._watch.hit, self._worker.plan.nudge
         self._watch.let_end()
         while hit is not None and self._worker.pool.control.has(hit.token):
             nudge.take()

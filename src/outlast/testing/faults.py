@@ -121,7 +121,7 @@ class FaultWatch:
     async def after_save(self, attempt: WatchedAttempt, number: int) -> None:
         """Kill the worker now, if that is due: the checkpoint is stored."""
         if self._is_due(FaultKind.CRASH_AFTER_SAVE, attempt, number):
-            self._loop.call_soon_threadsafe(self._worker.in_flight.nudge.give)
+            self._loop.call_soon_threadsafe(self._worker.plan.nudge.give)
             await self._in_loop(self._noticed.wait())
             self.check_alive(attempt)
 
@@ -167,7 +167,7 @@ class FaultWatch:
                     raise
                 await self.clock.sleep(REAP_PAUSE_SECONDS)
         await Reaper(self._worker, self.store, clock=self.clock).run_once()
-        self._worker.in_flight.nudge.give()
+        self._worker.plan.nudge.give()
 
     async def reap(self, store: Store) -> None:
         """Take this worker's lease away."""

@@ -17,7 +17,6 @@ from outlast.store.protocol import PresenceLock, ServerStore, Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Beat, NewWorker, Peek, Snapshot, WorkerRef, WorkerSeen
 from outlast.store.wakeup import Wakeup
-from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.worker.base import Pool, no_tether
 from outlast.worker.claims.checkpoints import CheckpointWriter
@@ -25,7 +24,7 @@ from outlast.worker.claims.counters import MinuteWriter
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.pacing import PeerCount, WakeTurns, is_request
+from outlast.worker.claims.pacing import PeerCount, TripPlan, WakeTurns, is_request
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.stacks import StackShower
 from outlast.worker.claims.units import Units
@@ -80,7 +79,17 @@ class Worker:
             hide_secrets=hide_secrets,
         )
         self._condition = Condition(clock, terms.lease / 2, evidence.hide)
-        self.in_flight = InFlight(clock, evidence)
+        self._turns = WakeTurns(self, new.queues, clock, wakeup)
+        messenger = wakeup if isinstance(wakeup, Messenger) else None
+        self.plan = TripPlan(
+            clock,
+            poll=settings.poll,
+            look_every=terms.heartbeat,
+            turns=self._turns,
+            wakeup=wakeup,
+            inbox=messenger.inbox if messenger and isinstance(store, ServerStore) else None,
+        )
+        self.in_flight = InFlight(clock, self.plan, evidence)
         self.checkpoints = CheckpointWriter(store, self.in_flight)
         self.pool = make_pool(self)
         self.registration = Registration(
@@ -113,10 +122,18 @@ class Worker:
             yield pool.keeper
         self._pauses = PauseKeeper(self, store, in_flight, clock)
         yield self._pauses
-        self._turns = WakeTurns(self, self._new.queues, pool.starter, clock, self._wakeup)
-        self._announcer = self._make_announcer()
-        inbox = None if self._announcer is None else self._announcer.inbox
-        self._exchange = self._make_exchange(inbox)
+        units = Units(settings.has, pool.starter, in_flight, clock) if settings.has else None
+        self._exchange = Exchange(
+            store,
+            in_flight,
+            pool,
+            lease,
+            self.checkpoints,
+            self.plan,
+            clock=clock,
+            pauses=self._pauses,
+            units=units,
+        )
         yield self._exchange
         yield self._turns
         if isinstance(store, ServerStore):
@@ -143,10 +160,15 @@ class Worker:
             counters=in_flight.counters,
         )
         yield self._reaper
-        if self._announcer is not None:
+        self._announcer: Announcer | None = None
+        if isinstance(self._wakeup, Messenger) and isinstance(store, ServerStore):
+            self._wakeup.leave_others(pool.starter.tasks)
+            self._announcer = Announcer(
+                self._wakeup, store, self._new, lease, poll=settings.poll, clock=clock
+            )
             yield self._announcer
-        if inbox is not None and isinstance(store, ServerStore):
-            yield Passed(store, inbox, lease)
+            if self.plan.inbox is not None:
+                yield Passed(store, self.plan.inbox, lease)
         self._scheduler = Scheduler(self, store, pool.starter, clock)
         yield self._scheduler
         yield Expirer(store, self._exchange, clock, self._turns)
@@ -160,33 +182,6 @@ class Worker:
         )
         self._minutes = MinuteWriter(store, in_flight.counters, lease, clock)
         yield self._minutes
-
-    def _make_announcer(self) -> Announcer | None:
-        messenger, store, poll = self._wakeup, self._store, self.settings.poll
-        if not (isinstance(messenger, Messenger) and isinstance(store, ServerStore)):
-            return None
-        messenger.leave_others(self.pool.starter.tasks)
-        lease = self.registration
-        return Announcer(messenger, store, self._new, lease, poll=poll, clock=self._clock)
-
-    def _make_exchange(self, inbox: Inbox | None) -> Exchange:
-        units = None
-        if self.settings.has:
-            units = Units(self.settings.has, self.pool.starter, self.in_flight, self._clock)
-        return Exchange(
-            self._store,
-            self.in_flight,
-            self.pool,
-            self.registration,
-            self.checkpoints,
-            clock=self._clock,
-            poll=self.settings.poll,
-            turns=self._turns,
-            inbox=inbox,
-            health=None if self._wakeup is None else self._wakeup.health,
-            pauses=self._pauses,
-            units=units,
-        )
 
     @property
     def me(self) -> WorkerRef:
@@ -218,7 +213,6 @@ class Worker:
                 service.start()
             if self._wakeup is not None:
                 await self._wakeup.start(self._take_wakeup)
-                self._exchange.trust(self._wakeup.health)  # it may be one that workers share
         except BaseException:  # cancelled, too: further beats would keep its jobs from others
             await self.leave()
             raise
@@ -347,7 +341,7 @@ class Worker:
     def look_for_work(self) -> None:
         """Let the exchange check the store for work."""
         self._exchange.hint()
-        self._exchange.nudge.give()
+        self.plan.nudge.give()
 
     def _take_wakeup(self, payload: str) -> None:
         if is_request(payload, self.me.worker_id):
@@ -365,7 +359,7 @@ class Worker:
             self._scheduler.take_look(peek)
             self._pauses.take_look(peek.pauses)
         if self._exchange.take_peek(peek):
-            self._exchange.nudge.give()
+            self.plan.nudge.give()
 
     def take_look(self, look: Snapshot) -> None:
         """Act on the reaper's snapshot: a due schedule, a pause, or a loss of its own presence."""
@@ -410,5 +404,5 @@ class Worker:
         """Let the exchange hand in all ended attempts, within LEAVE_SECONDS."""
         deadline = self._clock.boot() + LEAVE_SECONDS
         while not self.in_flight.is_empty() and self._clock.boot() < deadline:
-            self._exchange.nudge.give()
+            self.plan.nudge.give()
             await self._clock.sleep(0.01)

@@ -138,9 +138,9 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
 
 async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
     stage.worker.take_peek(Peek())
-    assert not stage.in_flight.nudge.is_given
+    assert not stage.worker.plan.nudge.is_given
     stage.worker.take_peek(Peek(drawn=7))
-    assert stage.in_flight.nudge.is_given
+    assert stage.worker.plan.nudge.is_given
 
 
 @each_case(
@@ -168,13 +168,13 @@ async def test_a_peek_that_shows_work_wakes_the_exchange(stage):
 async def test_a_wake_up_for_a_queue_that_is_not_served_wakes_nothing(queues, payload, nudged):
     stage = Stage(*queues)
     stage.worker._take_wakeup(payload)
-    assert stage.in_flight.nudge.is_given is nudged
+    assert stage.worker.plan.nudge.is_given is nudged
 
 
 async def test_a_worker_that_hears_of_a_death_looks_at_once(stage):
     stage.worker._take_wakeup("gone:7")
     assert stage.worker._reaper.nudge.is_given
-    assert not stage.in_flight.nudge.is_given
+    assert not stage.worker.plan.nudge.is_given
 
 
 @pytest.mark.parametrize(("payload", "beats"), [("stack:1", 1), ("stack:11", 0), ("stack:", 0)])

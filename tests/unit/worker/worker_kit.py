@@ -29,6 +29,7 @@ from outlast.store.values import (
 from outlast.worker.base import Declared, Lease, Running
 from outlast.worker.claims.evidence import Evidence
 from outlast.worker.claims.in_flight import InFlight
+from outlast.worker.claims.pacing import TripPlan, WakeTurns
 from outlast.worker.runners.process import Death
 from outlast.worker.runners.responsiveness import Responsiveness
 from outlast.worker.service import Nudge
@@ -73,11 +74,19 @@ def death(**fields: Any) -> Death:
     return Death(**values)
 
 
-def new_in_flight(clock: ManualClock | None = None, **evidence: Any) -> InFlight:
+def new_plan(clock: ManualClock, *, poll: float = 1.0, **options: Any) -> TripPlan:
+    """``options``: of the plan, such as its ``wakeup``."""
+    turns = WakeTurns(FakeOwner(), [], clock)
+    return TripPlan(clock, poll=poll, look_every=2.0, turns=turns, **options)
+
+
+def new_in_flight(
+    clock: ManualClock | None = None, plan: TripPlan | None = None, **evidence: Any
+) -> InFlight:
     """``evidence``: of the worker, such as its ``redact``."""
     clock = clock or ManualClock()
     evidence = {"worker": "w1", "host": "h1", **evidence}
-    return InFlight(clock, Evidence(clock, **evidence))
+    return InFlight(clock, plan or new_plan(clock), Evidence(clock, **evidence))
 
 
 def lease_of(me: WorkerRef | None = None) -> Lease:

@@ -122,7 +122,7 @@ class CrashWatch(FaultWatch):
                 return
             self._outside(self._rob)
         self._hit(attempt)
-        self._loop.call_soon_threadsafe(self._worker.in_flight.nudge.give)
+        self._loop.call_soon_threadsafe(self._worker.plan.nudge.give)
 
     def _ask_to_stop(self, attempt: CrashAttempt, fate: Fate) -> None:
         if fate is Fate.CANCELLED and not self.recorder.busy():

@@ -40,8 +40,6 @@ from outlast.store.values import (
     Peek,
     WorkerRef,
 )
-from outlast.store.wakeup import Health
-from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import Lease, Pool, Running
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.in_flight import (
@@ -51,7 +49,7 @@ from outlast.worker.claims.in_flight import (
     size_of_all,
     size_of_claimed,
 )
-from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, Pacing, Reason, WakeTurns
+from outlast.worker.claims.pacing import TripPlan
 from outlast.worker.claims.pauses import PauseKeeper
 from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX
 from outlast.worker.claims.units import Units
@@ -129,16 +127,13 @@ class Exchange:
         pool: Pool,
         lease: Lease,
         checkpoints: CheckpointWriter,
+        plan: TripPlan,
         *,
         clock: Clock,
-        poll: float,
-        turns: WakeTurns,
-        inbox: Inbox | None = None,
-        health: Health | None = None,
         pauses: PauseKeeper | None = None,
         units: Units | None = None,
     ) -> None:
-        self.nudge = in_flight.nudge
+        self.nudge = plan.nudge
         self._store = store
         self._in_flight = in_flight
         self._starter = pool.starter
@@ -146,21 +141,17 @@ class Exchange:
         self._lease = lease
         self._checkpoints = checkpoints
         self._clock = clock
-        self._turns = turns
-        self._inbox = inbox
+        self._turns = plan.turns
+        self._inbox = plan.inbox
         self._pauses = pauses
-        self._look_every = look_every = lease.terms.heartbeat
-        self._pacing = Pacing(
-            clock, poll=poll, look_every=look_every, turns=turns, inbox=inbox, health=health
-        )
+        self._plan = plan
+        self._look_every = lease.terms.heartbeat
         self.claimed_at = float("-inf")  # when the last answered claim was requested
-        self._reconcile_every = max(RECONCILE_SECONDS, look_every)
+        self._reconcile_every = max(RECONCILE_SECONDS, self._look_every)
         self._patience = patience(lease.terms.lease)
         self._bytes = TripBytes(self._patience)
         self._broken = False
         self._reconciled_at = clock.boot()
-        self._health = health
-        self._rests_until = float("-inf")  # the last claim found no more; when the next one is due
         self._looked_at = clock.boot()
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._alone = AloneInWorker(in_flight, clock, pool.starter.exclusive_from)
@@ -169,13 +160,9 @@ class Exchange:
 
     def hint(self) -> None:
         """Note that new work may exist: the next run makes a trip even if it is early."""
-        self._pacing.hint()
+        self._plan.hint()
         if self._units is not None:
             self._units.hint()
-
-    def trust(self, health: Health) -> None:
-        """Let plain ends be handed in without a look while this wake-up works."""
-        self._health = health
 
     def stop_when_empty(self, until: UntilEmpty) -> None:
         """Narrow the requests from now on, and ask for a stop, as this decides."""
@@ -183,14 +170,14 @@ class Exchange:
 
     def take_peek(self, peek: Peek) -> bool:
         """Act on a peek at the store; return whether to make a trip now."""
-        is_early = self._pacing.take_peek(peek)
+        is_early = self._plan.take_peek(peek)
         if is_early and self._units is not None:
             self._units.hint()
         return is_early
 
     async def run_once(self) -> float:
         """Make one trip if there is an end to report or a slot to fill."""
-        self._in_flight.gather(wanted=False)
+        self._plan.begin()
         self._starter.give_back_late()
         pause = await self._look()
         return min(pause, WAIT_SECONDS_MAX) if self._starter.count_waiting() else pause
@@ -209,16 +196,16 @@ class Exchange:
         alone = self._bytes.is_alone(ended)
         requests = [] if alone else self._choose_requests(ended, now)
         if not (ended or requests or self._bytes.doubts):
-            if self._inbox is not None and not self._pacing.is_at_ease():
+            if self._inbox is not None and not self._plan.is_at_ease():
                 self._inbox.refuse()
                 self._inbox.offer(0)
             await self._reconcile_when_due()
-            return min(self._pacing.rest(), self._in_flight.seconds_to_trip())
+            return self._plan.rest(len(self._in_flight.ended))
         pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
         asked_as = self._lease.me, pauses
         reply = await self._trip(ended, requests, now)
         if alone:  # it carried no claim requests
-            self._pacing.hint()
+            self._plan.hint()
         try:
             return await self._take_reply(ended, requests, reply, asked_as)
         except BaseException:
@@ -251,7 +238,7 @@ class Exchange:
                     return
 
     def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
-        if not self._lease.may_claim() or (not ended and self._pacing.is_at_ease()):
+        if not self._lease.may_claim() or (not ended and self._plan.is_at_ease()):
             return []
         me, pauses = self._lease.me, self._pauses
         if pauses is not None and pauses.known != (me.worker_id, me.registration):
@@ -270,26 +257,18 @@ class Exchange:
             requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
                 self._until_empty.stop()
-        if self._pacing.is_poll_due(now):
+        if self._plan.is_poll_due(now):
             return requests
         if ended:
             return [] if self._may_hand_in_alone(ended, now) else requests
         # a full worker does not follow each hint of ordinary work
         return [] if all(each.solo for each in requests) else requests
 
-    def _is_at_rest(self, now: float) -> bool:
-        """Whether the last claim found the end of the line, and nothing since shows new work."""
-        return now < self._rests_until and not self._pacing.is_hinted
-
     def _may_hand_in_alone(self, ended: list[Transition], now: float) -> bool:
-        """Whether a trip for these ends need not look for jobs: the last claim found no more, the
-        next one is not due, a wake-up would show new jobs, and none of these ends lets another run.
-        """
+        """Whether a trip for these ends need not look for jobs, and none of these ends lets another
+        run."""
         return (
-            self._is_at_rest(now)
-            and self._health is not None
-            and self._health.good
-            and self._inbox is None
+            self._plan.may_hand_in_alone(now)
             and self._units is None
             and self._until_empty is None
             and self._in_flight.are_plain(ended)
@@ -298,8 +277,8 @@ class Exchange:
     async def _trip(
         self, ended: list[Transition], requests: list[ClaimRequest], now: float
     ) -> Exchanged:
-        was_at_rest = now < self._rests_until
-        self._pacing.note_asked(now, has_ends=bool(ended))
+        was_at_rest = now < self._plan.rests_until
+        self._plan.note_asked(now, len(self._in_flight.ended), has_ends=bool(ended))
         if self._inbox is not None:
             self._inbox.hand_over(requests)
         if (most := self._bytes.limit) != TRIP_BYTES:
@@ -325,7 +304,7 @@ class Exchange:
         except BaseException:
             self._note_break(ended)
             raise
-        asked_at = self._pacing.asked_at
+        asked_at = self._plan.asked_at
         self.claimed_at = asked_at if requests else self.claimed_at
         took = self._clock.boot() - asked_at
         if requests and not ended:
@@ -390,7 +369,12 @@ class Exchange:
                 again = True
         if not reply.claimed:
             await self._reconcile_when_due()
-        return 0.0 if again else self._pause(requests, reply)
+        if again:
+            return 0.0
+        running, waiting = self._in_flight.running, len(self._in_flight.ended)
+        return self._plan.take_reply(
+            requests, reply, waiting, is_running=bool(running), starter=self._starter
+        )
 
     def _close_what_was_left_open(self) -> None:
         """End a runner whose ended attempt has left its own transaction open, which keeps the row
@@ -416,7 +400,7 @@ class Exchange:
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
         """Start the claimed attempts; give back those that may not begin any more."""
-        asked_at = self._pacing.asked_at
+        asked_at = self._plan.asked_at
         attempts = self._in_flight.claim(
             [each if each.expires_in is None else _expiring(each, asked_at) for each in claimed]
         )
@@ -445,41 +429,9 @@ class Exchange:
             attempts = self._pauses.choose(attempts)
         if not self._alone.may_start(attempts):
             return []
-        if self._clock.boot() - self._pacing.asked_at <= self._patience:
+        if self._clock.boot() - self._plan.asked_at <= self._patience:
             return attempts
         return [each for each in attempts if each.claimed.policy.timeout is None]
-
-    def _pause(self, requests: list[ClaimRequest], reply: Exchanged) -> float:
-        if Answer.BUSY in reply.answers:
-            return self._pacing.wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
-        if requests:
-            self._pacing.note_claim(reply)
-        asked = ordinary = 0
-        for request in requests:
-            asked += 0 if request.solo else request.limit
-        for claimed in reply.claimed:
-            ordinary += not claimed.solo
-        if self._inbox is not None:
-            self._inbox.offer(asked - ordinary)
-        is_filled = asked and ordinary >= asked
-        late = self._in_flight.seconds_to_trip()
-        if requests:
-            self._in_flight.let_wait(0 if reply.cut else (asked - ordinary) // 2)
-        if self._pacing.is_hinted or not late or reply.cut or is_filled:
-            self._rests_until = float("-inf")
-            # ends gather for so long; further ends do not shorten it
-            linger = 0.0 if len(self._in_flight.ended) >= OUTCOMES_MAX else self._starter.linger()
-            self._in_flight.gather(wanted=linger > 0)
-            return self._pacing.wait(linger, Reason.MORE)
-        now = self._clock.boot()
-        if not requests and now < self._rests_until:  # what the last claim has shown still holds
-            return min(late, self._rests_until - now)
-        pause = self._pacing.take_reply(
-            reply, has_looked=bool(requests), is_running=bool(self._in_flight.running)
-        )
-        if requests:
-            self._rests_until = now + pause
-        return min(late, pause)
 
     async def _reconcile_when_due(self) -> None:
         if self._clock.boot() - self._reconciled_at >= self._reconcile_every:
@@ -491,7 +443,7 @@ class Exchange:
         for job_id, token in released:
             emit("claim_reconciled", job_id=job_id, token=token)
         if released:
-            self._pacing.hint()
+            self._plan.hint()
 
     async def _reconnect(self) -> None:
         await self._store.drop_connections()

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import accumulate, islice
-from math import inf
 
 import msgspec
 
@@ -29,20 +28,18 @@ from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
 from outlast.runner.protocol import End
-from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, Save
 from outlast.worker.base import Running
 from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import message_of, tell_dead
 from outlast.worker.claims.evidence import Evidence
-from outlast.worker.service import Nudge
+from outlast.worker.claims.pacing import TripPlan
 
 # used for every job: a lookup in the class takes 0.3 us on Python 3.11
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
 TRIP_BYTES_MIN = 64 * 1024
 TRIP_BYTES_MAX = 16 * 1024 * 1024
-LATE_SECONDS = 0.02  # in which the end of a plain job waits for company
 ALONE_TRIES = 3  # attempts to send an end that is larger than the bound
 
 
@@ -121,18 +118,14 @@ def size_of_claimed(claimed: Sequence[Claimed]) -> int:
 class InFlight:
     """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
 
-    ``evidence`` completes ends that are not plain. ``nudge`` is the exchange's, and is given when
-    there are ends to hand in.
+    ``plan`` lets a trip be made for them. ``evidence`` completes ends that are not plain.
     """
 
-    def __init__(self, clock: Clock, evidence: Evidence) -> None:
+    def __init__(self, clock: Clock, plan: TripPlan, evidence: Evidence) -> None:
         self._clock = clock
-        self.nudge = Nudge()
+        self._plan = plan
         self._evidence = evidence
         self.counters = Counters()  # of ends that the store has accepted
-        self._is_gathering = False  # whether new ends wait for the next trip
-        self._most_late = 0  # how many plain ends may wait for the next trip
-        self._hand_in_at = inf  # when the ends that wait are to be handed in
         self.running: dict[int, Running] = {}
         self.ended: deque[Transition] = deque()
         self._handed_in: dict[int, Transition] = {}
@@ -206,20 +199,9 @@ class InFlight:
         for running, transition in failed[: count_wanted("attempt_failed", len(failed))]:
             _tell_failed(running, transition)
         if ended:
-            self._call_for_trip(ended, now)
+            are_plain = all(is_plain(*each) for each in ended)
+            self._plan.note_ends(now, len(self.ended), are_plain=are_plain)
         return ended
-
-    def _call_for_trip(self, ended: Sequence[tuple[Running, Transition]], now: float) -> None:
-        """Request a trip for these ends: at once, unless they may wait."""
-        if self._is_gathering and len(self.ended) < OUTCOMES_MAX:
-            self._hand_in_at = min(self._hand_in_at, now)
-            return
-        if len(self.ended) <= self._most_late and all(is_plain(*each) for each in ended):
-            self._hand_in_at = min(self._hand_in_at, now + LATE_SECONDS)
-            self.nudge.give_within(self._hand_in_at - now)
-            return
-        self._hand_in_at = now
-        self.nudge.give_within(0.0)
 
     def are_plain(self, ends: Iterable[Transition]) -> bool:
         """Whether nothing else depends on when these ends, which were taken, are handed in."""
@@ -227,22 +209,6 @@ class InFlight:
             (running := self._unanswered.get(end.token)) is not None and is_plain(running, end)
             for end in ends
         )
-
-    def let_wait(self, most: int) -> None:
-        """From now on, let up to ``most`` plain ends wait for another reason to make a trip, each
-        for ``LATE_SECONDS`` at most."""
-        self._most_late = most
-
-    def seconds_to_trip(self) -> float:
-        """Return in how many seconds the ends that wait are to be handed in; infinity: none do."""
-        if not self.ended:
-            return inf
-        return max(0.0, self._hand_in_at - self._clock.boot())
-
-    def gather(self, *, wanted: bool) -> None:
-        """From now on, let ends wait for the next trip until one trip is full; if not ``wanted``,
-        each end requests a trip."""
-        self._is_gathering = wanted
 
     def _end(self, end: End, now: float) -> tuple[Running, Transition] | None:
         token, outcome = end.token, end.outcome
@@ -312,7 +278,6 @@ class InFlight:
             del batch[max(1, sum(size <= bytes_max for size in sizes)) :]
         if len(batch) == len(self.ended):
             self.ended.clear()
-            self._hand_in_at = inf
         else:
             for _ in batch:
                 self.ended.popleft()
@@ -324,7 +289,7 @@ class InFlight:
         for transition in reversed(batch):
             if self._handed_in.pop(transition.token, None) is not None:
                 self.ended.appendleft(transition)
-                self._hand_in_at = 0.0
+                self._plan.note_ends_back()
 
     def take_answers(self, ended: Sequence[Transition], answers: Sequence[Answer]) -> None:
         """Note the store's answers. ``busy`` ends are handed in again."""
@@ -335,7 +300,7 @@ class InFlight:
             if answer is _BUSY:
                 self._busy_since.setdefault(token, self._clock.boot())
                 self.ended.append(transition)
-                self._hand_in_at = 0.0
+                self._plan.note_ends_back()
                 continue
             running = self._unanswered.pop(token, None)
             if running is not None and answer is not _REFUSED:

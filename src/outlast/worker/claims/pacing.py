@@ -1,4 +1,4 @@
-"""Decides when the exchange makes its next trip to the store. No other code does.
+"""Decides when the exchange makes its next trip to the store (``TripPlan``). No other code does.
 
 A worker requests work at once when it learns of some: by a notification, from the announcer, or
 from a peek at the store, which shows that a position was drawn since the last peek or that a job
@@ -34,9 +34,9 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.model.lease import LOOK_SECONDS
-from outlast.store.protocol import ServerStore
-from outlast.store.values import ClaimRequest, Exchanged, FollowedWakeups, Peek
-from outlast.store.wakeup import Health, Wakeup
+from outlast.store.protocol import OUTCOMES_MAX, ServerStore
+from outlast.store.values import Answer, ClaimRequest, Exchanged, FollowedWakeups, Peek
+from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.base import AttemptStarter, Lease, Owner
 from outlast.worker.service import Nudge
@@ -46,6 +46,7 @@ POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
 CONTENDED_DOUBLINGS = 6  # of a pause of 2 to 8 ms, while others hold the limits
 BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
+LATE_SECONDS = 0.02  # in which the end of a plain job waits for company
 
 _log = logging.getLogger("outlast.trips")
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
@@ -67,8 +68,7 @@ class Waiting(msgspec.Struct):
 
 
 class WakeTurns:
-    """The duty that lets its owner look for work when a wake-up's turn has come. ``starter`` knows
-    what the worker serves."""
+    """The duty that lets its owner look for work when a wake-up's turn has come."""
 
     name = "wake_turns"
 
@@ -76,7 +76,6 @@ class WakeTurns:
         self,
         owner: Owner,
         queues: Iterable[str],
-        starter: AttemptStarter,
         clock: Clock,
         wakeup: Wakeup | None = None,
     ) -> None:
@@ -85,7 +84,6 @@ class WakeTurns:
         self._step = STEP_SECONDS_MIN
         self._owner = owner
         self._queues = sorted(queues)
-        self._starter = starter
         self._clock = clock
         self._wakeup = wakeup
         self._waiting: dict[int, Waiting] = {}
@@ -194,12 +192,12 @@ class WakeTurns:
         waiting, self._waiting = self._waiting, {}
         if self.peers <= 1:
             return None
-        kind = self._name_kind() if asked_for.issuperset(self._starter.tasks()) else None
+        kind = self._name_kind() if asked_for.issuperset(self._owner.pool.starter.tasks()) else None
         return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
 
     def _name_kind(self) -> str:
         """Name this worker's kind: if one worker of a kind does not find a job, none does."""
-        served = [self._queues, self._starter.tasks(), self._passed_over]
+        served = [self._queues, self._owner.pool.starter.tasks(), self._passed_over]
         if self._kind is None or self._kind[0] != served:
             name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
             self._kind = served, name
@@ -252,15 +250,18 @@ class Reason(StrEnum):
     MORE = "more"  # the last reply filled all slots, or was cut: there may be more jobs
 
 
-class Pacing:
-    """The times of one worker's trips.
+class TripPlan:
+    """When one worker makes its trips: it hands in ends, and looks for work.
+
+    ``nudge`` lets the exchange make one.
 
     Args:
         poll: seconds between two polls if nothing else would show new work.
         look_every: seconds between two checks for newer holders of running attempts.
         turns: receives new positions, and decides whether this worker follows them at once.
+        wakeup: the wake-up, or None; its health is read each time, since a shared session brings
+            its own.
         inbox: the messenger's inbox, or None without a messenger.
-        health: the wake-up's health, or None without a wake-up.
     """
 
     def __init__(
@@ -270,21 +271,28 @@ class Pacing:
         poll: float,
         look_every: float,
         turns: WakeTurns,
-        inbox: Inbox | None,
-        health: Health | None = None,
+        wakeup: Wakeup | None = None,
+        inbox: Inbox | None = None,
     ) -> None:
+        self.nudge = Nudge()
         self._clock = clock
         self._poll = poll
         self._look_every = look_every
-        self._turns = turns
-        self._inbox = inbox
-        self._health = health
+        self.turns = turns
+        self._wakeup = wakeup
+        self.inbox = inbox
         self._drawn: int | None = None  # the last position that a peek has shown
         self._peeked_at = self._look_at = clock.boot()
         self.asked_at = clock.boot() - poll  # when the last trip began
+        self.rests_until = -math.inf  # the last claim found no more; when the next one is due
         self._contended = 0  # by how many doublings: raised by a vain trip, lowered by another
         self.is_hinted = False  # new work may exist: the next run makes a trip even if it is early
         self.reason = Reason.POLL  # why the next trip is made
+        self._is_gathering = False  # whether new ends wait for the next trip
+        self._most_late = 0  # how many plain ends may wait for the next trip
+        self._hand_in_at = math.inf  # when the ends that wait are to be handed in
+
+    # -- why a trip is made
 
     def hint(self, reason: Reason = Reason.HINT) -> None:
         """Note that new work may exist: the next run makes a trip even if it is early."""
@@ -293,26 +301,49 @@ class Pacing:
     def take_peek(self, peek: Peek) -> bool:
         """Act on a peek at the store; return whether to make a trip now. If a messenger announces
         work, trips are left to it."""
-        if self._inbox is not None or peek.drawn is None:
+        if self.inbox is not None or peek.drawn is None:
             return False
         before_at, self._peeked_at = self._peeked_at, self._clock.boot()
         before, self._drawn = self._drawn, peek.drawn
         rest = max(LOOK_SECONDS, self._peeked_at - before_at)  # until the next peek
-        if before is None or (
-            before != peek.drawn and self._turns.hear_of_look(before, peek.drawn)
-        ):
+        if before is None or (before != peek.drawn and self.turns.hear_of_look(before, peek.drawn)):
             self.hint(Reason.POSITION)
         elif peek.next_due is not None and peek.next_due <= rest:
             self.hint(Reason.DUE)
         return self.is_hinted
 
-    def note_asked(self, now: float, *, has_ends: bool = False) -> None:
-        """Note that a trip begins, which covers all hints up to now."""
+    def begin(self) -> None:
+        """Note that the exchange runs: from now on, ends that may not wait request a trip."""
+        self._is_gathering = False
+
+    def note_ends(self, now: float, waiting: int, *, are_plain: bool) -> None:
+        """Let a trip be made for ends that have come just now: at once, unless they may wait.
+
+        ``waiting``: how many wait now. ``are_plain``: whether nothing else depends on when the new
+        ones are handed in.
+        """
+        if self._is_gathering and waiting < OUTCOMES_MAX:
+            self._hand_in_at = min(self._hand_in_at, now)
+        elif waiting <= self._most_late and are_plain:
+            self._hand_in_at = min(self._hand_in_at, now + LATE_SECONDS)
+            self.nudge.give_within(self._hand_in_at - now)
+        else:
+            self._hand_in_at = now
+            self.nudge.give_within(0.0)
+
+    def note_ends_back(self) -> None:
+        """Note ends that are to be handed in again: they have waited long enough."""
+        self._hand_in_at = -math.inf
+
+    def note_asked(self, now: float, waiting: int, *, has_ends: bool = False) -> None:
+        """Note that a trip begins, which covers all hints, and leaves ``waiting`` ends."""
         if has_ends and not self.is_hinted:
             self.reason = Reason.ENDS
         _log.debug("a trip to the store: %s", self.reason)
         self.is_hinted = False
         self.asked_at = self._look_at = now
+        if not waiting:
+            self._hand_in_at = math.inf
 
     def is_at_ease(self) -> bool:
         """Whether a trip can wait: the messenger would announce new jobs."""
@@ -322,32 +353,86 @@ class Pacing:
         """Whether the last trip began at least one poll interval ago."""
         return now - self.asked_at >= self._poll
 
-    def rest(self) -> float:
-        """Return the pause after a run without a trip."""
-        return self.wait(min(self._poll, self._look_every), Reason.POLL)
+    def may_hand_in_alone(self, now: float) -> bool:
+        """Whether a trip for plain ends need not look for jobs: the last claim found no more, the
+        next one is not due, and a wake-up would show new jobs."""
+        return (
+            now < self.rests_until
+            and not self.is_hinted
+            and self._wakeup is not None
+            and self._wakeup.health.good
+            and self.inbox is None
+        )
 
-    def wait(self, seconds: float, reason: Reason) -> float:
+    # -- when the next one is made
+
+    def rest(self, waiting: int) -> float:
+        """Return the pause after a run without a trip, in which ends may have come."""
+        pause = self._wait(min(self._poll, self._look_every), Reason.POLL)
+        return min(pause, self._find_late(waiting))
+
+    def take_reply(
+        self,
+        requests: Sequence[ClaimRequest],
+        reply: Exchanged,
+        waiting: int,
+        *,
+        is_running: bool,
+        starter: AttemptStarter,
+    ) -> float:
+        """Return the pause after a reply to these requests that requires no further trip at once.
+
+        ``waiting``: how many ends wait for the next trip. ``is_running``: whether attempts run,
+        whose holders are checked every ``look_every``. ``starter`` knows how long ends may gather
+        without an idle slot.
+        """
+        if Answer.BUSY in reply.answers:
+            return self._wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
+        asked = ordinary = 0
+        for request in requests:
+            asked += 0 if request.solo else request.limit
+        for claimed in reply.claimed:
+            ordinary += not claimed.solo
+        if self.inbox is not None:
+            self.inbox.offer(asked - ordinary)
+        if requests:
+            self._note_claim(reply)
+            self._most_late = 0 if reply.cut else (asked - ordinary) // 2
+        late = self._find_late(waiting)
+        is_filled = asked and ordinary >= asked
+        if self.is_hinted or not late or reply.cut or is_filled:
+            self.rests_until = -math.inf
+            # ends gather for so long; further ends do not shorten it
+            linger = 0.0 if waiting >= OUTCOMES_MAX else starter.linger()
+            self._is_gathering = linger > 0
+            return self._wait(linger, Reason.MORE)
+        now = self._clock.boot()
+        if not requests and now < self.rests_until:  # what the last claim has shown still holds
+            return min(late, self.rests_until - now)
+        pause = self._find_pause(reply, has_looked=bool(requests), is_running=is_running)
+        if requests:
+            self.rests_until = now + pause
+        return min(late, pause)
+
+    def _wait(self, seconds: float, reason: Reason) -> float:
         """Return the pause before the next trip, which is made for this reason unless a hint comes
         first."""
         if not self.is_hinted:
             self.reason = reason
         return seconds
 
-    def note_claim(self, reply: Exchanged) -> None:
+    def _find_late(self, waiting: int) -> float:
+        """Return in how many seconds the ends that wait are to be handed in."""
+        return max(0.0, self._hand_in_at - self._clock.boot()) if waiting else math.inf
+
+    def _note_claim(self, reply: Exchanged) -> None:
         """Note whether other workers kept this one out of the limits. If they do so again and
         again, it comes ever later, so that they make fewer and larger trips."""
         is_kept_out = reply.contended and not reply.claimed
         step = 1 if is_kept_out else -1
         self._contended = min(max(0, self._contended + step), CONTENDED_DOUBLINGS)
 
-    def take_reply(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
-        """Return the pause after a reply that requires no further trip at once.
-
-        Args:
-            reply: the reply to the last trip.
-            has_looked: whether that trip requested work.
-            is_running: whether attempts run, whose holders are checked every ``look_every``.
-        """
+    def _find_pause(self, reply: Exchanged, *, has_looked: bool, is_running: bool) -> float:
         due, reason = self._poll_seconds(), Reason.POLL
         next_due = reply.next_due
         if next_due is not None and reply.contended:
@@ -359,7 +444,7 @@ class Pacing:
             self._look_at += due
         if (is_running or self._is_announced()) and self._look_every < due:
             due, reason = self._look_every, Reason.CHECK  # the messenger may also fall silent
-        return self.wait(max(PAUSE_SECONDS_MIN, due), reason)
+        return self._wait(max(PAUSE_SECONDS_MIN, due), reason)
 
     def _poll_seconds(self) -> float:
         if self._is_announced():
@@ -368,8 +453,8 @@ class Pacing:
 
     def _is_shown(self) -> bool:
         """Whether each new job is noticed without a notification."""
-        health = self._health
+        health = None if self._wakeup is None else self._wakeup.health
         return self._drawn is not None or (health is not None and health.sees_all and health.good)
 
     def _is_announced(self) -> bool:
-        return self._inbox is not None and self._inbox.healthy
+        return self.inbox is not None and self.inbox.healthy

@@ -38,7 +38,7 @@ FAREWELL_SECONDS = 1.0
 
 class Announcer:
     """The messenger of one worker, and the duty that publishes jobs that no worker has claimed, or
-    whose worker is dead. ``inbox``: where it puts names of jobs, if it does."""
+    whose worker is dead."""
 
     name = "announcer"
 
@@ -53,7 +53,6 @@ class Announcer:
         clock: Clock,
     ) -> None:
         self.nudge = Nudge()
-        self.inbox = messenger.inbox
         self._messenger = messenger
         self._store = store
         self._new = new

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,6 @@ from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
-from outlast.worker.claims.pacing import WakeTurns
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -21,6 +22,7 @@ from tests.unit.worker.worker_kit import (
     FakeStore,
     claimed,
     new_in_flight,
+    new_plan,
 )
 
 POLL, LOOK, RECONCILE = 1.0, 2.0, 30.0
@@ -61,23 +63,24 @@ class Bench:
     ) -> None:
         self.clock = ManualClock(boot=0.0)
         self.store = FakeStore()
-        self.in_flight = new_in_flight(self.clock)
-        self.nudge = self.in_flight.nudge
+        self.health: Any = health
+        wakeup: Any = None if health is None else SimpleNamespace(health=health)
+        self.plan = new_plan(self.clock, poll=POLL, wakeup=wakeup, inbox=inbox)
+        self.nudge = self.plan.nudge
+        self.in_flight = new_in_flight(self.clock, self.plan)
         self.pool = FakePool(self.in_flight, slots)
         self.holder = Holder(self.store)
         self.checkpoints = CheckpointWriter(self.store, self.in_flight)  # type: ignore[arg-type]
-        self.turns = WakeTurns(FakeOwner(), [], self.pool, self.clock)
+        owner: Any = self.plan.turns._owner
+        owner.pool = self.pool
         self.exchange = Exchange(
             self.store,  # type: ignore[arg-type]
             self.in_flight,
             self.pool,
             self.holder,
             self.checkpoints,
+            self.plan,
             clock=self.clock,
-            poll=POLL,
-            turns=self.turns,
-            inbox=inbox,
-            health=health,
         )
 
     def ends(self, *tokens: int) -> None:

@@ -8,8 +8,7 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.store.values import Answer, ClaimRequest, Exchanged, Peek
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.in_flight import LATE_SECONDS
-from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, POLL_FACTOR_WHERE_SHOWN
+from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, LATE_SECONDS, POLL_FACTOR_WHERE_SHOWN
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, accepted, claimed
@@ -44,7 +43,7 @@ bench = exchange_kit.bench
 async def test_it_looks_again_when_there_may_be_more(bench, reply, pause, reason):
     bench.store.script = [reply]
     assert await bench.exchange.run_once() == pause
-    assert bench.exchange._pacing.reason == reason
+    assert bench.plan.reason == reason
 
 
 async def test_the_log_gives_the_reason_of_each_trip(bench, caplog):
@@ -113,15 +112,17 @@ async def test_an_idle_worker_makes_few_trips_where_peeks_show_new_jobs(bench):
     assert await bench.exchange.run_once() == 0.3
 
 
-async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes(bench):
-    health = bench.exchange._pacing._health = Health("file", sees_all=True)
+async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes():
+    health = Health("file", sees_all=True)
+    bench = Bench(health=health)
     assert await bench.exchange.run_once() == POLL, "it does not work yet"
     health.note_well()
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
     health.note_trouble("the file is gone")
     assert await bench.exchange.run_once() == POLL
-    bench.exchange._pacing._health = Health("notify")
-    bench.exchange._pacing._health.note_well()
+    notified = Health("notify")
+    notified.note_well()
+    bench = Bench(health=notified)
     assert await bench.exchange.run_once() == POLL, "each notification may be lost"
 
 
@@ -265,10 +266,8 @@ async def test_the_end_of_a_plain_job_waits_for_company_and_is_then_handed_in_al
     assert await begin(awake) > LATE_SECONDS
     awake.in_flight.end(1, COMPLETED)
     assert not is_called(awake)
-    assert awake.in_flight.seconds_to_trip() == LATE_SECONDS
     awake.clock.advance(LATE_SECONDS)
-    assert awake.in_flight.seconds_to_trip() == 0
-    before = awake.exchange._rests_until
+    before = awake.plan.rests_until
     pause = await awake.exchange.run_once()
     assert awake.handed_in() == [[1]]
     assert awake.requests() == [[]]
@@ -288,7 +287,6 @@ async def test_an_end_for_which_others_wait_is_handed_in_at_once_by_a_claim(awak
     await begin(awake, awaited=True)
     awake.in_flight.end(1, COMPLETED)
     assert is_called(awake)
-    assert awake.in_flight.seconds_to_trip() == 0
     await awake.exchange.run_once()
     assert [len(each) for each in awake.requests()] == [1]
 
@@ -324,15 +322,14 @@ async def test_only_half_of_the_free_places_may_wait_with_their_ends(awake):
 
 @pytest.mark.parametrize("why", ["no wake-up", "a bad wake-up", "a poll is due", "a hint"])
 async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, why):
+    awake = Bench() if why == "no wake-up" else awake
     await begin(awake)
     awake.in_flight.end(1, COMPLETED)
-    if why == "no wake-up":
-        awake.exchange._health = None
-    elif why == "a bad wake-up":
-        awake.exchange._health.note_trouble("lost")
+    if why == "a bad wake-up":
+        awake.health.note_trouble("lost")
     elif why == "a poll is due":
         awake.clock.advance(POLL)
-    else:
+    elif why == "a hint":
         awake.exchange.hint()
     await awake.exchange.run_once()
     assert [len(each) for each in awake.requests()] == [1]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.protocol import OUTCOMES_MAX
-from outlast.store.values import Answer, Save
+from outlast.store.values import Answer, ClaimRequest, Save
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
     RELEASED,
+    accepted,
     claimed,
     crash,
     heard,
     heard_fields,
     new_in_flight,
+    new_plan,
 )
 
 
@@ -88,8 +93,8 @@ def test_an_end_that_was_answered_is_not_given_back(in_flight):
 
 
 async def test_a_second_end_of_an_attempt_is_dropped(clock):
-    in_flight = new_in_flight(clock)
-    nudge = in_flight.nudge
+    plan = new_plan(clock)
+    in_flight, nudge = new_in_flight(clock, plan), plan.nudge
     in_flight.claim([claimed(7)])
     rest = nudge.wait(None)
     in_flight.end(7, COMPLETED)
@@ -102,10 +107,12 @@ async def test_a_second_end_of_an_attempt_is_dropped(clock):
 
 
 async def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
-    in_flight = new_in_flight(clock)
-    nudge = in_flight.nudge
+    plan = new_plan(clock)
+    in_flight, nudge = new_in_flight(clock, plan), plan.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
-    in_flight.gather(wanted=True)
+    starter: Any = SimpleNamespace(linger=lambda: 0.05)
+    requests, filled = [ClaimRequest(["t"], 1)], accepted(0, claimed=[claimed(OUTCOMES_MAX)])
+    assert plan.take_reply(requests, filled, 0, is_running=True, starter=starter) == 0.05
     rest = nudge.wait(None)
     for token in range(OUTCOMES_MAX):
         assert not rest.done()

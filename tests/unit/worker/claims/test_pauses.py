@@ -40,9 +40,8 @@ class Paused(Bench):
             self.pool,
             self.holder,
             self.checkpoints,
+            self.plan,
             clock=self.clock,
-            poll=1.0,
-            turns=self.turns,
             pauses=self.keeper,
         )
 

@@ -49,6 +49,13 @@ class Serves:
         return self.names
 
 
+def serving(*tasks: str) -> FakeOwner:
+    """A worker that can start these tasks."""
+    owner = FakeOwner()
+    owner.pool = SimpleNamespace(starter=Serves(*tasks))
+    return owner
+
+
 class Member:
     """A worker of a fleet: its wake-ups, and a trip instead of an exchange."""
 
@@ -56,8 +63,9 @@ class Member:
         self.fleet = fleet
         self.slots = slots
         self.serves = Serves("t")
+        self.pool = SimpleNamespace(starter=self.serves)
         owner: Any = self
-        self.turns = WakeTurns(owner, [], self.serves, fleet.clock)  # type: ignore[arg-type]
+        self.turns = WakeTurns(owner, [], fleet.clock)
         self.turns.nudge = fleet.nudge_of(self)
         self.on_trip = self.hinted = False
         self.began_at = 0.0
@@ -246,9 +254,9 @@ def test_a_lost_answer_costs_trips_and_no_job():
 
 @pytest.fixture
 def turns():
-    clock, owner = ManualClock(boot=0.0), FakeOwner()
+    clock, owner = ManualClock(boot=0.0), serving("t")
     clock.random = lambda: 0.5  # type: ignore[method-assign]
-    made = WakeTurns(owner, [], Serves("t"), clock)  # type: ignore[arg-type]
+    made = WakeTurns(owner, [], clock)
     made.peers = 200
     made.owner, made.clock = owner, clock  # type: ignore[attr-defined]
     return made
@@ -330,7 +338,7 @@ def test_what_cannot_be_read_is_followed_at_once(turns, subject):
 
 def test_a_kind_is_of_queues_and_tasks(turns):
     one = turns._name_kind()
-    other = WakeTurns(FakeOwner(), ["q"], Serves("t"), turns.clock)  # type: ignore[arg-type]
+    other = WakeTurns(serving("t"), ["q"], turns.clock)
     assert other._name_kind() != one
 
 
@@ -413,8 +421,9 @@ def test_who_passes_over_what_is_paused_is_of_another_kind(turns):
 
 async def test_wakeups_close_behind_a_claim_share_the_next_one():
     looks, clock = [], ManualClock(boot=100.0)
-    owner: Any = SimpleNamespace(look_for_work=lambda: looks.append(clock.boot()))
-    turns = WakeTurns(owner, [], Serves("t"), clock)  # type: ignore[arg-type]
+    owner: Any = serving("t")
+    owner.look_for_work = lambda: looks.append(clock.boot())
+    turns = WakeTurns(owner, [], clock)
     assert turns.hear("jobs:1:1:default"), "an idle worker claims at once"
     turns.follow([ClaimRequest(["t"], 10)])
     turns.note_claim(clock.boot())

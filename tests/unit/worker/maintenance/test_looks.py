@@ -245,12 +245,12 @@ async def test_a_worker_that_only_peeks_does_so_each_second(scene):
 async def test_peeks_are_rare_only_where_new_work_is_heard_of_and_many_peek():
     nothing: Any = None
     wakeup, clock = Listening("notify"), ManualClock()
-    turns = WakeTurns(nothing, [], nothing, clock, wakeup)
+    turns = WakeTurns(nothing, [], clock, wakeup)
     seen = []
     for peers, good in ((EASED_PEERS - 1, True), (EASED_PEERS, False), (EASED_PEERS, True)):
         turns.peers, wakeup.health.good = peers, good
         seen.append(turns.are_among_many())
     assert seen == [False, False, True]
-    without = WakeTurns(nothing, [], nothing, clock)
+    without = WakeTurns(nothing, [], clock)
     without.peers = EASED_PEERS
     assert not without.are_among_many(), "no wake-up"
