@@ -175,17 +175,16 @@ class Model:
         if end.state is not State.COMPLETED:
             job.solo, job.incident = end.solo, end.incident
         job.due = end.delay == 0
-        if job.state is State.QUEUED and job.due and not job.solo:
+        if job.state is State.QUEUED and job.due:
             job.place = self.next_place()
         if end.clears is not None:
             self.model_clear(end.clears)
         return Answer.ACCEPTED
 
     def model_clear(self, incident: int) -> None:
-        for _, job in sorted(self.jobs.items()):
+        for job in self.jobs.values():
             if job.incident == incident and job.state is State.QUEUED and job.solo == 1:
                 job.solo, job.incident = 0, None
-                job.place = self.next_place() if job.due else None
 
     def model_save(self, name: int, number: int, value: str) -> Answer:
         job = self.jobs.get(self.attempts[name].job)
@@ -305,7 +304,7 @@ class History(Model, RuleBasedStateMachine):
     @rule(data=st.data(), limit=st.integers(1, 3))
     def claim(self, data: st.DataObject, limit: int) -> None:
         worker = self.some(data, len(self.alive))
-        line = [name for name, job in self.jobs.items() if job.place is not None]
+        line = [name for name, job in self.jobs.items() if job.place is not None and not job.solo]
         line.sort(key=lambda name: (-self.jobs[name].priority, self.jobs[name].place))
         expected = line[:limit] if self.alive[worker] else []
 

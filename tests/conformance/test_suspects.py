@@ -1,4 +1,4 @@
-"""Suspects: not in the line, claimed by requests of their own, cleared with the culprit."""
+"""Suspects: passed over in the line, claimed by requests of their own, cleared with the culprit."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ from tests.conformance.kit import (
     reclaimed,
     row_of,
 )
+from tests.conformance.limits_kit import declare, limited, need
 
 FAR = 50.0  # within the minute that a store looks ahead
 
@@ -140,24 +141,18 @@ async def test_two_workers_never_claim_the_same_suspect(
     assert ids_of(one + two) == ids
 
 
-async def test_a_suspect_in_back_off_waits_and_its_due_time_is_returned(
-    store: Store, hands: Hands
-) -> None:
+async def test_a_suspect_in_back_off_waits(store: Store, hands: Hands) -> None:
     (job_id,) = await suspects(hands)
     (claimed,) = await hands.claim(1, solo=1)
     await hands.hand_in(crashed(claimed, CrashKind.SIGNALLED, delay=FAR))
     assert (await shown(store, job_id))[0] == 1
-    reply = await hands.exchange(limit=1, solo=1)
-    assert reply.claimed == []
-    assert reply.next_due is not None
-    assert FAR - 40 < reply.next_due <= FAR
+    assert await hands.claim(solo=1) == []
 
 
 @pytest.mark.parametrize("solo", [ALONE_IN_RUNNER, ALONE_IN_WORKER])
-async def test_an_idle_worker_hears_when_a_suspect_falls_due_that_it_does_not_ask_for(
+async def test_a_worker_hears_when_a_suspect_falls_due(
     store: Store, hands: Hands, solo: int
 ) -> None:
-    """It asks for one that needs the whole worker once it waits, so no commit tells of it."""
     if solo == ALONE_IN_WORKER:
         await lost_twice(store)
     else:
@@ -311,7 +306,7 @@ async def test_a_job_that_lost_two_workers_is_claimed_only_by_an_empty_worker(
 async def test_exclusive_jobs_are_claimed_one_at_a_time(store: Store) -> None:
     ids = [await lost_twice(store) for _ in range(2)]
     third = await Hands.on(store, "third")
-    assert [ids_of(await third.claim(solo=2)) for _ in ids] == [[each] for each in ids]
+    assert [ids_of(await third.claim(1, solo=2)) for _ in ids] == [[each] for each in ids]
 
 
 async def test_nothing_is_claimed_beside_a_job_that_needs_the_whole_worker(store: Store) -> None:
@@ -352,3 +347,31 @@ async def test_a_suspect_that_was_cancelled_meanwhile_is_not_revived_by_the_culp
     await hands.hand_in(crashed(culprit, CrashKind.SIGNALLED))
     row = await row_of(store, other)
     assert row.state is State.CANCELLED
+
+
+async def test_suspects_at_the_head_of_the_line_hide_no_other_job_and_are_hidden_by_none(
+    store: Store, hands: Hands
+) -> None:
+    before = await suspects(hands, 30)
+    ordinary = await enqueued(store, *[job() for _ in range(5)])
+    assert ids_of(await hands.claim(3)) == ordinary[:3]
+    assert ids_of(await hands.claim(2, solo=1)) == before[:2]
+    assert ids_of(await hands.claim(3)) == ordinary[3:]
+    assert ids_of(await hands.claim(100, solo=1)) == before[2:]
+
+
+async def test_suspects_in_streams_hide_no_other_job_and_are_hidden_by_none(
+    store: Store, hands: Hands
+) -> None:
+    await declare(store, running=100)
+    tenants = [str(number) for number in range(20)]
+    shared: list[NewJob] = [limited(need("a"), fair=each) for each in tenants]
+    ids = await enqueued(store, *shared)
+    await hands.hand_in(*[suspected(one) for one in await hands.claim(20)])
+    ordinary = await enqueued(store, *shared[:5])
+    found = [one for _ in range(5) for one in await hands.claim(1)]
+    assert ids_of(found) == ordinary
+    reply = await hands.exchange(limit=1)
+    assert reply.claimed == []
+    assert reply.next_due is None, "no worker comes again and again for them"
+    assert ids_of(await hands.claim(3, solo=1) + await hands.claim(100, solo=1)) == ids

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.crash import Charge
+from outlast.model.crash import Charge, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres import exchange
@@ -26,6 +26,7 @@ from outlast.store.postgres.exchange import (
 )
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, WorkerRef
+from tests.conformance.kit import crashed
 from tests.manual_clock import ManualClock
 from tests.postgres.entries_kit import entries_read
 
@@ -89,6 +90,26 @@ async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without
     assert await line.take() == [], "it stands below the floor"
     line.clock.advance(FULL_SECONDS)
     assert await line.take() == [held.job_id]
+
+
+async def test_a_cleared_suspect_below_the_floor_is_found_by_the_next_look(line: Line) -> None:
+    """It was passed over, and jobs behind it were claimed; then another was charged alone."""
+    await line.add(*[NewJob(task="t")] * 2)
+    reply = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 2)])
+    ends = [crashed(each, CrashKind.BYSTANDER, incident=1) for each in reply.claimed]
+    await line.store.exchange(line.me, ends, [])
+    for _ in range(3):
+        await line.settle()
+        await line.add(*[NewJob(task="t")] * 3)
+        assert len(await line.take()) == 3
+    alone = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 1, solo=1)])
+    (culprit,) = alone.claimed
+    await line.store.exchange(line.me, [crashed(culprit, CrashKind.SIGNALLED)], [])
+    assert await line.take() == []
+    line.clock.advance(FULL_SECONDS)
+    assert await line.take() == [
+        each.job_id for each in reply.claimed if each.job_id != culprit.job_id
+    ]
 
 
 async def test_no_floor_follows_a_position_that_was_never_drawn(line: Line, pg_url: str) -> None:

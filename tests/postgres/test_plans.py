@@ -42,9 +42,9 @@ FROM generate_series(1, 20000) n"""
 
 
 SUSPECTS = """
-INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident)
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident, position)
 SELECT CASE WHEN n % 10 = 0 THEN 't' ELSE 'unknown' || n % 3 END, 'suspects' || n % 2,
-       now(), now(), '{}', 1 + (n % 50 = 0)::integer, n / 100
+       now(), now(), '{}', 1 + (n % 50 = 0)::integer, n / 100, nextval('outlast_position_seq')
 FROM generate_series(1, 1000) n"""
 
 

@@ -33,7 +33,6 @@ UNSOUND = {
     "running, and ended": {**SOUND[3], "ended_at": "now()"},
     "queued, but held": {**SOUND[3], "state": "'queued'"},
     "queued, but ended": {"state": "'queued'", "ended_at": "now()"},
-    "a suspect in the line": {"state": "'queued'", "position": "1", "solo": "1"},
     "ended, but held": {**SOUND[3], "state": "'dead'"},
     "ended without a time": {"state": "'completed'"},
     "ended, and in the line": {"state": "'dead'", "ended_at": "now()", "position": "1"},
@@ -42,11 +41,9 @@ UNSOUND = {
 }
 # Each column that the constraint reads, changed alone.
 CHANGES = [
-    (SOUND[0], "solo = 1"),
     (SOUND[0], "priority = 101"),
     (SOUND[0], "ended_at = now()"),
     (SOUND[0], "worker_id = 1"),
-    (SOUND[2], "position = 1"),
     (SOUND[3], "worker_id = NULL"),
     (SOUND[3], "token = NULL"),
     (SOUND[3], "started_at = NULL"),

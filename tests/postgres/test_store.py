@@ -15,11 +15,10 @@ from outlast.errors import BadData, SchemaMismatch, StoreUnavailable
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import PauseKind
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
-from outlast.store.values import Answer, ClaimRequest, NewPause, WorkerRef
+from outlast.store.values import Answer, ClaimRequest, WorkerRef
 from outlast.worker.claims.exchange import exchange_bisecting
 from tests.conformance.kit import TASK, Hands, crashed, ended, enqueued, eventually, job, row_of
 
@@ -95,36 +94,6 @@ async def test_a_peek_shows_that_jobs_have_joined_a_line(
     assert (joined := await drawn()) > before
     await hands.hand_in(crashed(await hands.claim_one(), delay=0.0))
     assert await drawn() > joined
-
-
-async def test_a_peek_shows_when_a_suspect_that_the_worker_may_take_falls_due(
-    store: PostgresStore, hands: Hands
-) -> None:
-    """One in back-off, of another queue or task, or paused, wakes no idle worker."""
-
-    async def next_due(of: Hands) -> float | None:
-        return (await store.peek(of.me)).next_due
-
-    of_queue = await Hands.on(store, "w2", queues=["other"])
-    of_task = await Hands.on(store, "w3", tasks=["other"])
-    (job_id,) = await enqueued(store)
-    claimed = await hands.claim_one()
-    await hands.hand_in(crashed(claimed, CrashKind.BYSTANDER, incident=1))
-    assert ((await next_due(hands)) or 0.0) <= 0.0
-    assert await next_due(hands) is not None
-    for other in (of_queue, of_task):
-        assert await next_due(other) is None
-    for kind, name in ((PauseKind.ALL, ""), (PauseKind.TASK, TASK), (PauseKind.QUEUE, "default")):
-        await store.pause(NewPause(kind=kind, name=name))
-        assert await next_due(hands) is None, kind
-        await store.resume(kind, name)
-    (again,) = await hands.claim(1, solo=1)
-    await hands.hand_in(crashed(again, CrashKind.SIGNALLED, delay=500.0))
-    assert await next_due(hands) == pytest.approx(500.0, abs=60.0)
-    for other in (of_queue, of_task):
-        assert await next_due(other) is None
-    await store.cancel([job_id])
-    assert await next_due(hands) is None
 
 
 async def test_a_cancellation_reaches_its_caller_though_the_connection_is_gone(pg_url: str) -> None:

@@ -28,10 +28,8 @@ from outlast.store.values import (
     WorkerSeen,
 )
 
-LINE = """SELECT CASE WHEN EXISTS (SELECT 1 FROM outlast_jobs
-                                   WHERE state = 'queued' AND solo > 0) THEN 0
-          ELSE (SELECT min(run_at) - ? FROM outlast_jobs
-                WHERE state = 'queued' AND position IS NULL AND solo = 0) END,
+LINE = """SELECT (SELECT min(run_at) - ? FROM outlast_jobs
+           WHERE state = 'queued' AND position IS NULL),
           (SELECT value FROM outlast_sequences WHERE name = 'position')"""
 
 

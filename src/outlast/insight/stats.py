@@ -116,7 +116,8 @@ def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:
             add(lane.queue, "paused", lane.number, at_least=lane.at_least)
             continue
         add(lane.queue, "due", lane.number, at_least=lane.at_least)
-        oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
+        if lane.number:  # otherwise all of them are suspects
+            oldest[lane.queue] = min(lane.oldest, oldest.get(lane.queue, lane.oldest))
     for wait in statistics.waiting:
         add(wait.queue, "due", wait.due, at_least=wait.due_at_least)
         add(wait.queue, "scheduled", wait.scheduled, at_least=wait.scheduled_at_least)

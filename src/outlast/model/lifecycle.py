@@ -77,14 +77,14 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     side has not heard of may have reset them.
 
     ``outcome`` is the word on the attempt's row: the crash kind, or the kind of the outcome.
-    ``delay`` counts from the store's own time. ``solo`` and ``incident`` say how the job
-    runs next. ``clears`` is an incident whose other suspects are innocent: the queued ones join the
-    line again. ``fingerprint`` is that of the death after which the job is dead. ``doubles_to``
-    above 0: the delay doubles with each attempt in a row that has ended with this outcome, up to
-    this many seconds; only the store can count them. ``began``: a job that has begun no longer
-    expires when it goes back, since an expiry is for its first start; for a job that has not begun,
-    the delay ends before the expiry. ``throttles``: the limit whose permit, held by this attempt,
-    lets nothing start for ``delay`` seconds. ``state`` blocked: the job waits for children that the
+    ``delay`` counts from the store's own time. ``solo`` and ``incident`` say how the job runs next.
+    ``clears`` is an incident whose other suspects are innocent: the queued ones run beside others
+    again. ``fingerprint`` is that of the death after which the job is dead. ``doubles_to`` above 0:
+    the delay doubles with each attempt in a row that has ended with this outcome, up to this many
+    seconds; only the store can count them. ``began``: a job that has begun no longer expires when
+    it goes back, since an expiry is for its first start; for a job that has not begun, the delay
+    ends before the expiry. ``throttles``: the limit whose permit, held by this attempt, lets
+    nothing start for ``delay`` seconds. ``state`` blocked: the job waits for children that the
     attempt watches; the store makes it queued at once if all of them have ended. ``event``: makes
     the queued job due if it is sent.
     """

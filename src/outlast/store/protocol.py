@@ -185,7 +185,7 @@ class Store(Protocol):
 
         Ends are judged by their own token, regardless of the worker's row; claims need the row at
         this epoch. Each end that is answered busy lowers every request by one. An accepted end that
-        clears an incident puts its other queued suspects into the line.
+        clears an incident lets its other queued suspects run beside others.
         """
         ...
 

@@ -202,7 +202,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
     particular order among them). Within a queue: priority first, then position.
 
     ``solo`` 0: ordinary jobs, never a suspect. 1: suspects, each for an empty runner of its own, by
-    priority and by how long they have been due. 2: one job that must have its worker to itself.
+    priority and position. 2: one job that must have its worker to itself.
     Once a request for suspects was given some, the requests behind it are given nothing.
 
     ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and
@@ -279,10 +279,9 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange. ``answers`` are in the order in which ends were handed in.
     ``valid`` is false if the worker's row no longer stands at that epoch (lost, stopped or
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
-    scheduled job of these queues falls due, if no more jobs could be claimed; suspects count if
-    there was room for them. A job that is more than a minute ahead may be left out: workers look
-    again by then. ``contended``: other exchanges held what it needed of streams and permits, so
-    that ``next_due`` is in milliseconds.
+    scheduled job of these queues falls due, if no more jobs could be claimed. A job that is more
+    than a minute ahead may be left out: workers look again by then. ``contended``: other exchanges
+    held what it needed of streams and permits, so that ``next_due`` is in milliseconds.
 
     ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
     be jobs; None: it has looked everywhere, or looks at the rest in turn. ``cut``: further jobs

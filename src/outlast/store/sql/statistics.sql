@@ -22,5 +22,5 @@ GROUP BY queue
 -- Jobs that wait to run alone, by queue, up to :most of them, by their index.
 SELECT queue, count(*) AS number
 FROM (SELECT queue FROM outlast_jobs /*! INDEXED BY outlast_jobs_suspect */ WHERE state = 'queued' AND solo > 0
-      ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most) c
+      ORDER BY task, queue, stream, (-priority), position LIMIT :most) c
 GROUP BY queue

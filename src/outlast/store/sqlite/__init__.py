@@ -5,7 +5,6 @@ store.py        SqliteStore: the verbs
 exchange.py     the hot path: hand in ends and claim what is next, in one transaction
 streams.py      claims jobs from streams, whose turn it is; part of the exchange
 permits.py      counts the permits of what an exchange starts
-suspects.py     finds the suspects that run next; part of the exchange
 refusals.py     answers a write without a current attempt, and records it
 callers.py      callers' own connections: sqlite3, aiosqlite
 jobs.py         writes about jobs outside the exchange: enqueue, checkpoint, logs

@@ -21,7 +21,7 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.protocol import ATTEMPTS_KEPT_FIRST, ATTEMPTS_KEPT_LAST, CLAIMS_MAX, EXPIRE_MAX
 from outlast.store.queue_turns import Turns
-from outlast.store.sqlite import lanes, suspects
+from outlast.store.sqlite import lanes
 from outlast.store.sqlite.dependencies import resolve, with_results
 from outlast.store.sqlite.events import note_waits
 from outlast.store.sqlite.lanes import Row, draw, draw_tokens
@@ -65,9 +65,13 @@ def exchange(
         look.streams |= look.notices
         if look.soonest is not None and look.soonest <= now:
             look.streams |= lanes.line_up_due(cursor, now)
-        fit = [request for request in requests if request.solo <= look.solo]
+        fit = [request for request in requests if not request.solo or look.suspects]
         basket.some_expired = expired >= EXPIRE_MAX
-        streams = Streams(cursor, now, fit, basket.permits) if look.streams else None
+        streams = (
+            Streams(cursor, now, fit, basket.permits, passes=look.suspects)
+            if look.streams
+            else None
+        )
         claim(cursor, now, fit, turns or Turns(), basket, streams)
         more = basket.some_expired or unresolved or (streams is not None and streams.more)
         next_due = 0.0 if more else seconds_to_next(cursor, now, requests, basket, look)
@@ -134,7 +138,7 @@ def apply(cursor: Cursor, now: float, ended: Sequence[Transition]) -> int:
         forget_unkept(cursor, [end.job_id for end in other])
     incidents = {end.clears for end in other if end.clears is not None}
     if incidents and count == len(ended):  # otherwise the batch is undone, or some end was refused
-        clear(cursor, now, incidents)
+        clear(cursor, incidents)
     throttled = [end for end in other if end.throttles is not None]
     if throttled and count == len(ended):
         throttle(cursor, now, throttled)
@@ -167,14 +171,9 @@ def _results(ended: Sequence[Transition]) -> str:
     return text
 
 
-def clear(cursor: Cursor, now: float, incidents: Iterable[int]) -> None:
-    """Put the queued suspects of these incidents into the line, or among the scheduled jobs."""
-    looks = [cursor.execute(_SQL["suspects_of"], (each,)).fetchall() for each in incidents]
-    innocent = [row for rows in looks for row in rows]
-    due = sum(run_at <= now for _, run_at in innocent)
-    positions = iter(draw(cursor, "position", due) if due else ())
-    rows = [(next(positions) if run_at <= now else None, job_id) for job_id, run_at in innocent]
-    cursor.executemany(_SQL["clear"], rows)
+def clear(cursor: Cursor, incidents: Iterable[int]) -> None:
+    """Let the queued suspects of these incidents, which keep their places, run beside others."""
+    cursor.executemany(_SQL["clear"], [(each,) for each in incidents])
 
 
 def _hand_in_one(cursor: Cursor, now: float, end: Transition) -> Answer:
@@ -222,7 +221,7 @@ def _moves(cursor: Cursor, now: float, ended: Sequence[Transition]) -> list[dict
 
 
 def _joins_the_line(end: Transition) -> bool:
-    return end.state in _WAITING and end.delay <= 0 and end.solo == 0
+    return end.state in _WAITING and end.delay <= 0
 
 
 # ------------------------------------------------------------------------ what runs next
@@ -232,7 +231,7 @@ class Probes(msgspec.Struct, gc=False):
     """What waits, seen at one look.
 
     Attributes:
-        solo: the largest ``solo`` of any queued job; 0: there are no suspects.
+        suspects: whether there are any.
         soonest: when the first scheduled job falls due; None: there is none.
         expires: when the first queued job expires; None: none does.
         opens: when the first permit opens that lacks only time; None: none does.
@@ -240,7 +239,7 @@ class Probes(msgspec.Struct, gc=False):
         notices: whether there is a notice that a job has ended for which others wait.
     """
 
-    solo: int
+    suspects: bool
     soonest: float | None
     expires: float | None
     opens: float | None
@@ -251,9 +250,9 @@ class Probes(msgspec.Struct, gc=False):
 def waiting(cursor: Cursor, now: float) -> Probes:
     """Return what waits, by one probe each."""
     row = cursor.execute(_SQL["waiting"], {"now": now}).fetchone()
-    solo, soonest, expires, opens, marked, notices = row
+    suspects, soonest, expires, opens, marked, notices = row
     is_open = bool(marked) or (opens is not None and opens <= now)
-    return Probes(solo, soonest, expires, opens, is_open, bool(notices))
+    return Probes(bool(suspects), soonest, expires, opens, is_open, bool(notices))
 
 
 def expire(cursor: Cursor, now: float, limit: int = EXPIRE_MAX) -> int:
@@ -313,17 +312,16 @@ def claim(
         limit = min(request.limit, CLAIMS_MAX - len(basket.claimed))
         if limit <= 0 or basket.cut:
             continue
-        if request.solo:
-            found = suspects.find_next(cursor, now, request, limit, basket.permits)
-            basket.permits.start(basket.take(found))
-            basket.cut = basket.cut or bool(found and request is not requests[-1])
-        elif streams is None:
+        before = len(basket.claimed)
+        if streams is None:
             _take_from_line(cursor, request, limit, turns, basket)
         else:
             limit -= _take_from_line(cursor, request, turns.halve(limit), turns, basket)
             if not basket.cut:
                 limit -= streams.claim(request, limit, turns, basket.take)
             _take_from_line(cursor, request, limit, turns, basket)
+        if request.solo and len(basket.claimed) > before and request is not requests[-1]:
+            basket.cut = True
     basket.permits.write([] if streams is None else streams.seen)
 
 
@@ -332,6 +330,8 @@ def _take_from_line(
 ) -> int:
     if limit <= 0 or basket.cut:
         return 0
+    if request.solo:
+        return len(basket.take(lanes.find_suspects(cursor, request, limit)))
     taken = basket.take(lanes.find_next(cursor, request, limit, turns.find_start(request)))
     if taken:
         turns.note_taken(request, taken[-1].queue)
@@ -401,15 +401,13 @@ def _make_claimed(
 def seconds_to_next(
     cursor: Cursor, now: float, requests: Sequence[ClaimRequest], basket: Basket, look: Probes
 ) -> float | None:
-    """Return in how many seconds the next job falls due for which a request has places, or the next
-    suspect; or in how many a permit opens that such jobs wait for."""
+    """Return in how many seconds the next job falls due for which a request has places; or in how
+    many a permit opens that such jobs wait for."""
     ordinary = [request for request in requests if not request.solo]
     count = sum(not each.solo for each in basket.claimed)
     full = count >= sum(request.limit for request in ordinary)
     times = [] if full else [lanes.find_next_due(cursor, requests[0].queues)]
     if not full and (look.streams or look.opens is not None):
         times.append(find_next_opening(cursor, ordinary))
-    times.append(suspects.find_next_due(cursor, now, requests, look.solo))
-    known = [time for time in times if time is not None]
-    soonest = min(min(known, default=inf) - now, basket.permits.opens_in)
+    soonest = min([time for time in times if time is not None], default=inf) - now
     return None if soonest == inf else max(0.0, soonest)

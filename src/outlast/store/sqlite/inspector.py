@@ -167,7 +167,7 @@ async def _due(rows: Rows, queue: str) -> int:
             count += (await rows("inspect", "wanted_lined", queue=queue, task=task, most=left))[0][
                 "number"
             ]
-    for part in ("streams", "due", "suspects") if count < COUNT_MAX else ():
+    for part in ("streams", "due") if count < COUNT_MAX else ():
         for row in await rows("inspect", f"wanted_{part}", **values):
             may = ("task", row["task"]) not in paused and may_run(row["task"])
             count += row["number"] if may else 0

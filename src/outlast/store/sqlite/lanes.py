@@ -56,7 +56,7 @@ class Row(msgspec.Struct, array_like=True, order=True, gc=False):
     solo: int = 0
     incident: int | None = None
     needs: str | None = None
-    stream: int = 0  # of suspects it is not read
+    stream: int = 0
 
 
 decode_rows = msgspec.json.Decoder(list[Row]).decode
@@ -86,6 +86,19 @@ def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> 
         if len(found) >= limit:
             break
     return found
+
+
+def find_suspects(cursor: Cursor, request: ClaimRequest, limit: int) -> list[Row]:
+    """Return the rows of the suspects of the line that this request takes."""
+    values = {
+        "solo": request.solo,
+        "tasks": _encode_names(request.tasks),
+        "queues": _encode_names(request.queues),
+        "not_queues": _encode_names(request.not_queues),
+        "tenants": _encode_names(request.not_tenants),
+        "most": limit,
+    }
+    return [Row(*row) for row in cursor.execute(_SQL["suspects"], values)]
 
 
 def read_stretches(

@@ -7,7 +7,6 @@ of the end (sqlite/sql/migration_0001_schema.sql).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from math import inf
 from sqlite3 import Cursor
 from typing import Any
 
@@ -38,11 +37,9 @@ class _Known(msgspec.Struct, gc=False):
 
 
 class Permits:
-    """The permits that one exchange looks at. ``budgets`` holds what each of them still allows;
-    ``opens_in``: in how many seconds the first suspect may start that waits for time alone."""
+    """The permits that one exchange looks at. ``budgets`` holds what each of them still allows."""
 
     def __init__(self, cursor: Cursor, now: float) -> None:
-        self.opens_in = inf
         self.budgets: dict[int, Budget] = {}
         self._cursor = cursor
         self._now = now
@@ -175,31 +172,8 @@ class Permits:
                 each.budget.used -= 1
                 self._changed.add(each.need.permit)
 
-    def find_fitting(self, needs: Sequence[Sequence[Need]]) -> list[bool]:
-        """Return which of these jobs may start, each if the ones before it do."""
-        self.read(need for each in needs for need in each)
-        left = self.copy_budgets()
-        fitting = []
-        for each in needs:
-            fits = all(left[need.permit].room(need.cost).starts > 0 for need in each)
-            for need in each if fits else ():
-                left[need.permit].take(1, need.cost)
-            fitting.append(fits)
-        return fitting
-
-    def may_start(self, needs: Sequence[Need]) -> bool:
-        """Return whether a job that is in no stream now, a suspect, may start. If it lacks nothing
-        but time, ``opens_in`` says how long."""
-        self.read(needs)
-        found = [self.budgets[need.permit].room(need.cost) for need in needs]
-        waits = [
-            inf if room.opens_in is None else room.opens_in for room in found if not room.starts
-        ]
-        self.opens_in = min(self.opens_in, max(waits, default=inf))
-        return not waits
-
     def start(self, rows: Iterable[Row]) -> None:
-        """Count the jobs of these rows, of streams or suspects, as started."""
+        """Count the jobs of these rows, of streams, as started."""
         needs = [need for row in rows for need in needs_of(row.needs)]
         self.read(needs)
         for need in needs:

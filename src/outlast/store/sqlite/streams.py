@@ -60,16 +60,23 @@ class _Head(msgspec.Struct, gc=False):
 
 class Streams:
     """The streams in one exchange. ``seen``: those that it has looked at. ``more``: there may be
-    others whose jobs may start."""
+    others whose jobs may start. ``passes``: some jobs are suspects, for requests of their own."""
 
     def __init__(
-        self, cursor: Cursor, now: float, requests: Sequence[ClaimRequest], permits: Permits
+        self,
+        cursor: Cursor,
+        now: float,
+        requests: Sequence[ClaimRequest],
+        permits: Permits,
+        *,
+        passes: bool = False,
     ) -> None:
         self.more = False
         self._cursor = cursor
         self._now = now
         self._permits = permits
-        self._requests = [request for request in requests if not request.solo]
+        self._requests = requests
+        self._passes = passes
         self.seen: set[int] = set()
         self._passed: set[int] = set()  # all their jobs are passed over
         self._rounds = ROUNDS_MAX
@@ -80,6 +87,7 @@ class Streams:
     def claim(self, request: ClaimRequest, places: int, turns: Turns, take: Take) -> int:
         """Start jobs of a request, up to that many; return how many."""
         taken = 0
+        self._passed.clear()
         while taken < places and self._rounds and not self._cut:
             looked = False
             first = turns.find_start(request, streams=True)
@@ -132,6 +140,7 @@ class Streams:
             "most": ceil(LOOK_MIN / len(lanes)),
             "passed": _text(self._passed),
             "tenants": _text(request.not_tenants),
+            "solo": request.solo if request.solo or self._passes else None,
         }
         order = {queue: place for place, queue in enumerate(dict.fromkeys(q for q, _ in lanes))}
         rows = self._cursor.execute(_SQL["first_streams"], values).fetchall()
@@ -167,8 +176,13 @@ class Streams:
         by_count.pop(0, None)
         rows: list[Row] = []
         for count, streams in by_count.items():
-            values = {"streams": _text(streams), "most": count, "long": LONG}
-            values["tenants"] = _text(request.not_tenants)
+            values = {
+                "streams": _text(streams),
+                "most": count,
+                "long": LONG,
+                "tenants": _text(request.not_tenants),
+                "solo": request.solo,
+            }
             rows += decode_rows(
                 self._cursor.execute(_SQL["first_of_streams"], values).fetchone()[0]
             )

@@ -10,8 +10,8 @@ WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task 
   AND (:tenant::text IS NULL OR tenant = :tenant)
   AND (:state::text IS NULL OR state = :state)
   AND (:part::text IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN solo > 0 THEN 'suspects' WHEN position IS NULL THEN 'timed'
+                         WHEN stream IS NULL THEN 'line' ELSE 'streams' END)
 ORDER BY id DESC LIMIT :limit
 
 -- name: label
@@ -28,8 +28,8 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
   AND (:fingerprint::text IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id::bigint IS NULL OR j.worker_id = :worker_id)
   AND (:part::text IS NULL
-       OR :part = CASE WHEN j.position IS NOT NULL THEN CASE WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN j.solo > 0 THEN 'suspects' WHEN j.position IS NULL THEN 'timed'
+                         WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END)
 ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 
 -- name: running
@@ -92,23 +92,23 @@ FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes))
 -- (tasks NULL: the whole line); of the jobs that wait for their time, only :queue.
 SELECT id FROM (
     (SELECT id, queue, task, tenant FROM outlast_jobs
-     WHERE position IS NOT NULL AND stream IS NULL AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
+     WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
      ORDER BY task, queue, (-priority), position OFFSET 0)
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
-     WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
+     WHERE position IS NOT NULL AND stream IS NOT NULL AND solo <= 0 AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
      ORDER BY task, queue, stream, coalesce(aged, position) OFFSET 0)
     UNION ALL
     (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
-         WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task = t.task COLLATE "C"
+         WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
            AND (:queue::text IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, (-o.priority), o.position OFFSET 0) o
      WHERE :part IS NULL OR :part = 'line')
     UNION ALL
     (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
-         WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
+         WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
            AND (:queue IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) OFFSET 0) o
      WHERE :part IS NULL OR :part = 'streams')
@@ -120,7 +120,7 @@ SELECT id FROM (
     UNION ALL
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE state = 'queued' AND solo > 0 AND (:part IS NULL OR :part = 'suspects')
-     ORDER BY solo, queue, task, priority DESC, run_at OFFSET 0)) j
+     ORDER BY task, queue, stream, (-priority), position OFFSET 0)) j
 WHERE id <= :last
   AND (:queue IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
   AND (:tenant::text IS NULL OR tenant = :tenant)
@@ -132,24 +132,24 @@ ORDER BY id DESC LIMIT :limit
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT FROM (
         (SELECT FROM outlast_jobs
-         WHERE position IS NOT NULL AND stream IS NULL AND :tasks::text[] IS NULL
+         WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND :tasks::text[] IS NULL
            AND (:part::text IS NULL OR :part = 'line')
          ORDER BY task, queue, (-priority), position LIMIT :rows::bigint)
         UNION ALL
         (SELECT FROM outlast_jobs
-         WHERE position IS NOT NULL AND stream IS NOT NULL AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
+         WHERE position IS NOT NULL AND stream IS NOT NULL AND solo <= 0 AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
          ORDER BY task, queue, stream, coalesce(aged, position) LIMIT :rows)
         UNION ALL
         (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
              SELECT FROM outlast_jobs o
-             WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.task = t.task COLLATE "C"
+             WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
                AND (:queue::text IS NULL OR o.queue = :queue)
              ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :rows) o
          WHERE :part IS NULL OR :part = 'line' LIMIT :rows)
         UNION ALL
         (SELECT FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
              SELECT FROM outlast_jobs o
-             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = t.task COLLATE "C"
+             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
                AND (:queue IS NULL OR o.queue = :queue)
              ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :rows) o
          WHERE :part IS NULL OR :part = 'streams' LIMIT :rows)
@@ -161,5 +161,5 @@ SELECT count(*) >= :rows AS is_long FROM (
         UNION ALL
         (SELECT FROM outlast_jobs
          WHERE state = 'queued' AND solo > 0 AND (:part IS NULL OR :part = 'suspects')
-         ORDER BY solo, queue, task, priority DESC, run_at LIMIT :rows)) parts
+         ORDER BY task, queue, stream, (-priority), position LIMIT :rows)) parts
     LIMIT :rows) c

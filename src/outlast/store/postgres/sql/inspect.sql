@@ -183,7 +183,7 @@ ORDER BY w.id
 SELECT outlast_wanted_v1(:queue) AS number
 
 -- name: waiting
--- Count the queued jobs of a queue, due or not, up to :most; suspects are left out. Each part uses one index and stops at
+-- Count the queued jobs of a queue, due or not, up to :most. Each part uses one index and stops at
 -- :most; tasks are found by one probe each. Reads only.
 WITH RECURSIVE line (task) AS (
     (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
@@ -213,7 +213,7 @@ SELECT count(*) AS number FROM (
     UNION ALL
     SELECT 1 FROM (
         SELECT FROM outlast_jobs j
-        WHERE j.queue = :queue::text AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+        WHERE j.queue = :queue::text AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0
         ORDER BY j.queue, j.run_at LIMIT :most::integer) d
     LIMIT :most::integer) c
 
@@ -224,7 +224,7 @@ SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0) AS token
 
 -- name: unencrypted
 -- Count how many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: jobs in the line, jobs
--- that wait for their time, suspects and running jobs, each by the index that holds only these. A text counts as
+-- that wait for their time and running jobs, each by the index that holds only these. A text counts as
 -- encrypted if it names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no
 -- quotation marks. Reads only.
 SELECT task, count(*) AS looked_at,
@@ -240,10 +240,7 @@ FROM (
          ORDER BY task, queue, stream, coalesce(aged, position) LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT :most)
-        UNION ALL
-        (SELECT task, args, checkpoint FROM outlast_jobs
-         WHERE state = 'queued' AND solo > 0 ORDER BY solo, queue, task, priority DESC, run_at LIMIT :most)
+         WHERE state = 'queued' AND position IS NULL AND solo >= 0 ORDER BY queue, run_at LIMIT :most)
         UNION ALL
         (SELECT task, args, checkpoint FROM outlast_jobs
          WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested LIMIT :most)) a

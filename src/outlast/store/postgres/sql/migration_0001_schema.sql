@@ -17,8 +17,8 @@
 -- stream, instead of its position. It is computed once, from the server's clock, so no sweep changes it.
 --
 -- Scheduled jobs are indexed by their time over all queues, so that one look shows what is due, and by queue for
--- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) for the first
--- and solo for the second; otherwise a plan would look for the next job of one queue among those of all queues
+-- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) >= 0 for
+-- the first and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those of all queues
 -- (seen).
 --
 -- worker_id is set exactly while the job is running, so the index of running jobs needs no predicate on state. (A
@@ -29,8 +29,8 @@
 -- a test for NULL costs less than one of states.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait outside
--- the line: they have no position, and their own index, which is read lane by lane (queue, task).
+-- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait in the line
+-- or in their streams. Claims for other jobs pass over them; an index of their own shows claims for them where they are.
 --
 -- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of
 -- a bit, and for a job that has begun and gone back to the queue. An expired job is recognised as one that is
@@ -58,8 +58,7 @@
 --
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
 -- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
--- its end), keep it for good (an end without its time) or run a suspect in company (a suspect in the line), and a
--- priority out of range, which callers choose. PostgreSQL parses each CHECK again in every statement that writes: ten
+-- its end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL parses each CHECK again in every statement that writes: ten
 -- small ones took 90 of the 270 us that it spent on enqueuing a job, and a part of each exchange; this one takes 45.
 -- So it names columns as seldom as possible, and leaves out conditions whose violation harms no job: that only
 -- completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. Functions write those in one
@@ -127,7 +126,6 @@ CREATE TABLE outlast_jobs (
                           WHEN ended_at IS NULL THEN '{queued,blocked}'::text[]
                           ELSE '{completed,dead,cancelled}'::text[] END)
         AND num_nonnulls(worker_id, ended_at, position) <= 1
-        AND (position IS NULL OR solo = 0)
         AND (worker_id IS NULL OR num_nulls(token, started_at) = 0)
         AND abs(priority) <= 100)
 ) WITH (fillfactor = 42);
@@ -135,9 +133,9 @@ CREATE INDEX outlast_jobs_lane ON outlast_jobs (task, queue, (-priority), positi
     WHERE position IS NOT NULL AND stream IS NULL;
 CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position))
     WHERE position IS NOT NULL AND stream IS NOT NULL;
-CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) = 0;
-CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo = 0;
-CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
+CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at) WHERE state = 'queued' AND position IS NULL AND abs(solo) >= 0;
+CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at) WHERE state = 'queued' AND position IS NULL AND solo >= 0;
+CREATE INDEX outlast_jobs_suspect ON outlast_jobs (task, queue, stream, (-priority), position)
     WHERE state = 'queued' AND solo > 0;
 CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked');
@@ -413,8 +411,6 @@ REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
 \ir functions/outlast_next_opening_v1.sql
 \ir functions/outlast_leave_ends_v1.sql
 \ir functions/outlast_leave_permits_v1.sql
-\ir functions/outlast_has_room_v1.sql
-\ir functions/outlast_take_suspects_v1.sql
 
 -- Jobs that wait for others: what follows from the notices of ends.
 \ir functions/outlast_wake_v1.sql
@@ -467,10 +463,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_keep_logs_v1.sql
 
 -- Which suspects run next: step 4 of outlast_exchange_v1.
-\ir functions/outlast_suspect_heads_v1.sql
-\ir functions/outlast_next_suspects_v1.sql
-\ir functions/outlast_next_suspect_due_v1.sql
-\ir functions/outlast_suspect_due_v1.sql
+\ir functions/outlast_lock_suspects_v1.sql
 
 -- Acts of operators, the jumps of sequences, jobs that messages name, schedules, and unpublished jobs.
 \ir functions/outlast_lock_limits_v1.sql

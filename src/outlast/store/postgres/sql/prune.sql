@@ -62,7 +62,7 @@ WHERE e.name = p.name RETURNING e.name
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of actions of people that are older than $4 seconds, except actions under way.
 --   * windows of keys that are over; an enqueue that takes one again holds its row locked.
---   * streams that are idle since $5 seconds ago and have no suspect, no attempt that runs, and no notice of an end: one
+--   * streams that are idle since $5 seconds ago and have no attempt that runs, and no notice of an end: one
 --     snapshot shows an attempt or its notice, which settles by the stream's row. The start of an attempt locks the
 --     stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks it.
 --   * free: permits that no attempt holds since then, of these streams, and of the $2 from $6 on in the order of ids,
@@ -98,8 +98,6 @@ WITH old AS MATERIALIZED (
     WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $5::float8
       AND s.id NOT IN (SELECT j.stream FROM outlast_jobs j WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL)
       AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
-      AND (SELECT j.id FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2)
-           AND j.queue = s.queue AND j.task = s.task AND j.stream = s.id LIMIT 1) IS NULL
     ORDER BY s.touched_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), rested AS (
     DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id

@@ -37,12 +37,12 @@ SELECT l.queue, l.task,
             SELECT FROM (
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-                   AND o.stream IS NULL
+                   AND o.stream IS NULL AND o.solo <= 0
                  ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)
                 UNION ALL
                 (SELECT FROM outlast_jobs o
                  WHERE o.queue = l.queue COLLATE "C" AND o.task = l.task COLLATE "C" AND o.position IS NOT NULL
-                   AND o.stream IS NOT NULL
+                   AND o.stream IS NOT NULL AND o.solo <= 0
                  ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT :most)) b
             LIMIT :most) c) AS number
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)

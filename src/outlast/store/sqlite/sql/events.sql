@@ -23,6 +23,6 @@ LIMIT :most
 -- name: wake
 UPDATE outlast_jobs SET run_at = :now, position = :position + e.key
 FROM json_each(:ids) AS e CROSS JOIN outlast_waits AS w ON w.job_id = e.value
-WHERE outlast_jobs.id = w.job_id AND outlast_jobs.token = w.token AND state = 'queued' AND position IS NULL AND solo = 0
+WHERE outlast_jobs.id = w.job_id AND outlast_jobs.token = w.token AND state = 'queued' AND position IS NULL
 -- name: woken
 UPDATE outlast_waits SET woken = 1 WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)

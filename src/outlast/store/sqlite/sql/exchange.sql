@@ -8,8 +8,8 @@
 --     on has another token, and the update finds no row.
 --   * another claim: rows leave the line (position becomes NULL) in the transaction that read them from it.
 --
--- Suspects (solo > 0) are never in the line: only a request for suspects finds them, by their own index, in which one
--- probe shows, for most exchanges, that there are none. An end clears an incident in the transaction that accepted
+-- Suspects (solo > 0) wait in the line and in streams, where other claims pass over them. A request for suspects finds
+-- them by their own index, in which one probe shows, for most exchanges, that there are none. An end clears an incident in the transaction that accepted
 -- it; a refused end clears none.
 --
 -- Of a job that runs again and again the first and last attempts are kept (store.protocol defines how many), and
@@ -117,20 +117,19 @@ FROM (SELECT id, CASE WHEN :state IN ('queued', 'blocked') AND cancel_requested 
 WHERE j.id = n.id
 -- name: due
 SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_run_at
-WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= ?
+WHERE state = 'queued' AND position IS NULL AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: line_up
 -- Writes run_at, unchanged, for the trigger that opens a job's stream.
 UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?
 -- name: waiting
--- Return the largest kind of solo run that any suspect waits for, when the first scheduled job falls due, when the
+-- Return whether there are suspects, when the first scheduled job falls due, when the
 -- first of all queued jobs expires, when the first permit opens that only misses time, and whether any stream is open,
 -- or any permit may have room for one that it blocks (limits.sql); and whether the end of a job is noted for which
 -- others wait (dependencies.sql).
-SELECT coalesce((SELECT solo FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-                 WHERE state = 'queued' AND solo > 0 ORDER BY solo DESC LIMIT 1), 0),
+SELECT EXISTS (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect WHERE state = 'queued' AND solo > 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
-        WHERE state = 'queued' AND position IS NULL AND solo = 0),
+        WHERE state = 'queued' AND position IS NULL),
        (SELECT min(expires_at) FROM outlast_jobs INDEXED BY outlast_jobs_expires
         WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked')),
        (SELECT min(opens_at) FROM outlast_permits INDEXED BY outlast_permits_opens WHERE opens_at IS NOT NULL),
@@ -187,7 +186,7 @@ FROM (
     FROM json_each(:lanes) AS e CROSS JOIN outlast_jobs AS j
     WHERE j.id IN (
         SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
-        WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.queue = json_extract(e.value, '$[0]')
+        WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.solo = 0 AND n.queue = json_extract(e.value, '$[0]')
           AND n.task = json_extract(e.value, '$[1]')
           AND (:tenants = '[]' OR EXISTS (
               SELECT 1 FROM outlast_jobs AS t
@@ -208,44 +207,23 @@ SELECT id, token FROM outlast_jobs
 WHERE worker_id = ? AND worker_id IS NOT NULL AND cancel_requested = 1
 -- name: next_due
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
-WHERE state = 'queued' AND position IS NULL AND solo = 0
+WHERE state = 'queued' AND position IS NULL
 -- name: next_due_of_queue
 SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_due
-WHERE queue = ? AND state = 'queued' AND position IS NULL AND solo = 0
--- name: suspects_of
-SELECT id, run_at FROM outlast_jobs INDEXED BY outlast_jobs_incident
-WHERE incident = ? AND state = 'queued' AND solo = 1 ORDER BY id
+WHERE queue = ? AND state = 'queued' AND position IS NULL
 -- name: clear
-UPDATE outlast_jobs SET solo = 0, incident = NULL, position = ?, run_at = run_at WHERE id = ?
--- name: suspect_lanes
--- The lanes of suspects of one kind, found as in "lanes".
-WITH RECURSIVE lane (id) AS (
-    SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-            WHERE state = 'queued' AND solo > 0 AND solo = :solo ORDER BY queue, task LIMIT 1)
-    UNION ALL
-    SELECT coalesce(
-        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
-         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue = c.queue
-           AND n.task > c.task
-         ORDER BY n.task LIMIT 1),
-        (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
-         WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.queue > c.queue
-         ORDER BY n.queue, n.task LIMIT 1))
-    FROM lane JOIN outlast_jobs AS c ON c.id = lane.id
-)
-SELECT j.queue, j.task FROM lane JOIN outlast_jobs AS j ON j.id = lane.id
--- name: due_suspects
-SELECT -priority, run_at, id, needs
-FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at <= ?
-  AND (tenant IS NULL OR tenant NOT IN (SELECT p.value FROM json_each(?) AS p))
-  AND coalesce(needs, '') NOT IN (SELECT o.value FROM json_each(?) AS o)
-ORDER BY priority DESC, run_at LIMIT ?
--- name: suspect
-SELECT -priority, position, id, task, queue, args, attempt_count, failures, losses, policy,
-       tenant, checkpoint, length(CAST(args AS BLOB)) + coalesce(length(CAST(checkpoint AS BLOB)), 0),
-       run_at, expires_at, awaited, solo, incident, needs
-FROM outlast_jobs WHERE id = ?
--- name: next_suspect_due
-SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-WHERE state = 'queued' AND solo > 0 AND solo = ? AND queue = ? AND task = ? AND run_at > ?
+UPDATE outlast_jobs SET solo = 0, incident = NULL WHERE incident = ? AND state = 'queued' AND solo = 1
+-- name: suspects
+-- The first :most suspects of the line for a request, task by task, in the columns of "first_of_lanes", and what
+-- makes them suspects. Few jobs are suspects: those of other queues and tenants are passed over.
+SELECT -j.priority, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT), j.attempt_count, j.failures, j.losses,
+       CAST(j.policy AS TEXT), CAST(j.tenant AS TEXT), CAST(j.checkpoint AS TEXT),
+       length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0),
+       j.run_at, j.expires_at, j.awaited, j.solo, j.incident
+FROM json_each(:tasks) AS t CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_suspect
+WHERE j.task = t.value AND j.state = 'queued' AND j.solo > 0 AND j.solo = :solo AND j.stream IS NULL
+  AND j.position IS NOT NULL
+  AND (:queues = '[]' OR j.queue IN (SELECT q.value FROM json_each(:queues) AS q))
+  AND j.queue NOT IN (SELECT q.value FROM json_each(:not_queues) AS q)
+  AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
+ORDER BY -j.priority, j.position LIMIT :most

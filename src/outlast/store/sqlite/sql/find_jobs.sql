@@ -15,8 +15,8 @@ WHERE (:state IS NULL OR state = :state)
   AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
   AND (:tenant IS NULL OR tenant = :tenant)
   AND (:part IS NULL
-       OR :part = CASE WHEN position IS NOT NULL THEN CASE WHEN stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN solo > 0 THEN 'suspects' WHEN position IS NULL THEN 'timed'
+                         WHEN stream IS NULL THEN 'line' ELSE 'streams' END)
 LIMIT :limit
 -- name: label
 SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
@@ -28,8 +28,8 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l
   AND (:fingerprint IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id IS NULL OR j.worker_id = :worker_id)
   AND (:part IS NULL
-       OR :part = CASE WHEN j.position IS NOT NULL THEN CASE WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END
-                         WHEN j.solo = 0 THEN 'timed' ELSE 'suspects' END)
+       OR :part = CASE WHEN j.solo > 0 THEN 'suspects' WHEN j.position IS NULL THEN 'timed'
+                         WHEN j.stream IS NULL THEN 'line' ELSE 'streams' END)
 ORDER BY l.job_id DESC LIMIT :limit
 -- name: running
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker
@@ -46,13 +46,13 @@ ORDER BY id DESC LIMIT :limit
 -- name: queued
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
-    WHERE position IS NOT NULL AND stream IS NULL AND id <= :last AND (:part IS NULL OR :part = 'line')
+    WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND id <= :last AND (:part IS NULL OR :part = 'line')
       AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
     ORDER BY id DESC LIMIT :limit)
 UNION ALL
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_stream
-    WHERE position IS NOT NULL AND stream IS NOT NULL AND id <= :last AND (:part IS NULL OR :part = 'streams')
+    WHERE position IS NOT NULL AND stream IS NOT NULL AND solo <= 0 AND id <= :last AND (:part IS NULL OR :part = 'streams')
       AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
     ORDER BY id DESC LIMIT :limit)
 UNION ALL
@@ -74,10 +74,10 @@ ORDER BY id DESC LIMIT :limit
 -- all.
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
-                   WHERE position IS NOT NULL AND stream IS NULL AND (:part IS NULL OR :part = 'line') LIMIT :rows)
+                   WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND (:part IS NULL OR :part = 'line') LIMIT :rows)
     UNION ALL
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_stream
-                   WHERE position IS NOT NULL AND stream IS NOT NULL AND (:part IS NULL OR :part = 'streams') LIMIT :rows)
+                   WHERE position IS NOT NULL AND stream IS NOT NULL AND solo <= 0 AND (:part IS NULL OR :part = 'streams') LIMIT :rows)
     UNION ALL
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
                    WHERE state = 'queued' AND position IS NULL AND solo = 0

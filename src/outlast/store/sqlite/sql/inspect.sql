@@ -95,10 +95,7 @@ FROM (
     WHERE position IS NOT NULL AND stream IS NOT NULL
     UNION ALL
     SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_due
-    WHERE state = 'queued' AND position IS NULL AND solo = 0
-    UNION ALL
-    SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-    WHERE state = 'queued' AND solo > 0
+    WHERE state = 'queued' AND position IS NULL
     UNION ALL
     SELECT task, args, checkpoint FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL
     LIMIT :most)
@@ -168,7 +165,7 @@ LIMIT :most
 SELECT CAST(name AS TEXT) AS name, token, at AS at, length(CAST(value AS BLOB)) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: waiting
--- Count the queued jobs of a queue, due or not, up to :most; suspects are left out. Each part uses the index that it
+-- Count the queued jobs of a queue, due or not, up to :most. Each part uses the index that it
 -- names and stops at :most; tasks are found by one probe each. Reads only.
 WITH RECURSIVE line (task) AS (
     SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_line
@@ -193,7 +190,7 @@ SELECT count(*) AS number FROM (
     WHERE j.task = l.task AND j.queue = :queue AND j.position IS NOT NULL AND j.stream IS NOT NULL
     UNION ALL
     SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_due
-    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND solo = 0
+    WHERE queue = :queue AND state = 'queued' AND position IS NULL
     LIMIT :most)
 
 -- name: wanted_paused
@@ -233,14 +230,9 @@ GROUP BY task
 -- name: wanted_due
 SELECT task, count(*) AS number FROM (
     SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_due
-    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND solo = 0 AND run_at <= :now
+    WHERE queue = :queue AND state = 'queued' AND position IS NULL AND run_at <= :now
     LIMIT :most)
 GROUP BY task
--- name: wanted_suspects
-SELECT task, count(*) AS number FROM (
-    SELECT task, queue, run_at FROM outlast_jobs INDEXED BY outlast_jobs_suspect
-    WHERE state = 'queued' AND solo > 0 LIMIT :most)
-WHERE queue = :queue AND run_at <= :now GROUP BY task
 -- name: wanted_running
 SELECT count(*) AS number FROM (
     SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_worker

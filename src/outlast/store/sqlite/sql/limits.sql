@@ -76,7 +76,8 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
 -- The first :most open streams of each of these lanes, [queue, task], without those in :passed, of which nothing could
--- start, and without streams whose jobs all belong to tenants that the claim passes over.
+-- start, and without streams whose jobs all belong to tenants that the claim passes over, or of which none is of this
+-- kind (:solo; NULL: none is a suspect).
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
@@ -85,39 +86,52 @@ WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
       AND n.task = json_extract(e.value, '$[1]') AND n.id NOT IN (SELECT o.value FROM json_each(:passed) AS o)
-      AND (:tenants = '[]' OR EXISTS (
+      AND (:tenants = '[]' AND :solo IS NULL OR :solo > 0 OR EXISTS (
           SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
           WHERE j.task = n.task AND j.queue = n.queue AND j.stream = n.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
+            AND j.solo = 0 AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
+      AND (:solo > 0 IS NOT 1 OR EXISTS (
+          SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_suspect
+          WHERE j.task = n.task AND j.queue = n.queue AND j.stream = n.id AND j.position IS NOT NULL
+            AND j.state = 'queued' AND j.solo > 0 AND j.solo = :solo
             AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
 -- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns
--- of "first_of_lanes" of exchange.sql and those of a suspect, with the stream and what the jobs need.
+-- of "first_of_lanes" of exchange.sql, with whether they are suspects, the stream and what the jobs need. :solo: which
+-- kind of suspects, or 0.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
-    expires_at, true, 0, NULL, needs, stream))
+    expires_at, true, solo, incident, needs, stream))
 FROM (
     SELECT s.rank, j.position, coalesce(j.aged, j.position) AS place, j.id, j.task, j.queue, CAST(j.args AS TEXT) AS args,
            j.attempt_count, j.failures, j.losses, CAST(j.policy AS TEXT) AS policy,
            CAST(j.tenant AS TEXT) AS tenant, CAST(j.checkpoint AS TEXT) AS checkpoint,
            length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0) AS bytes,
-           j.run_at, j.expires_at, j.stream, CAST(j.needs AS TEXT) AS needs
+           j.run_at, j.expires_at, j.solo, j.incident, j.stream, CAST(j.needs AS TEXT) AS needs
     FROM json_each(:streams) AS e CROSS JOIN outlast_streams AS s CROSS JOIN outlast_jobs AS j
     WHERE s.id = json_extract(e.value, '$[0]') AND j.id IN (
         SELECT n.id FROM outlast_jobs AS n
         WHERE n.id = json_extract(e.value, '$[1]') AND n.position IS NOT NULL AND n.stream = s.id
+          AND n.solo = :solo
           AND (:tenants = '[]' OR EXISTS (
               SELECT 1 FROM outlast_jobs AS t
               WHERE t.id = n.id AND (t.tenant IS NULL OR t.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
         UNION ALL
         SELECT f.id FROM (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_stream
         WHERE n.position IS NOT NULL AND n.stream IS NOT NULL AND n.task = s.task AND n.queue = s.queue
-          AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL
+          AND n.stream = s.id AND json_extract(e.value, '$[1]') IS NULL AND n.solo = 0 AND :solo = 0
           AND (:tenants = '[]' OR EXISTS (
               SELECT 1 FROM outlast_jobs AS t
               WHERE t.id = n.id AND (t.tenant IS NULL OR t.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
-        ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f)
+        ORDER BY coalesce(n.aged, n.position) LIMIT :most) AS f
+        UNION ALL
+        SELECT f.id FROM (SELECT n.id FROM outlast_jobs AS n INDEXED BY outlast_jobs_suspect
+        WHERE n.state = 'queued' AND n.solo > 0 AND n.solo = :solo AND n.task = s.task AND n.queue = s.queue
+          AND n.stream = s.id AND n.position IS NOT NULL AND json_extract(e.value, '$[1]') IS NULL
+          AND (n.tenant IS NULL OR n.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))
+        ORDER BY -n.priority, n.position LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
 -- Write the new state of the streams that were looked at, [id, turn, blocked, holder]. Those without a job

@@ -8,8 +8,8 @@
 -- outlast_history shows both as one list.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait outside
--- the line: they have no position, and their own index, which is read lane by lane (queue, task).
+-- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait in the line
+-- or in their streams. Claims for other jobs pass over them; an index of their own shows claims for them where they are.
 --
 -- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and for a job that has begun
 -- and gone back to the queue. An expired job is recognised as one that is cancelled without a request
@@ -124,21 +124,21 @@ CREATE TABLE outlast_jobs (
         AND prune_at BETWEEN -1e16 AND 1e16),
     CONSTRAINT outlast_jobs_saves CHECK (
         checkpoint_at BETWEEN -1e15 AND 1e15 AND stack_at BETWEEN -1e15 AND 1e15),
-    CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2 AND (solo = 0 OR position IS NULL)),
+    CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2),
     CONSTRAINT outlast_jobs_flags CHECK ((cancel_requested = 0 OR cancel_requested = 1) AND (awaited = 0 OR awaited = 1)),
     CONSTRAINT outlast_jobs_needs CHECK (
         CASE WHEN stream IS NULL THEN needs IS NULL ELSE json_valid(needs) AND json_type(needs) = 'array' END)
 ) STRICT;
--- It includes stream, as all columns of a query have to be in an index that spares the rows.
-CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position, stream)
+-- They include stream and solo, as all columns of a query have to be in an index that spares the rows.
+CREATE INDEX outlast_jobs_line ON outlast_jobs (task, queue, priority DESC, position, stream, solo)
     WHERE position IS NOT NULL AND stream IS NULL;
-CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position), position)
+CREATE INDEX outlast_jobs_stream ON outlast_jobs (task, queue, stream, coalesce(aged, position), position, solo)
     WHERE position IS NOT NULL AND stream IS NOT NULL;
 CREATE INDEX outlast_jobs_run_at ON outlast_jobs (run_at)
-    WHERE position IS NULL AND solo = 0 AND state = 'queued';
-CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task)
-    WHERE position IS NULL AND solo = 0 AND state = 'queued';
-CREATE INDEX outlast_jobs_suspect ON outlast_jobs (solo, queue, task, priority DESC, run_at)
+    WHERE position IS NULL AND state = 'queued';
+CREATE INDEX outlast_jobs_due ON outlast_jobs (queue, run_at, task, solo)
+    WHERE position IS NULL AND state = 'queued';
+CREATE INDEX outlast_jobs_suspect ON outlast_jobs (task, queue, stream, (-priority), position)
     WHERE solo > 0 AND state = 'queued';
 CREATE INDEX outlast_jobs_expires ON outlast_jobs (expires_at)
     WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked');

@@ -45,11 +45,13 @@ SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
             SELECT * FROM (
                 SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_line
-                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL LIMIT :most)
+                WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NULL AND o.solo <= 0
+                LIMIT :most)
             UNION ALL
             SELECT * FROM (
                 SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
                 WHERE o.queue = q.value AND o.task = t.value AND o.position IS NOT NULL AND o.stream IS NOT NULL
+                  AND o.solo <= 0
                 LIMIT :most)
             LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key

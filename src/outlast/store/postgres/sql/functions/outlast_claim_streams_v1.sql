@@ -11,6 +11,9 @@
 -- are looked at, those of queues behind p_from. If there may be more, `reached` is the last of these queues, for the
 -- caller's next call; otherwise it is empty.
 --
+-- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect. Suspects are passed over, and
+-- so are streams that have nothing else; they stay open. Above 0: for suspects of this kind, in streams that have some.
+--
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
 -- If it gets nothing again and again, it comes ever later (Pacing): one worker with large trips costs less than several
@@ -37,7 +40,7 @@
 --     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
-    p_bytes_max bigint, p_first_max bigint, p_from text,
+    p_bytes_max bigint, p_first_max bigint, p_from text, p_solo integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
     OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT contended boolean, OUT more boolean,
     OUT passed bigint[], OUT reached text)
@@ -92,11 +95,18 @@ BEGIN
             SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
             WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
               AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
-              AND (cardinality(p_not_tenants) = 0 OR (
-                  SELECT j.id FROM outlast_jobs j
-                  WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
-                    AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
-                  ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL)
+              AND CASE WHEN p_solo > 0 THEN (
+                      SELECT j.id FROM outlast_jobs j
+                      WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo AND coalesce(j.position, 0) > 0
+                        AND j.task = o.task AND j.queue = o.queue AND j.stream = o.id
+                        AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                      ORDER BY j.task, j.queue, j.stream, (-j.priority), j.position LIMIT 1) IS NOT NULL
+                  WHEN p_solo = 0 OR cardinality(p_not_tenants) > 0 THEN (
+                      SELECT j.id FROM outlast_jobs j
+                      WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
+                        AND j.solo <= 0 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                      ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL
+                  ELSE true END
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
     ), locked AS MATERIALIZED (
@@ -240,12 +250,25 @@ BEGIN
                 CROSS JOIN LATERAL (
                     SELECT o.id, o.ctid AS row, o.position, coalesce(o.aged, o.position) AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
-                    WHERE o.task = u.task AND o.queue = u.queue AND o.stream = u.id
+                    WHERE o.task = u.task AND o.queue = u.queue AND o.stream = u.id AND o.solo <= 0
                       AND o.position IS NOT NULL AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
                       AND (o.expires_at IS NULL OR o.expires_at > started)
                     ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) o
-                WHERE u.quota > 0 AND u.holder IS NULL
+                WHERE u.quota > 0 AND u.holder IS NULL AND coalesce(p_solo, 0) = 0
+                UNION ALL
+                SELECT o.id, o.row, o.position, o.place, o.size, u.n
+                FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_holders) WITH ORDINALITY AS u (id, task, queue, quota, holder, n)
+                CROSS JOIN LATERAL (
+                    SELECT o.id, o.ctid AS row, o.position, coalesce(o.aged, o.position) AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
+                    FROM outlast_jobs o
+                    WHERE o.state = 'queued' AND o.solo > 0 AND o.solo = p_solo AND coalesce(o.position, 0) > 0
+                      AND o.task = u.task AND o.queue = u.queue AND o.stream = u.id
+                      AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                    ORDER BY o.task, o.queue, o.stream, (-o.priority), o.position LIMIT u.quota
+                    FOR NO KEY UPDATE SKIP LOCKED) o
+                WHERE u.quota > 0 AND u.holder IS NULL AND p_solo > 0
                 UNION ALL
                 SELECT o.id, o.row, o.position, o.place, o.size, u.n
                 FROM unnest(s.ids, v_quota, v_holders) WITH ORDINALITY AS u (id, quota, holder, n)
@@ -253,7 +276,7 @@ BEGIN
                     SELECT o.id, o.ctid AS row, o.position, o.position AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
                     WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.position IS NOT NULL
-                      AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
+                      AND greatest(0, o.solo) = coalesce(p_solo, 0) AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
                       AND (o.expires_at IS NULL OR o.expires_at > started)
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NOT NULL) l

@@ -18,7 +18,7 @@ BEGIN
     v_from := outlast_read_from_v1('outlast_jobs_run_at'::regclass, p_now);
     SELECT array_agg(d.id ORDER BY d.run_at, d.id) INTO v_due
     FROM (SELECT j.id, j.run_at FROM outlast_jobs j
-          WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+          WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
             AND j.run_at >= v_from AND j.run_at <= p_now
           ORDER BY j.run_at LIMIT 500
           FOR NO KEY UPDATE SKIP LOCKED) d;
@@ -26,7 +26,7 @@ BEGIN
         next := p_now;
     ELSIF cardinality(p_queues) = 0 THEN
         SELECT j.run_at INTO next FROM outlast_jobs j
-        WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+        WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
           AND j.run_at > p_now AND j.run_at <= p_now + interval '1 minute'
         ORDER BY j.run_at LIMIT 1;
     ELSE
@@ -34,7 +34,7 @@ BEGIN
         FROM unnest(p_queues) AS q (queue)
         CROSS JOIN LATERAL (
             SELECT j.run_at FROM outlast_jobs j
-            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+            WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0
               AND j.run_at > p_now AND j.run_at <= p_now + interval '1 minute'
             ORDER BY j.queue, j.run_at LIMIT 1) f;
     END IF;

@@ -33,8 +33,7 @@
 -- attempt was claimed, so this snapshot shows them, and only the holder of the job's row touches them. An end that is
 -- sent again after 20 more attempts is answered refused, not already.
 --
--- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. Suspects (solo > 0)
--- go back without a position: only a claim request for suspects finds them. `clears` is returned only for ends that
+-- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned only for ends that
 -- were written, because a late end must not clear an incident.
 CREATE FUNCTION outlast_end_v1(p_ends text)
 RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, noted boolean, state text)
@@ -95,7 +94,7 @@ BEGIN
             incident = l.incident,
             worker_id = NULL,
             hard_deadline = NULL,
-            position = CASE WHEN l.state = 'queued' AND l.delay = 0 AND l.solo = 0
+            position = CASE WHEN l.state = 'queued' AND l.delay = 0
                             THEN nextval('outlast_position_seq') END,
             run_at = CASE WHEN l.state IN ('queued', 'blocked') THEN l.due ELSE j.run_at END,
             started_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE l.started_at END,

@@ -14,9 +14,9 @@
 --    take FOR UPDATE and raise the epoch. Whichever of them and the exchange comes second waits, then re-checks the
 --    row; an exchange that comes second finds another epoch or status and claims nothing. Beats are plain updates and
 --    do not conflict with KEY SHARE.
---    In the same statement, look for what most exchanges need not do: a job has fallen due or has expired, a suspect
---    waits, notices are to be folded or resolved, streams are open (is_long), the lanes are not those that the
---    caller knows (unknown). What commits after this look is seen by the next exchange.
+--    In the same statement, look for what most exchanges need not do: a job has fallen due or has expired, notices are
+--    to be folded or resolved, streams are open (is_long), some job is a suspect (suspects), the lanes are not those
+--    that the caller knows (unknown). What commits after this look is seen by the next exchange.
 -- 2  Hand in ends (outlast_hand_in_v1).
 -- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation: its
 --    server was started, or it has crashed, failed over, or was restored or copied, and tokens have not yet jumped over
@@ -26,7 +26,7 @@
 --    What the look or the ends have shown is done first (outlast_prepare_claim_v1). If the lanes are not those that the
 --    caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
---    outlast_next_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
+--    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
 --    The line is read lane by lane, each from its floor on (outlast_lock_lanes_v1). If two lanes of a queue are of one
 --    rank, or if the caller wants a look below the floors, outlast_claim_line_v1 puts the lanes in order first.
 --
@@ -83,9 +83,9 @@ DECLARE
     v_asked integer := cardinality(p_req.limits);
     v_due_from timestamptz; v_expires_from timestamptz;  -- NULL: from the first entry on
     v_drawn bigint; v_look record; v_ends record; v_first record;
-    v_valid boolean; v_is_long boolean := false; v_solo integer := 0; v_open boolean := false;
+    v_valid boolean; v_is_long boolean := false; v_open boolean := false;
     -- one request
-    v_left integer; v_for_streams integer; v_rounds integer; v_streams boolean; v_line boolean;
+    v_solo integer; v_left integer; v_for_streams integer; v_rounds integer; v_streams boolean; v_line boolean;
     v_next record; v_started timestamptz; v_count integer;
     -- the reply
     v_claimed integer := 0; v_bytes bigint := 0; v_of_streams bigint := 0; v_cut boolean := false;
@@ -111,18 +111,18 @@ BEGIN
            i.id AS incarnation,
            CASE WHEN v_asked > 0 THEN (
                SELECT j.run_at FROM outlast_jobs j
-               WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+               WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
                  AND j.run_at >= coalesce(v_due_from, '-infinity') AND j.run_at <= v_now + interval '1 minute'
                ORDER BY j.run_at LIMIT 1) END AS due,
            v_asked > 0 AND (
                EXISTS (SELECT FROM outlast_jobs j
                        WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
                          AND j.expires_at >= coalesce(v_expires_from, '-infinity') AND j.expires_at <= v_now)
-               OR EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0)
                OR EXISTS (SELECT FROM outlast_notices)
                OR EXISTS (SELECT FROM outlast_upstream_notices)
                OR EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle)
                OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
+           v_asked > 0 AND EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) AS suspects,
            v_asked > 0 AND (SELECT coalesce(sum(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
            -- how many entries of the indexes this session has read by now: PostgreSQL evaluates a list from left to right
            pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
@@ -145,7 +145,6 @@ BEGIN
            OR v_look.due <= (CASE WHEN p_req.queues = '{}' THEN v_now ELSE 'infinity' END) THEN
             v_is_long := true;
             v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended);
-            v_solo := v_first.solo;
             v_open := v_first.streams;
             v_look.due := v_first.due;
             v_runnable := v_runnable || v_first.runnable;
@@ -165,29 +164,27 @@ BEGIN
         FOR i IN 1..v_asked LOOP
             EXIT WHEN v_cut;
             v_left := least(p_req.limits[i] - v_ends.busy, p_req.claims_max - v_claimed);
-            v_line := p_req.solos[i] = 0;
-            v_is_filled := v_is_filled OR v_left <= 0 AND v_line;
-            CONTINUE WHEN v_left <= 0 OR p_req.solos[i] > v_solo;
-            v_streams := v_open AND v_line;
+            v_solo := p_req.solos[i];
+            v_is_filled := v_is_filled OR v_left <= 0 AND v_solo = 0;
+            CONTINUE WHEN v_left <= 0 OR v_solo > 0 AND NOT (v_look.suspects OR v_is_long);
+            v_line := true;
+            v_streams := v_open;
             IF v_streams THEN
                 v_rounds := 8;
-                v_for_streams := CASE WHEN outlast_line_waits_v1(p_req, i)
+                v_passed := '{}';
+                v_for_streams := CASE WHEN v_solo > 0 OR outlast_line_waits_v1(p_req, i)
                                       THEN (v_left + (random() < 0.5)::integer) / 2 ELSE v_left END;
             END IF;
             LOOP
-                IF p_req.solos[i] > 0 THEN
-                    v_next := outlast_next_suspects_v1(
-                        p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_left,
-                        p_req.bytes_max - v_bytes, v_claimed = 0);
-                    v_cut := v_next.cut;
-                    v_permits := v_permits || v_next.permits;
-                ELSIF v_streams AND v_for_streams > 0 THEN
+                IF v_streams AND v_for_streams > 0 THEN
                     v_next := outlast_claim_streams_v1(
-                        p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, coalesce(v_passed, '{}'),
+                        p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_passed,
                         v_for_streams, least(65536 - v_of_streams, p_req.bytes_max - v_bytes),
                         CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_of_streams > 0 THEN 0
-                             ELSE p_req.bytes_max - v_bytes END, v_from);
-                    v_from := v_next.reached;
+                             ELSE p_req.bytes_max - v_bytes END,
+                        CASE WHEN v_solo = 0 THEN v_from ELSE '' END,
+                        CASE WHEN v_solo > 0 OR v_look.suspects THEN v_solo END);
+                    IF v_solo = 0 THEN v_from := v_next.reached; END IF;
                     v_permits := v_permits || v_next.permits;
                     v_passed := v_passed || v_next.passed;
                     v_contended := v_contended OR v_next.contended;
@@ -195,7 +192,11 @@ BEGIN
                     v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
-                    IF v_next.cut OR v_next.more AND v_rounds = 0 THEN v_next_due := v_now; END IF;
+                    IF v_solo = 0 AND (v_next.cut OR v_next.more AND v_rounds = 0) THEN v_next_due := v_now; END IF;
+                ELSIF v_solo > 0 THEN
+                    v_next := outlast_lock_suspects_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                    v_cut := v_next.cut;
+                    v_line := false;
                 ELSE
                     IF p_req.mixed OR p_req.look_to IS NOT NULL THEN
                         v_next := outlast_claim_line_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
@@ -243,15 +244,11 @@ BEGIN
                 EXIT WHEN v_left <= 0 OR v_cut OR NOT (v_line OR v_streams);
                 IF NOT v_line THEN v_for_streams := v_left; END IF;
             END LOOP;
-            IF p_req.solos[i] = 0 THEN
+            IF v_solo = 0 THEN
                 v_has_places := v_has_places OR v_left > 0;
                 v_is_filled := v_is_filled OR v_left <= 0;
             ELSE
                 v_cut := v_cut OR v_counts[i] > 0 AND i < v_asked;
-                IF v_left > 0 THEN
-                    v_next_due := least(v_next_due, outlast_next_suspect_due_v1(
-                        p_req.solos[i], p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_now));
-                END IF;
             END IF;
         END LOOP;
         -- 5

@@ -9,7 +9,7 @@ DECLARE
     v_first timestamptz;
 BEGIN
     SELECT j.run_at INTO v_first FROM outlast_jobs j
-    WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+    WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
       AND j.run_at >= v_from AND j.run_at <= p_now + interval '1 minute'
     ORDER BY j.run_at LIMIT 1;
     IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN

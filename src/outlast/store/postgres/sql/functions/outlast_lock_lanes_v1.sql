@@ -12,6 +12,9 @@
 -- claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing rests
 -- for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
 --
+-- Suspects are passed over, to be claimed by outlast_lock_suspects_v1. A cleared one that lies below its floor is found
+-- by the next look below the floors.
+--
 -- Runs inside outlast_exchange_v1, under its planner settings, which argues why it is right against other claims. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed
 -- since the snapshot no longer has a position when the lock re-checks its newest version.
 CREATE FUNCTION outlast_lock_lanes_v1(
@@ -45,7 +48,7 @@ BEGIN
                       CROSS JOIN LATERAL (
                           SELECT j.id, j.position FROM outlast_jobs j
                           WHERE j.queue = p_queues[l.n] AND j.task = p_tasks[l.n] AND (-j.priority) = p_ranks[l.n]
-                            AND j.stream IS NULL
+                            AND j.stream IS NULL AND j.solo <= 0
                             AND j.position >= coalesce(p_from, p_floors[l.n])
                             AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807
                                                   ELSE least(p_to, p_floors[l.n]) END
@@ -79,7 +82,7 @@ BEGIN
               SELECT j.id, j.ctid, j.position,
                      octet_length(j.args) + coalesce(octet_length(j.checkpoint), 0) AS bytes
               FROM outlast_jobs j
-              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank AND j.stream IS NULL
+              WHERE j.queue = t.queue AND j.task = t.task AND (-j.priority) = t.rank AND j.stream IS NULL AND j.solo <= 0
                 AND j.position >= coalesce(p_from, t.low)
                 AND j.position < CASE WHEN p_from IS NULL THEN 9223372036854775807 ELSE least(p_to, t.low) END
                 AND (j.tenant IS NULL OR j.tenant <> ALL (p_req.not_tenants))

@@ -1,5 +1,5 @@
 -- Make the rows of streams that have none, and of their permits (outlast_make_permits_v1), from a job that waits in
--- each, or from a suspect, which needs the row to start. p_tasks and p_queues say where a job of the stream may wait; a
+-- each. p_tasks and p_queues say where a job of the stream may wait; a
 -- stream may come several times. Returns the streams that are settled: their rows are made, or no job waits in them
 -- any more. The others are left to the exchange that is making them. A stream that another exchange has made meanwhile
 -- is not settled: it may be idle already.
@@ -26,13 +26,9 @@ BEGIN
           CROSS JOIN LATERAL (
               SELECT j.needs, CASE WHEN NOT f.is_common THEN j.tenant END AS tenant,
                      CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END AS rank
-              FROM ((SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
-                     WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL
-                     ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 20000)
-                    UNION ALL
-                    (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
-                     WHERE j.state = 'queued' AND j.solo > 0 AND j.solo IN (1, 2) AND j.queue = u.queue AND j.task = u.task
-                       AND j.stream = u.id LIMIT 20000)) j
+              FROM (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
+                    WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL
+                    ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 20000) j
               CROSS JOIN LATERAL outlast_needs_v1(j.needs) w
               CROSS JOIN LATERAL (
                   SELECT outlast_stream_id_v1(u.task, u.queue, i.priority, i.needs, NULL) = u.id AS is_common,

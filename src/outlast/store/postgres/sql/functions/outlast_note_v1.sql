@@ -7,8 +7,7 @@
 -- its commit on. One of a caller whose snapshot is older than `awaited` (REPEATABLE READ) fails (40001).
 -- There it is planned by the caller's settings, as the completion itself: a plan from a small table ends with ANALYZE.
 --
--- A stream gets one notice, with how many attempts have ended and whether a job has joined it. A suspect joins none, but
--- needs the stream's row: it counts as an arrival, which makes a row that is missing. In an ordered stream
+-- A stream gets one notice, with how many attempts have ended and whether a job has joined it. In an ordered stream
 -- (",true]" in what its jobs need) the end of an attempt, or of a job that waits to run again, counts as an arrival: the
 -- stream is looked at again, as its holder may be gone. (In a key, the text costs a look.) A job that others wait for
 -- gets a notice when it has ended, or runs again.
@@ -19,7 +18,7 @@ BEGIN
     WITH changed AS MATERIALIZED (
         SELECT j.id, j.stream, j.task, j.queue,
                j.awaited AND (j.ended_at IS NULL) = p_had_ended AS awaited,
-               (j.position IS NOT NULL OR j.solo > 0 AND j.state = 'queued' OR (p_ran OR j.ended_at IS NOT NULL AND j.attempt_count > 0)
+               (j.position IS NOT NULL OR (p_ran OR j.ended_at IS NOT NULL AND j.attempt_count > 0)
                                           AND strpos(j.needs, ',true]') > 0) IS TRUE AS arrived
         FROM unnest(p_ids) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
     ), upstream AS (

@@ -5,8 +5,7 @@
 --     transactions that drew their positions earlier and committed since. The line itself is not read, since that
 --     would walk over its dead entries.
 --   * next_due: 0 if there is a notice to fold; the seconds until a limit opens by time, or a job that is in no line
---     falls due; of suspects, until one that this worker may
---     take falls due (outlast_suspect_due_v1).
+--     falls due.
 --   * next_tick: the seconds until a schedule is due.
 --   * pauses: the version of the pauses.
 --   * watches: the marks of the watchers (outlast_keep_watch_v1).
@@ -28,7 +27,6 @@ AS $$
 DECLARE
     v_now timestamptz := clock_timestamp();
     v_first timestamptz := outlast_first_due_v1(v_now);
-    v_suspects boolean;
     v_opens timestamptz;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- needs no privilege but USAGE
@@ -37,7 +35,6 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
     SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
-           EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0),
            CASE WHEN EXISTS (SELECT FROM outlast_notices) THEN v_now
                 ELSE (SELECT to_timestamp(least(p.opens_at, 1e11)) FROM outlast_permits p WHERE p.opens_at IS NOT NULL
                       ORDER BY p.opens_at LIMIT 1) END,
@@ -57,8 +54,7 @@ BEGIN
                  ORDER BY w.boot_id, w.lock_device, w.id LIMIT 3)
                 LIMIT 3) n
             WHERE me.id = p_worker)
-    INTO pauses, v_suspects, v_opens, neighbours;
-    IF v_suspects THEN v_first := least(v_first, outlast_suspect_due_v1(p_worker, v_now)); END IF;
+    INTO pauses, v_opens, neighbours;
     v_first := least(v_first, v_opens);
     next_due := outlast_seconds_v1(v_first, clock_timestamp());
     next_tick := outlast_first_tick_v1(v_now) - extract(epoch FROM clock_timestamp());

@@ -3,18 +3,17 @@
 -- outlast_exchange_v1, under its planner settings, which holds the worker's row. The steps, as numbered in the body:
 --
 -- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1). due: when the next one falls due.
--- 2  Look for expired jobs, suspects, notices, streams and permits. The look comes after the ends, which may have left
---    notices, or made suspects.
+-- 2  Look for expired jobs, notices, streams and permits. The look comes after the ends, which may have left notices.
 -- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
 -- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1), and fold notices of ends and arrivals
 --    (outlast_fold_v1).
 --
--- runnable: jobs that can run now, and may stand in lanes that the caller does not know. solo: the largest kind of solo
--- run that a suspect waits for. opens: some permit lacks only time. Each function that is called argues why it is right
+-- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
+-- time. Each function that is called argues why it is right
 -- against a concurrent claim, reap and late worker; none of them waits for a lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now timestamptz, p_ended bigint[],
-    OUT due timestamptz, OUT next_due timestamptz, OUT runnable bigint[], OUT expired integer, OUT solo integer,
+    OUT due timestamptz, OUT next_due timestamptz, OUT runnable bigint[], OUT expired integer,
     OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
     OUT contended boolean)
 LANGUAGE plpgsql
@@ -31,7 +30,7 @@ BEGIN
     contended := false;
     served := '{}';
     FOR i IN 1..cardinality(p_req.limits) LOOP
-        IF p_req.solos[i] = 0 THEN served := served || p_req.tasks[i]::text[]; END IF;
+        served := served || p_req.tasks[i]::text[];
     END LOOP;
     -- 1
     v_due := outlast_due_v1(p_req.queues, p_now);
@@ -42,8 +41,6 @@ BEGIN
             WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
               AND j.expires_at >= v_from AND j.expires_at <= p_now
             ORDER BY j.expires_at LIMIT 1) AS expires,
-           coalesce((SELECT j.solo FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0
-                     ORDER BY j.solo DESC LIMIT 1), 0) AS solo,
            p_ended IS NOT NULL OR EXISTS (SELECT FROM outlast_notices)
                OR EXISTS (SELECT FROM outlast_upstream_notices) AS notices,
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
@@ -52,7 +49,6 @@ BEGIN
             FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
                   ORDER BY p.opens_at LIMIT 10) p) AS opened
     INTO v_look;
-    solo := v_look.solo;
     streams := v_look.streams;
     opens := v_look.opened IS NOT NULL;
     -- 3

@@ -1,6 +1,6 @@
 -- Find the jobs that nothing has announced: the first jobs of each task in each queue's line that no worker has taken
--- for p_grace seconds, the first job of each open stream (p_limit of them), and due jobs outside the line, that is
--- scheduled jobs that were not put into it and suspects.
+-- for p_grace seconds, the first job of each open stream (p_limit of them), and due jobs that were not
+-- put into the line.
 --
 -- p_limit jobs of each task and queue are read from the line, or fewer, so that there are 10,000 in all or one of
 -- each: jobs of a task that is paused, or that no worker serves, hide no others of their queue. The first and the last
@@ -25,7 +25,7 @@ BEGIN
     SELECT NULL::bigint, NULL::text, NULL::text,
            (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
            (SELECT outlast_seconds_v1(j.run_at, v_now) FROM outlast_jobs j
-            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
               AND j.run_at > v_now AND j.run_at <= v_now + interval '1 minute'
             ORDER BY j.run_at LIMIT 1), NULL::bigint;
     RETURN QUERY
@@ -56,20 +56,14 @@ BEGIN
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), 0
     FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
-           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
              AND j.run_at >= v_from AND j.run_at <= v_now
            ORDER BY j.run_at LIMIT p_limit)
           UNION
           (SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
-           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+           WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
              AND j.run_at >= v_from AND j.run_at <= v_now
            ORDER BY j.run_at DESC LIMIT p_limit)) f
-    UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), 0
-    FROM (SELECT j.* FROM outlast_jobs j
-          WHERE j.state = 'queued' AND j.solo > 0
-          ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT p_limit) f
-    WHERE f.run_at <= v_now
     UNION ALL
     SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
     FROM (SELECT * FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle

@@ -12,7 +12,7 @@
 -- A concurrent claim at the end of the wait, a cancel, an expiry: they hold the job's row, and what they leave is no queued
 -- job with this token and without a position, so it is left alone here. Such a job looks for the event itself when it runs
 -- next, and keeps what it has found as a step: so each wait has one outcome. A late worker that hands in an end finds
--- another token. Suspects stay outside the line; a job that waits is none, since its attempt has ended by itself.
+-- another token.
 CREATE FUNCTION outlast_wake_v1(p_names text[], p_most integer, OUT ids bigint[], OUT stay text[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$
@@ -34,7 +34,7 @@ BEGIN
         UPDATE outlast_jobs j SET run_at = v_now, position = nextval('outlast_position_seq')
         FROM outlast_waits w
         WHERE w.job_id = ANY (v_held) AND w.event = ANY (v_events) AND j.id = w.job_id AND j.token = w.token
-          AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+          AND j.state = 'queued' AND j.position IS NULL
         RETURNING j.id)
     SELECT array_agg(w.id) INTO ids FROM woken w;
     PERFORM outlast_note_v1(ids, p_ran => false, p_had_ended => false);

@@ -1,5 +1,5 @@
--- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, due jobs that
--- wait to run alone, and running jobs. For autoscalers: divide the count by the number of jobs that a worker has room
+-- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, and
+-- running jobs. For autoscalers: divide the count by the number of jobs that a worker has room
 -- for. Any program may call it. It reads only; each count uses one index and stops at its bound, so that a call reads
 -- a few ten thousand entries at most, however many jobs wait.
 --
@@ -88,20 +88,10 @@ BEGIN
         IF v_count < v_most THEN
             SELECT v_count + count(*) INTO v_count FROM (
                 SELECT j.task FROM outlast_jobs j
-                WHERE j.queue = p_queue AND j.state = 'queued' AND j.position IS NULL AND j.solo = 0
+                WHERE j.queue = p_queue AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0
                   AND j.run_at <= statement_timestamp()
                 ORDER BY j.queue, j.run_at LIMIT v_most - v_count) c
             WHERE c.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
-                SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));
-        END IF;
-        IF v_count < v_most THEN
-            SELECT v_count + count(*) INTO v_count FROM (
-                SELECT s.task, s.run_at FROM generate_series(1, 2) AS k (solo) CROSS JOIN LATERAL (
-                    SELECT j.task, j.run_at FROM outlast_jobs j
-                    WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = k.solo AND j.queue = p_queue
-                    ORDER BY j.solo, j.queue, j.task, j.priority DESC, j.run_at LIMIT v_most - v_count) s) c
-            WHERE c.run_at <= statement_timestamp() AND c.task <> ALL (v_paused)
-              AND (NOT v_is_served OR EXISTS (
                 SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));
         END IF;
     END IF;
