@@ -15,7 +15,9 @@ from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import LimitSpec, Need, permit_id
+from outlast.store.acts import hold_limit
 from outlast.store.limits import Hold, NewLimit, SetLimit
+from outlast.store.postgres.acts import PostgresActing
 from outlast.store.postgres.limits import LOCKED_MAX, _declare
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
@@ -408,8 +410,7 @@ async def test_a_hold_that_is_not_committed_keeps_the_row_that_it_is_about(
     await hands.claim()
     await session.execute("UPDATE outlast_permits SET touched_at = 1, tat = 0")
     async with session.transaction():
-        values = ("a", permit_id("a", "k"), "k", 60.0)
-        await session.execute("SELECT outlast_hold_limit_v1($1, $2, $3, $4)", *values)
+        assert await hold_limit(PostgresActing(session, notify=False), Hold("a", "k", 60.0))
         await store.prune(jobs_older_than=9e9, workers_older_than=9e9)
     await hands.claim()
     assert (await permit(store, key="k")).held_until

@@ -156,6 +156,9 @@ async def _all_of_limits(store: PostgresStore) -> None:
     await store.set_limit(SetLimit(name="a", key="acme", running=1))
     await store.set_limit(SetLimit(name="a", running=1))
     await store.hold_limit(Hold("a", "", 0.0))
+    await declare_limit(store, "each", running=1, per="limit_key")
+    await store.hold_limit(Hold("each", "", 0.0))
+    await store.set_limit(SetLimit(name="each", reset=True))
     hands = await Hands.on(store, "limited")
     mine = {"task": "app.limited"}
     await store.enqueue([limited(need("a"), **mine), limited(need("a"), delay=60.0, **mine)])

@@ -28,6 +28,7 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from outlast.model.job import State
+from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.model.pause import Pause, PauseKind
 from outlast.store.actions import (
     ACTIONS_KEPT,
@@ -42,7 +43,7 @@ from outlast.store.actions import (
     moved,
 )
 from outlast.store.columns import pause_of
-from outlast.store.limits import Hold, SetLimit
+from outlast.store.limits import HOLD_MAX, Hold, SetLimit, with_own
 from outlast.store.schedules import OWED_MAX
 from outlast.store.statements import Row, Rows
 from outlast.store.values import Cancelled, Enqueued, NewEvent, NewJob, NewPause, Requeued
@@ -96,12 +97,9 @@ class Acting(Protocol):
         """Keep an event."""
         ...
 
-    async def set_limit(self, new: SetLimit) -> bool:
-        """Set a limit, or one key of it."""
-        ...
-
-    async def hold_limit(self, hold: Hold) -> bool:
-        """Hold a permit, or all of a limit."""
+    async def put_limit(self, name: str, declared: str | None, own: LimitSpec | None) -> None:
+        """Write what the code declares of a limit, and what a person has set, with the values in
+        force, and have the streams looked at that it blocks."""
         ...
 
 
@@ -179,6 +177,63 @@ async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = No
     if dead:
         await it.forget(dead)
     return len(dead)
+
+
+async def set_limit(it: Acting, new: SetLimit) -> bool:
+    """Set a limit, or one key of it; False: there is none of that name.
+
+    The limit's lock is taken first, and alone: exchanges hold it shared to their commits, so one
+    that counts under a permit of it, or makes one, has committed. Streams that the limit blocks are
+    looked at again, by a notice or a mark in this commit. A lowered limit stops nothing that runs.
+    """
+    await it.rows("limits", "lock", name=new.name)
+    limits = await it.rows("limits", "known", names=[new.name])
+    if not limits:
+        return False
+    if new.key is not None:
+        permit = await _make_permit(it, new.name, new.key)
+        if new.running is not None or new.reset:
+            await it.rows("limits", "set_key", permit=permit, running=new.running)
+            await it.rows("limits", "mark_one", permit=permit)
+        return True
+    if new.reset:
+        await it.rows("limits", "reset_keys", name=new.name)
+    own = None if new.reset else spec_of(limits[0]["own"])
+    await it.put_limit(new.name, limits[0]["declared"], with_own(own, new))
+    return True
+
+
+async def hold_limit(it: Acting, hold: Hold) -> bool:
+    """Let nothing start under a limit for some seconds; 0 ends that. False: there is no such limit.
+
+    One permit is held without the limit's lock; on PostgreSQL by a notice, which waits for no lock
+    either: a fold writes the time on the permit's row, before its exchange claims. An exchange that
+    holds the row at this moment may start jobs that it has counted already. All permits of a limit
+    are held on the limit's row, under its lock.
+    """
+    limits = await it.rows("limits", "known", names=[hold.name])
+    if not limits:
+        return False
+    spec = spec_of(limits[0]["declared"])
+    seconds = max(0.0, min(hold.seconds, HOLD_MAX))
+    if hold.key or spec is None or spec.per is None:
+        permit = await _make_permit(it, hold.name, hold.key)
+        await it.rows("limits", "hold", permit=permit, seconds=seconds)
+        await it.rows("limits", "mark_one", permit=permit)
+    else:
+        await it.rows("limits", "lock", name=hold.name)
+        await it.rows("limits", "hold_all", name=hold.name, seconds=seconds)
+        await it.rows("limits", "mark", names=[hold.name])
+    return True
+
+
+async def _make_permit(it: Acting, name: str, key: str) -> int:
+    """Return the id of a permit, whose row no prune deletes before the commit; make the row if it
+    is not there."""
+    permit = permit_id(name, key)
+    if not await it.rows("limits", "keep_permit", permit=permit):
+        await it.rows("limits", "make_permit", permit=permit, name=name, key=key)
+    return permit
 
 
 async def _lock(it: Acting, job_ids: Sequence[int], tokens: Tokens | None) -> list[Row]:
@@ -285,12 +340,12 @@ class ActVerbs:
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
         return await self._act(
-            record, lambda it: it.set_limit(new), lambda known: _some(changed=int(known))
+            record, lambda it: set_limit(it, new), lambda known: _some(changed=int(known))
         )
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
         return await self._act(
-            record, lambda it: it.hold_limit(hold), lambda known: _some(changed=int(known))
+            record, lambda it: hold_limit(it, hold), lambda known: _some(changed=int(known))
         )
 
     async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:

@@ -13,6 +13,7 @@ from outlast.base.text import line, span
 from outlast.model.limits import LimitSpec
 
 FOLD_MAX = 500  # notices that one exchange folds
+HOLD_MAX = 1e9  # seconds of a hold
 IDLE_SECONDS = 86_400.0  # after which the rows of unused permits and streams are deleted
 LIMITS_SHOWN = 1_000
 PERMITS_SHOWN = 1_000

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+from outlast.model.limits import LimitSpec
 from outlast.store.acts import Acting, ActVerbs
 from outlast.store.dependencies import RESOLVE_MAX
-from outlast.store.limits import Hold, SetLimit
-from outlast.store.postgres import limits
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import enqueue
 from outlast.store.postgres.errors import is_key_taken
 from outlast.store.postgres.inspector import fetch
+from outlast.store.postgres.limits import put_limit
 from outlast.store.postgres.pool import Connections
 from outlast.store.statements import Row, statements
 from outlast.store.values import Enqueued, NewEvent, NewJob
@@ -31,12 +31,14 @@ class PostgresActVerbs(ActVerbs):
     async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T:
         async def act(connection: Any, notify: bool) -> T:  # noqa: FBT001
             await connection.execute(_SQL["by_index"])
-            return await work(_Acting(connection, notify=notify))
+            return await work(PostgresActing(connection, notify=notify))
 
         return await self._connections.run_notifying(act, kind=Transaction.COMMITTED)
 
 
-class _Acting:
+class PostgresActing:
+    """The transaction of a connection."""
+
     def __init__(self, connection: Any, *, notify: bool) -> None:
         self._connection = connection
         self._notify = notify
@@ -86,11 +88,8 @@ class _Acting:
     async def send_event(self, event: NewEvent) -> bool:
         return await send(self._connection, event, notify=self._notify)
 
-    async def set_limit(self, new: SetLimit) -> bool:
-        return await limits.set_limit(self._connection, new)
-
-    async def hold_limit(self, hold: Hold) -> bool:
-        return await limits.hold_limit(self._connection, hold)
+    async def put_limit(self, name: str, declared: str | None, own: LimitSpec | None) -> None:
+        await put_limit(self._connection, name, declared, own)
 
 
 async def send(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:

@@ -8,19 +8,11 @@ from operator import itemgetter
 from typing import Any
 
 from outlast.errors import BadData
-from outlast.model.limits import LimitSpec, permit_id, spec_of
+from outlast.model.limits import LimitSpec, spec_of
 from outlast.store.columns import struct_of
-from outlast.store.limits import (
-    RECOUNT_SECONDS,
-    DeclaredTask,
-    Hold,
-    Miscounted,
-    NewLimit,
-    SetLimit,
-    in_force,
-    with_own,
-)
+from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit, in_force
 from outlast.store.postgres.connection import Transaction
+from outlast.store.postgres.inspector import fetch
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.statements import to_json
 from outlast.store.protocol import REFUSALS_KEPT
@@ -101,7 +93,7 @@ async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
 
 async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tuple[Any, ...]]:
     """Return the rows to write, by name: limits that the store lacks or knows differently."""
-    rows = await connection.fetch(_SQL["known"], list(specs))
+    rows = await fetch(connection, "limits", "known", {"names": list(specs)})
     known = {row["name"]: (spec_of(row["declared"]), row["own"]) for row in rows}
     return [
         (name, to_json(spec), own, *_columns(spec, spec_of(own)))
@@ -116,45 +108,12 @@ async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
         await connection.fetch(_SQL["put"], *(list(column) for column in zip(*rows, strict=True)))
 
 
-async def set_limit(connection: Any, new: SetLimit) -> bool:
-    """Set a limit, or one key of it."""
-    return await (_set if new.key is None else _set_key)(connection, new)
-
-
-async def hold_limit(connection: Any, hold: Hold) -> bool:
-    """Hold a permit, or all permits of a limit, for a while; or let them go."""
-    rows = await connection.fetch(_SQL["known"], [hold.name])
-    if not rows:
-        return False
-    spec = in_force(spec_of(rows[0]["declared"]), spec_of(rows[0]["own"]))
-    is_all = not hold.key and spec.per is not None
-    one = None if is_all else permit_id(hold.name, hold.key)
-    rows = await connection.fetch(_SQL["hold"], hold.name, one, hold.key, hold.seconds)
-    return bool(rows[0][0])
-
-
-async def _set(connection: Any, new: SetLimit) -> bool:
-    await connection.fetch(_SQL["lock"], new.name)
-    rows = await connection.fetch(_SQL["known"], [new.name])
-    if not rows:
-        return False
-    declared, own = spec_of(rows[0]["declared"]), spec_of(rows[0]["own"])
-    own = with_own(None if new.reset else own, new)
-    texts = rows[0]["declared"], None if own is None else to_json(own)
-    await _put(connection, [(new.name, *texts, *_columns(declared, own))])
-    if new.reset:
-        await connection.fetch(_SQL["set_key"], new.name, None, None, None)
-    return True
-
-
-async def _set_key(connection: Any, new: SetLimit) -> bool:
-    await connection.fetch(_SQL["lock"], new.name)
-    if not await connection.fetch(_SQL["known"], [new.name]):
-        return False
-    key = new.key or ""
-    values = (new.name, permit_id(new.name, key), key, new.running)
-    await connection.fetch(_SQL["set_key"], *values)
-    return True
+async def put_limit(
+    connection: Any, name: str, declared: str | None, own: LimitSpec | None
+) -> None:
+    """Write a limit, whose lock this transaction has."""
+    text = None if own is None else to_json(own)
+    await _put(connection, [(name, declared, text, *_columns(spec_of(declared), own))])
 
 
 def _columns(declared: LimitSpec | None, own: LimitSpec | None) -> tuple[Any, ...]:

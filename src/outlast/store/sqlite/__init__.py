@@ -15,7 +15,6 @@ pruning.py      deletes jobs: those kept for no time as they end, others later
 minutes.py      counters of workers: noted and added up
 schedules.py    schedules: put, due and fired
 limits.py       limits: declared, set, held; what is spent
-pauses.py       pauses: acknowledged
 acts.py         the transaction of an act of a person
 workers.py      workers' rows and beats; gives the jobs of lost workers back
 inspector.py    runs the inspector's statements, and the reads that differ here

@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from sqlite3 import Cursor
 from typing import TypeVar
 
+from outlast.model.limits import LimitSpec
 from outlast.store.acts import Acting, ActVerbs
-from outlast.store.limits import Hold, SetLimit
 from outlast.store.sqlite import events, jobs, limits
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.dependencies import resolve
@@ -30,10 +30,12 @@ class SqliteActVerbs(ActVerbs):
 
 def act(cursor: Cursor, now: float, work: Callable[[Acting], Awaitable[T]]) -> T:
     """Return the result of ``work`` in the transaction of a cursor."""
-    return run_at_once(work(_Acting(cursor, now)))
+    return run_at_once(work(SqliteActing(cursor, now)))
 
 
-class _Acting:
+class SqliteActing:
+    """The transaction of a cursor."""
+
     def __init__(self, cursor: Cursor, now: float) -> None:
         self._cursor = cursor
         self._now = now
@@ -68,8 +70,5 @@ class _Acting:
     async def send_event(self, event: NewEvent) -> bool:
         return events.send_event(self._cursor, self._now, event)
 
-    async def set_limit(self, new: SetLimit) -> bool:
-        return limits.set_limit(self._cursor, self._now, new)
-
-    async def hold_limit(self, hold: Hold) -> bool:
-        return limits.hold_limit(self._cursor, self._now, hold)
+    async def put_limit(self, name: str, declared: str | None, own: LimitSpec | None) -> None:
+        limits.put_limit(self._cursor, self._now, name, declared, own)

@@ -12,16 +12,8 @@ import msgspec
 
 from outlast.errors import BadData
 from outlast.model.lifecycle import Transition
-from outlast.model.limits import LimitSpec, needs_of, permit_id, seconds_ahead, spec_of
-from outlast.store.limits import (
-    DeclaredTask,
-    Hold,
-    Miscounted,
-    NewLimit,
-    SetLimit,
-    in_force,
-    with_own,
-)
+from outlast.model.limits import LimitSpec, needs_of, seconds_ahead, spec_of
+from outlast.store.limits import DeclaredTask, Miscounted, NewLimit, in_force
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer
@@ -34,7 +26,7 @@ def find_news(
     cursor: Cursor, _: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> tuple[list[NewLimit], list[DeclaredTask]]:
     """Return the limits and tasks whose declaration is missing or different in the store."""
-    rows = cursor.execute(_SQL["declared"], {"names": _text([new.name for new in limits])})
+    rows = cursor.execute(_SQL["known"], {"names": _text([new.name for new in limits])})
     declared = {name: text for name, text, _ in rows}
     names = {"names": _text([task.name for task in tasks])}
     known = set(cursor.execute(_SQL["known_tasks"], names))
@@ -49,7 +41,7 @@ def declare_limits(
 ) -> None:
     """Store the declarations of limits and tasks."""
     cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
-    rows = cursor.execute(_SQL["declared"], {"names": _text([new.name for new in limits])})
+    rows = cursor.execute(_SQL["known"], {"names": _text([new.name for new in limits])})
     own = {name: spec_of(text) for name, _, text in rows}
     _put(
         cursor,
@@ -58,42 +50,13 @@ def declare_limits(
     )
 
 
-def set_limit(cursor: Cursor, now: float, new: SetLimit) -> bool:
-    """Set a limit, or one key of it."""
-    row = cursor.execute(_SQL["limit"], {"name": new.name}).fetchone()
-    if row is None:
-        return False
-    declared, own, _ = row
-    if new.key is not None:
-        values = {"permit": _make_permit(cursor, new.name, new.key), "running": new.running}
-        cursor.execute(_SQL["set_key"], values | {"reset": new.reset})
-        cursor.execute(_SQL["mark_one"], values)
-        return True
-    if new.reset:
-        cursor.execute(_SQL["reset_keys"], {"name": new.name})
-    changed = with_own(None if new.reset else spec_of(own), new)
-    text = None if changed is None else _text(changed)
-    cursor.execute(_SQL["set"], {"name": new.name, "own": text})
-    _put(cursor, now, [(new.name, None, in_force(spec_of(declared), changed))])
-    return True
-
-
-def hold_limit(cursor: Cursor, now: float, hold: Hold) -> bool:
-    """Hold a permit, or all permits of a limit, for a while; or let them go."""
-    row = cursor.execute(_SQL["limit"], {"name": hold.name}).fetchone()
-    if row is None:
-        return False
-    *_, per = row
-    until = now + hold.seconds if hold.seconds > 0 else None
-    if per is not None and not hold.key:
-        values = {"name": hold.name, "until": until, "seconds": hold.seconds}
-        cursor.execute(_SQL["hold_all"], values)
-        cursor.execute(_SQL["mark"], {"names": _text([hold.name])})
-        return True
-    values = {"permit": _make_permit(cursor, hold.name, hold.key), "until": until, "now": now}
-    cursor.execute(_SQL["hold"], values)
-    cursor.execute(_SQL["mark_one"], values)
-    return True
+def put_limit(
+    cursor: Cursor, now: float, name: str, declared: str | None, own: LimitSpec | None
+) -> None:
+    """Write a limit."""
+    text = None if own is None else _text(own)
+    cursor.execute(_SQL["set"], {"name": name, "own": text})
+    _put(cursor, now, [(name, None, in_force(spec_of(declared), own))])
 
 
 def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
@@ -120,7 +83,8 @@ def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
     """Set the counts of permits right, and begin again what a clock that was ahead has held."""
     miscounted, held = find_wrong(cursor, now, settled)
     for name, seconds in held:
-        hold_limit(cursor, now, Hold(name, "", seconds))
+        cursor.execute(_SQL["hold_all"], {"name": name, "seconds": seconds, "now": now})
+    cursor.execute(_SQL["mark"], {"names": _text([name for name, _ in held])})
     wrong = []
     for permit, name, key, counted, holders in miscounted:
         cursor.execute(_SQL["recount"], {"permit": permit, "used": holders, "now": now})
@@ -155,12 +119,6 @@ def _put(cursor: Cursor, now: float, limits: Sequence[tuple[str, str | None, Lim
     cursor.execute(_SQL["keep_pace"], {"rows": _text(rows), "now": now})
     cursor.execute(_SQL["put"], {"rows": _text(rows)})
     cursor.execute(_SQL["mark"], {"names": _text([name for name, *_ in limits])})
-
-
-def _make_permit(cursor: Cursor, name: str, key: str) -> int:
-    permit = permit_id(name, key)
-    cursor.execute(_SQL["make_permit"], {"permit": permit, "name": name, "key": key})
-    return permit
 
 
 def _task_row(task: DeclaredTask) -> tuple[Any, ...]:

@@ -25,17 +25,7 @@ from outlast.store.lockfile import directory_for, is_mounted_alone, refuses
 from outlast.store.migrations import check_usable, known, load
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.queue_turns import Turns
-from outlast.store.sqlite import (
-    events,
-    jobs,
-    library,
-    minutes,
-    pauses,
-    pruning,
-    schema,
-    steps,
-    workers,
-)
+from outlast.store.sqlite import events, jobs, library, minutes, pruning, schema, steps, workers
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
@@ -234,7 +224,7 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
     announce = writes(workers.announce)
     presence_off = writes(workers.presence_off)
     tell_wakeup = writes(workers.tell_wakeup)
-    acknowledge_pauses = writes(pauses.acknowledge_pauses)
+    acknowledge_pauses = writes(workers.acknowledge_pauses)
     reconcile = writes(workers.reconcile)
     tell_gone = writes(workers.tell_gone)  # wakes no worker
     reap = writes(workers.reap)

@@ -26,7 +26,6 @@ from outlast.store.rows import WorkerStatus
 from outlast.store.sqlite.exchange import apply, cancels_of, worker_status
 from outlast.store.sqlite.inspector import fetch
 from outlast.store.sqlite.lanes import draw
-from outlast.store.sqlite.pauses import version_of
 from outlast.store.sqlite.schedules import next_tick_in
 from outlast.store.sqlite.statements import statements
 from outlast.store.stacks import asks_of
@@ -45,6 +44,7 @@ from outlast.store.values import (
     line_of,
 )
 
+_PAUSES = statements("pauses")
 _WORKERS = statements("workers")
 _RECLAIM = statements("reclaim")
 SHOWN_SHARE = 1 / 6  # of the lease: for so long a beat stands on the row, 10 s by default
@@ -109,6 +109,10 @@ def announce(
 ) -> None:
     values = {"tasks": json.dumps(list(tasks)), "lacks": json.dumps(dict(lacks)), **_whose(me)}
     cursor.execute(_WORKERS["announce"], values)
+
+
+def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) -> None:
+    cursor.execute(_PAUSES["acknowledge_pauses"], {"acknowledged_pauses": version, **_whose(me)})
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
@@ -192,7 +196,7 @@ def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
         overdue=bool(overdue(cursor, now, slack, 1)),
         now=now,
         next_tick=next_tick_in(cursor, now),
-        pauses=version_of(cursor),
+        pauses=str(cursor.execute(_PAUSES["version"]).fetchone()[0]),
     )
 
 

@@ -3,7 +3,7 @@
 
 -- name: known
 -- Read limits before they are changed. Reads only.
-SELECT name, declared, own FROM outlast_limits WHERE name = ANY ($1::text[])
+SELECT name, declared, own FROM outlast_limits WHERE name = ANY (:names::text[])
 
 -- name: known_tasks
 -- Read tasks before they are declared: most are known as they are. Reads only.
@@ -22,7 +22,7 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 -- name: lock
 -- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
 -- reads what the first has committed.
-SELECT pg_advisory_xact_lock(outlast_limit_lock_v1($1))
+SELECT pg_advisory_xact_lock(outlast_limit_lock_v1(:name))
 
 -- name: lock_holders
 -- List the sessions that hold a lock by which limits and counters go on: those of limits ($1; NULL: all), those under
@@ -52,11 +52,45 @@ SELECT outlast_lock_limits_v1($1::text[], 0.5) AS name
 -- name: put
 SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 
+-- name: keep_permit
+-- Keep the row of a permit to the commit, if it is there. FOR KEY SHARE waits for a prune alone.
+SELECT id FROM outlast_permits WHERE id = :permit FOR KEY SHARE
+
+-- name: make_permit
+-- Make the row of a permit, under the advisory lock on its id that every maker takes (outlast_make_permits_v1).
+WITH mine AS MATERIALIZED (SELECT pg_advisory_xact_lock(outlast_row_lock_v1(:permit::bigint)))
+INSERT INTO outlast_permits (id, name, key, touched_at)
+SELECT :permit, :name, :key, extract(epoch FROM clock_timestamp()) FROM mine
+ON CONFLICT (id) DO NOTHING
+
 -- name: set_key
-SELECT outlast_set_permit_v1($1, $2, $3, $4)
+-- Give one key of a limit a cap of its own; NULL: take it back. This waits for a fold that holds the row.
+UPDATE outlast_permits SET own_running = :running WHERE id = :permit
+
+-- name: reset_keys
+-- Take the caps of all keys of a limit back, whose lock this transaction has. This waits for folds, which wait for no row.
+UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
 
 -- name: hold
-SELECT outlast_hold_limit_v1($1, $2, $3, $4)
+-- Hold one permit, by a notice.
+INSERT INTO outlast_notices (permit, held_until, held_for)
+VALUES (:permit, extract(epoch FROM clock_timestamp()) + :seconds::float8, :seconds)
+
+-- name: hold_all
+-- Hold all permits of a limit, whose lock this transaction has.
+UPDATE outlast_limits
+SET held_until = CASE WHEN :seconds::float8 > 0 THEN extract(epoch FROM clock_timestamp()) + :seconds END, held_for = :seconds
+WHERE name = :name
+
+-- name: mark
+-- Leave a notice for each permit of these limits that blocks streams, to have them looked at again.
+INSERT INTO outlast_notices (permit)
+SELECT p.id FROM outlast_permits p
+WHERE p.name = ANY (:names::text[]) AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
+
+-- name: mark_one
+-- As `mark`, for one permit.
+INSERT INTO outlast_notices (permit) VALUES (:permit)
 
 -- name: spend
 -- Note what a running attempt has spent of a rate beyond what it took at its start. Guarded by (id, token, running):

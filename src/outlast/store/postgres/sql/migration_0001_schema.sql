@@ -468,8 +468,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 -- Acts of operators, the jumps of sequences, jobs that messages name, schedules, and unpublished jobs.
 \ir functions/outlast_lock_limits_v1.sql
 \ir functions/outlast_put_limits_v1.sql
-\ir functions/outlast_set_permit_v1.sql
-\ir functions/outlast_hold_limit_v1.sql
 \ir functions/outlast_holders_v1.sql
 \ir functions/outlast_recount_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql

@@ -116,7 +116,7 @@ SELECT outlast_thin_lanes_v1()
 
 -- name: permits
 -- Delete the given permits that block no stream and have no notice. An earlier statement has locked them, so the snapshot
--- of this one shows each stream that a claim has blocked and each hold (outlast_hold_limit_v1) up to that lock. A job
+-- of this one shows each stream that a claim has blocked and each hold (keep_permit of limits.sql) up to that lock. A job
 -- that arrives, or whose stream lacks a permit, has the rows made again.
 DELETE FROM outlast_permits p
 WHERE p.id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)

@@ -192,11 +192,11 @@ LIMIT 1000
 UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
 -- name: mark_recounted
 UPDATE outlast_limits SET recounted_at = :now WHERE name = :name
--- name: declared
+-- name: known
 -- Declare, set and hold limits, and take spent cost: these run under the write lock, so no exchange looks at a permit
 -- between the change and its mark: the next exchange opens the streams that a changed permit has room for. A mark
 -- where there is no room costs one look.
-SELECT name, CAST(declared AS TEXT), CAST(own AS TEXT) FROM outlast_limits
+SELECT name, CAST(declared AS TEXT) AS declared, CAST(own AS TEXT) AS own FROM outlast_limits
 WHERE name IN (SELECT value FROM json_each(:names))
 -- name: known_tasks
 SELECT name, CAST(limits AS TEXT), fair, aging, priority FROM outlast_tasks WHERE name IN (SELECT value FROM json_each(:names))
@@ -204,8 +204,8 @@ SELECT name, CAST(limits AS TEXT), fair, aging, priority FROM outlast_tasks WHER
 INSERT INTO outlast_tasks (name, limits, fair, aging, priority) VALUES (?, ?, ?, ?, ?)
 ON CONFLICT (name) DO UPDATE
 SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
--- name: limit
-SELECT CAST(declared AS TEXT), CAST(own AS TEXT), per FROM outlast_limits WHERE name = :name
+-- name: lock
+SELECT 1 AS locked
 -- name: keep_pace
 -- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
 -- or is no rate. Rows as for "put".
@@ -227,8 +227,7 @@ SET declared = coalesce(excluded.declared, declared), running = excluded.running
 UPDATE outlast_limits SET own = :own WHERE name = :name
 -- name: set_key
 -- The count of one key, which wins over the limit's own count.
-UPDATE outlast_permits SET own_running = coalesce(:running, CASE WHEN NOT :reset THEN own_running END)
-WHERE id = :permit
+UPDATE outlast_permits SET own_running = :running WHERE id = :permit
 -- name: reset_keys
 UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
 -- name: mark
@@ -238,18 +237,21 @@ WHERE name IN (SELECT value FROM json_each(:names)) AND EXISTS (SELECT 1 FROM ou
 -- name: mark_one
 UPDATE outlast_permits SET freed = 1, opens_at = NULL
 WHERE id = :permit AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+-- name: keep_permit
+SELECT id FROM outlast_permits WHERE id = :permit
 -- name: make_permit
 INSERT INTO outlast_permits (id, name, key) VALUES (:permit, :name, :key) ON CONFLICT (id) DO NOTHING
 -- name: hold
 UPDATE outlast_permits
-SET held_until = :until, tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now WHERE id = :permit
+SET held_until = iif(:seconds > 0, :now + :seconds, NULL), tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now
+WHERE id = :permit
 -- name: hold_longer
 UPDATE outlast_permits
 SET held_until = max(:until, coalesce(:now + held_until - max(:now, touched_at), :until)),
     tat = :now + max(0.0, tat - max(:now, touched_at)), touched_at = :now
 WHERE id = :permit
 -- name: hold_all
-UPDATE outlast_limits SET held_until = :until, held_for = :seconds WHERE name = :name
+UPDATE outlast_limits SET held_until = iif(:seconds > 0, :now + :seconds, NULL), held_for = :seconds WHERE name = :name
 -- name: held_too_long
 -- Limits that are held for longer than was asked for: a clock that was ahead has written that.
 SELECT name, held_for FROM outlast_limits WHERE held_until > :now + held_for + 1

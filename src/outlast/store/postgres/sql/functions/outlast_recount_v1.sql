@@ -14,8 +14,8 @@
 -- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row says when
 -- that was, for doctor; a row that is being changed is left alone.
 --
--- Holds of whole limits that a clock which was ahead has written begin again first (outlast_hold_limit_v1), in the order
--- of names in which all take the locks of several limits.
+-- Holds of whole limits that a clock which was ahead has written begin again first, each under its limit's lock, in the
+-- order of names in which all take the locks of several limits.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)
 RETURNS TABLE (name text, key text, counted integer, holders bigint)
 LANGUAGE plpgsql
@@ -24,10 +24,15 @@ AS $$
 #variable_conflict use_column
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
-    v_from bigint := random() * 9e18; v_wrong bigint[];
+    v_from bigint := random() * 9e18; v_wrong bigint[]; v_name text;
 BEGIN
-    PERFORM outlast_hold_limit_v1(l.name, NULL, NULL, NULL)
-    FROM (SELECT l.name FROM outlast_limits l WHERE l.held_until > v_now + l.held_for + 1 ORDER BY l.name) l;
+    FOR v_name IN SELECT l.name FROM outlast_limits l WHERE l.held_until > v_now + l.held_for + 1 ORDER BY l.name LOOP
+        PERFORM pg_advisory_xact_lock(outlast_limit_lock_v1(v_name));
+        UPDATE outlast_limits l SET held_until = least(l.held_until, v_now + l.held_for) WHERE l.name = v_name;
+        INSERT INTO outlast_notices (permit)
+        SELECT p.id FROM outlast_permits p
+        WHERE p.name = v_name AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id);
+    END LOOP;
     v_wrong := ARRAY(
         WITH RECURSIVE found (id) AS (
             SELECT coalesce(
