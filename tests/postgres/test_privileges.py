@@ -210,6 +210,8 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     await store.cancel([third.job_id], tokens={third.job_id: third.token}, record=step)
     await store.requeue([third.job_id], from_scratch=True)
     await store.skip(await enqueued(store, job(after=(Upstream(third.job_id),))))
+    for paused in (True, False):
+        assert await store.pause_schedule("other", paused=paused)
     await _all_of_limits(store)
     await store.prune(jobs_older_than=-1, workers_older_than=-1, dead_older_than=-1)
 

@@ -30,6 +30,7 @@ from typing import Protocol, TypeVar
 from outlast.model.job import State
 from outlast.model.limits import LimitSpec, permit_id, spec_of
 from outlast.model.pause import Pause, PauseKind
+from outlast.model.schedule_plan import owe
 from outlast.store.actions import (
     ACTIONS_KEPT,
     CHANGES,
@@ -227,6 +228,26 @@ async def hold_limit(it: Acting, hold: Hold) -> bool:
     return True
 
 
+async def pause_schedule(it: Acting, name: str, *, paused: bool) -> bool:
+    """Pause a schedule, or resume it at the first tick after now, never before what is accounted
+    for; False: unknown. The ticks that passed while it was paused are owed.
+
+    A firing under way holds the row, and this waits for it. A later firing finds the row paused, or
+    with another revision: ``next_tick`` alone may be unchanged, if the clock stands behind.
+    """
+    rows = await it.rows("schedules", "lock", name=name)
+    for row in rows:
+        if row["paused"] and not paused:
+            (revision,) = await it.draw("position", 1)
+            since = max(row["since"], row["now"])
+            owed = owe(row["owed"], row["since"], since, row["spec"], OWED_MAX)
+            values = {"name": name, "revision": revision, "since": since, "owed": owed}
+            await it.rows("schedules", "resume", **values)
+        elif paused:
+            await it.rows("schedules", "pause", name=name)
+    return bool(rows)
+
+
 async def _make_permit(it: Acting, name: str, key: str) -> int:
     """Return the id of a permit, whose row no prune deletes before the commit; make the row if it
     is not there."""
@@ -329,14 +350,12 @@ class ActVerbs:
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
-        async def work(it: Acting) -> list[Row]:
-            (revision,) = await it.draw("position", 1)
-            values = {"name": name, "paused": paused, "revision": revision, "most": OWED_MAX}
-            return await it.rows("schedules", "pause", **values)
-
         word = "paused" if paused else "resumed"
-        rows = await self._act(record, work, lambda rows: _some(**{word: len(rows)}))
-        return bool(rows)
+        return await self._act(
+            record,
+            lambda it: pause_schedule(it, name, paused=paused),
+            lambda known: _some(**{word: int(known)}),
+        )
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
         return await self._act(

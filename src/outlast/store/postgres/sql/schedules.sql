@@ -27,23 +27,19 @@ SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
             WHEN EXISTS (SELECT FROM outlast_schedules s WHERE s.name = $1 AND s.origin <> 'deleted') THEN 'declared'
             ELSE 'unknown' END AS answer
 
+-- name: lock
+-- Lock a schedule, and read what a pause judges (store/acts.py).
+SELECT s.paused, s.since, s.owed, s.spec, extract(epoch FROM clock_timestamp())::float8 AS now
+FROM outlast_schedules s WHERE s.name = :name AND s.origin <> 'deleted' FOR NO KEY UPDATE
+
 -- name: pause
--- Pause a schedule, or resume it at the first tick after now, never before what is accounted for. The
--- ticks that passed while it was paused are owed, and the next worker that looks counts them. A firing under way
--- holds the row, and this waits for it. A later firing finds the row paused, or with another revision (next_tick
--- alone may be unchanged: if the clock stands behind, it is the tick that was fired last). Resuming a schedule that
--- is not paused changes nothing.
-UPDATE outlast_schedules s
-SET paused = :paused::boolean,
-    revision = CASE WHEN s.paused AND NOT :paused::boolean THEN :revision::bigint ELSE s.revision END,
-    owed = CASE WHEN s.paused AND NOT :paused::boolean
-                THEN outlast_owe_ticks_v1(s.owed, s.since, greatest(s.since, t.now), s.spec, :most)
-                ELSE s.owed END,
-    since = CASE WHEN s.paused AND NOT :paused::boolean THEN greatest(s.since, t.now) ELSE s.since END,
-    next_tick = CASE WHEN s.paused AND NOT :paused::boolean THEN greatest(s.since, t.now) ELSE s.next_tick END
-FROM (SELECT extract(epoch FROM statement_timestamp())::float8 AS now) t
-WHERE s.name = :name AND s.origin <> 'deleted'
-RETURNING s.name
+-- Pause a schedule that is locked.
+UPDATE outlast_schedules SET paused = true WHERE name = :name
+
+-- name: resume
+-- Let a schedule that is locked go on.
+UPDATE outlast_schedules SET paused = false, revision = :revision, since = :since, next_tick = :since, owed = :owed
+WHERE name = :name
 
 -- name: due
 -- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of

@@ -36,21 +36,14 @@ WHERE name = :name AND origin <> 'deleted'
   AND (declared_at IS NULL OR abs(declared_at - :now) > :fresh)
 -- name: exists
 SELECT 1 FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
+-- name: lock
+SELECT paused, since, CAST(owed AS TEXT) AS owed, CAST(spec AS TEXT) AS spec, :now AS now
+FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'
 -- name: pause
--- A resumed schedule begins after now, and the ticks that have passed are owed; resuming one that is not paused
--- changes nothing. A resume draws a new revision, because if the clock stands behind, next_tick may be the tick that
--- was fired last, which a worker that came too late for it has seen.
-UPDATE outlast_schedules
-SET paused = :paused,
-    revision = CASE WHEN paused > :paused THEN :revision ELSE revision END,
-    owed = CASE WHEN paused > :paused AND CAST(:now AS INTEGER) > CAST(since AS INTEGER)
-                     AND length(owed) + length(spec) <= :most
-                THEN owed || CAST(since AS INTEGER) || ' ' || CAST(:now AS INTEGER) || ' ' || spec || char(10)
-                ELSE owed END,
-    since = CASE WHEN paused > :paused THEN max(since, :now) ELSE since END,
-    next_tick = CASE WHEN paused > :paused THEN max(since, :now) ELSE next_tick END
-WHERE name = :name AND origin <> 'deleted'
-RETURNING name
+UPDATE outlast_schedules SET paused = 1 WHERE name = :name
+-- name: resume
+UPDATE outlast_schedules SET paused = 0, revision = :revision, since = :since, next_tick = :since, owed = :owed
+WHERE name = :name
 -- name: due
 SELECT name, revision, next_tick, since, owed, call, spec, overlap, catch_up, grace,
        version, declared_at
