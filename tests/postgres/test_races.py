@@ -16,10 +16,10 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.minutes import Counted
-from outlast.store.postgres.store import PostgresStore, complete_on, keep_step_on
+from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, keep_step_on
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
-from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep, Spawn
+from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep, Requeued, Spawn
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
 from tests.postgres.kit import blocked, change_function, exchange_on, until
 
@@ -263,6 +263,27 @@ async def test_an_enqueue_neither_locks_nor_waits_for_the_running_holder_of_its_
         async with asyncio.timeout(25):
             (again,) = await store.enqueue([job(key="k")])
     assert (again.job_id, again.created) == (first, False)
+
+
+@pytest.mark.parametrize(
+    ("commits", "answer"), [(True, Requeued.KEY_TAKEN), (False, Requeued.REQUEUED)]
+)
+async def test_a_requeue_waits_for_an_enqueue_of_a_key_and_goes_on_with_the_other_jobs(
+    store: PostgresStore, session: Any, watcher: Any, commits: bool, answer: Requeued
+) -> None:
+    ids = await enqueued(store, job(key="j"), job(key="k"), job())
+    await store.cancel(ids)
+    caller = session.transaction()
+    await caller.start()
+    await enqueue_on(session, [job(key="k")])
+    requeuing = asyncio.create_task(store.requeue(ids))
+    await blocked(watcher)
+    await (caller.commit() if commits else caller.rollback())
+    first, second, third = ids
+    done = Requeued.REQUEUED
+    assert await requeuing == {first: done, second: answer, third: done}
+    states = [await state_of(store, one) for one in ids]
+    assert states == [State.QUEUED, State.CANCELLED if commits else State.QUEUED, State.QUEUED]
 
 
 # -- a completion of a job that is kept for no time
