@@ -140,7 +140,6 @@ async def test_each_way_to_enqueue_names_the_lanes(
     assert sorted(each.job_id for each in await hands.claim(tasks=[TASK, "u"])) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="its lane is not named, and PostgreSQL counts no such times")
 @pytest.mark.parametrize("key", [None, "k"])
 async def test_a_delay_below_a_microsecond_is_none(
     store: PostgresStore, hands: Hands, key: str | None
@@ -149,7 +148,6 @@ async def test_a_delay_below_a_microsecond_is_none(
     assert await ids_claimed(hands) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="lanes that are known in one schema count in the other")
 async def test_a_session_that_goes_to_another_schema_names_its_lanes_there(
     pg_url: str, session: asyncpg.Connection
 ) -> None:
@@ -280,7 +278,6 @@ async def test_lanes_in_which_jobs_stand_are_named_if_no_row_says_so(
     assert sorted(await ids_claimed(hands)) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="only each tenth of them does")
 async def test_each_run_of_the_pruner_names_them(store: PostgresStore, hands: Hands) -> None:
     """So a job whose lane nothing has named waits for a minute, not for ten."""
     ids = await enqueued(store, job())
@@ -315,7 +312,6 @@ async def test_a_reply_names_the_lanes_only_if_they_are_others(
     assert named == [["a"], ["a", "b"]]
 
 
-@pytest.mark.xfail(strict=True, reason="1 and 2 went, 3 has come: the same sum")
 async def test_a_client_sees_that_as_many_lanes_have_come_as_have_gone(
     store: PostgresStore, hands: Hands, session: asyncpg.Connection
 ) -> None:
@@ -328,9 +324,6 @@ async def test_a_client_sees_that_as_many_lanes_have_come_as_have_gone(
     assert await ids_claimed(hands) == ids
 
 
-@pytest.mark.xfail(
-    strict=True, reason="the negative of the priority is out of range: no claim works"
-)
 async def test_a_lane_whose_priority_no_job_can_have_is_refused(
     store: PostgresStore, hands: Hands, session: asyncpg.Connection
 ) -> None:

@@ -59,11 +59,6 @@ ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
         "id",
         {"at": "now()", "actor": "'a'", "verb": "'v'", "moved_at": "now()"},
     ),
-    "outlast_lanes_id_seq": (
-        "outlast_lanes",
-        "id",
-        {"task": "'t'", "queue": "'q'", "priority": "0"},
-    ),
     "outlast_notices_id_seq": ("outlast_notices", "id", {"stream": "1"}),
     "outlast_upstream_notices_id_seq": ("outlast_upstream_notices", "id", {"job_id": "1"}),
 }

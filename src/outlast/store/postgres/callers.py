@@ -126,9 +126,10 @@ class _OnPostgres:
     """The verbs on a connection to PostgreSQL."""
 
     def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
-        from outlast.store.postgres import store
+        from outlast.store.postgres import enqueue, store
 
         self._store = store
+        self._forget_lanes = enqueue.forget_lanes
         self._driver = driver
         self._notify = notify
         self.begin = driver.begin
@@ -142,6 +143,7 @@ class _OnPostgres:
             _refuse_bytes(session)
             with self._driver.errors:
                 known = await self._store.store_id_on(self._driver)
+            self._forget_lanes(session)
             if known is not None:
                 _store_ids[session] = known
         return known

@@ -107,16 +107,14 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
     """See that the lanes of these jobs are named by the commit that stores them. Jobs in streams
-    stand in none, and those of jobs that are not due are named when they fall due."""
+    stand in none, and those of jobs that wait for others are named when these have ended."""
     session = await connection.session() if hasattr(connection, "session") else connection
     known = _known.get(session)
     if known is None:
         known = _known[session] = {}
     now = SYSTEM.boot()
     lanes = {
-        (job.task, job.queue, job.priority)
-        for job in jobs
-        if job.stream is None and not job.after and (job.delay <= 0 or job.run_at is not None)
+        (job.task, job.queue, job.priority) for job in jobs if job.stream is None and not job.after
     }
     if new := [lane for lane in lanes if known.get(lane, now) <= now]:
         tasks, queues, priorities = zip(*new, strict=True)
@@ -125,6 +123,11 @@ async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
             known.clear()
         if row["known"]:
             known.update(dict.fromkeys(new, now + KNOWN_SECONDS))
+
+
+def forget_lanes(session: Any) -> None:
+    """Rely on no lane that this session has seen: it is on another schema now."""
+    _known.pop(session, None)
 
 
 async def _enqueue_plain(

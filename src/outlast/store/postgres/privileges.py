@@ -60,7 +60,6 @@ _OF_A_WORKER = {
     "outlast_history": "SELECT",
     "outlast_actions_id_seq": "SELECT UPDATE",
     "outlast_jobs_id_seq": "SELECT UPDATE",
-    "outlast_lanes_id_seq": "SELECT UPDATE",
     "outlast_notices_id_seq": "SELECT UPDATE",
     "outlast_pauses_id_seq": "USAGE SELECT UPDATE",
     "outlast_refusals_id_seq": "SELECT UPDATE",

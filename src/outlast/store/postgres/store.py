@@ -226,7 +226,7 @@ class PostgresStore(
             return found["gone"] + gone + len(sent), found
 
         gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
-        if not onward:
+        if gone < limit or not onward:
             await self._fetch(_PRUNE["lanes"])
         self._pruned = (found["old"], found["kept"], found["dead"])
         return gone

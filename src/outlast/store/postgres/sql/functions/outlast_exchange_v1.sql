@@ -123,7 +123,7 @@ BEGIN
                OR EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle)
                OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
            v_asked > 0 AND EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) AS suspects,
-           v_asked > 0 AND (SELECT coalesce(sum(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
+           v_asked > 0 AND (SELECT coalesce(bit_xor(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
            -- how many entries of the indexes this session has read by now: PostgreSQL evaluates a list from left to right
            pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
                + pg_stat_get_xact_tuples_returned('outlast_jobs_expires'::regclass) AS read

@@ -7,10 +7,10 @@ SET enable_hashjoin = on
 AS $$
 BEGIN
     SELECT coalesce(array_agg(l.queue), '{}'), coalesce(array_agg(l.task), '{}'), coalesce(array_agg(l.rank), '{}'),
-           coalesce(array_agg(coalesce(k.low, 0)), '{}'), coalesce(sum(l.ids), 0), count(*) > count(DISTINCT (l.queue, l.rank)),
-           json_build_array(coalesce(sum(l.ids), 0), coalesce(json_agg(json_build_array(l.queue, l.task, l.rank)), '[]'))
+           coalesce(array_agg(coalesce(k.low, 0)), '{}'), coalesce(bit_xor(l.ids), 0), count(*) > count(DISTINCT (l.queue, l.rank)),
+           json_build_array(coalesce(bit_xor(l.ids), 0), coalesce(json_agg(json_build_array(l.queue, l.task, l.rank)), '[]'))
     INTO p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors, p_req.lanes_seen, p_req.mixed, fresh
-    FROM (SELECT e.task, e.queue, (-e.priority)::smallint AS rank, sum(e.id)::bigint AS ids
+    FROM (SELECT e.task, e.queue, (-e.priority)::smallint AS rank, bit_xor(e.id) AS ids
           FROM outlast_lanes e GROUP BY e.task, e.queue, e.priority ORDER BY e.task, e.queue, -e.priority) l
     LEFT JOIN unnest(p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors) AS k (queue, task, rank, low)
         ON k.queue = l.queue AND k.task = l.task AND k.rank = l.rank;

@@ -18,8 +18,8 @@ BEGIN
     DELETE FROM outlast_lanes d USING (
         SELECT l.id FROM outlast_lanes l
         WHERE EXISTS (SELECT FROM outlast_lanes n
-                      WHERE n.task = l.task AND n.queue = l.queue AND n.priority = l.priority AND n.id > l.id
-                        AND n.added_at >= l.added_at)
+                      WHERE n.task = l.task AND n.queue = l.queue AND n.priority = l.priority
+                        AND (n.added_at, n.id) > (l.added_at, l.id))
            OR l.added_at < statement_timestamp() - interval '1 day'
               AND NOT EXISTS (SELECT FROM outlast_jobs j
                               WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = -l.priority

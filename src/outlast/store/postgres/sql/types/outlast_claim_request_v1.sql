@@ -21,6 +21,6 @@ CREATE TYPE outlast_claim_request_v1 AS (
     not_queues text[],       -- queues and tenants that are paused
     not_tenants text[],
     streams_from text,       -- the queue behind which the look at streams begins
-    lanes_seen bigint,       -- the sum of the ids in outlast_lanes from which the caller has these lanes
+    lanes_seen bigint,       -- the bit_xor of the ids in outlast_lanes from which the caller has these lanes
     mixed boolean            -- whether two of these lanes have one queue and one rank
 );
