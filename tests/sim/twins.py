@@ -113,7 +113,7 @@ def _status() -> Iterable[Patch]:
     yield mock.patch.object(sqlite_exchange, "worker_status", alive)
 
 
-@twin("unheard claims are not reconciled", seed=655, theme="calls")
+@twin("unheard claims are not reconciled", seed=21, theme="calls")
 def _reconcile() -> Iterable[Patch]:
     async def nothing(self: Any) -> None:
         self._reconciled_at = self._clock.boot()
