@@ -89,9 +89,9 @@ class Idle:
         """Take a peek."""
         self.plan.take_peek(peek)
 
-    def linger(self) -> float:
+    def count_ahead(self) -> int:
         """Let no end gather."""
-        return 0.0
+        return 0
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None

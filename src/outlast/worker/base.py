@@ -123,8 +123,8 @@ class AttemptStarter(Protocol):
         """Start claimed attempts."""
         ...
 
-    def linger(self) -> float:
-        """Return the seconds that the next exchange may wait without an idle slot."""
+    def count_ahead(self) -> int:
+        """Return how many attempts may end before a slot could be idle."""
         ...
 
     def count_waiting(self) -> int:

@@ -38,7 +38,7 @@ from outlast.store.values import Claimed, ClaimRequest, NamedStep, Save, StepFou
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS, Declared, Running
 from outlast.worker.claims.checkpoints import Reply
-from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, linger
+from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, count_ahead
 from outlast.worker.probes import open_probes
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
@@ -247,8 +247,8 @@ class LocalPool:
         self.prefetch.line_up(attempts)
         self.note_freed(0)
 
-    def linger(self) -> float:
-        return linger(self.prefetch) if len(self.prefetch) > self._count_free() else 0.0
+    def count_ahead(self) -> int:
+        return count_ahead(self.prefetch) if len(self.prefetch) > self._count_free() else 0
 
     def count_waiting(self) -> int:
         return len(self.prefetch)

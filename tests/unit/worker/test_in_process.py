@@ -74,7 +74,7 @@ async def test_claimed_attempts_begin_in_a_later_turn_of_the_loop() -> None:
     stage = Stage()
     stage.place(1, 2)
     assert stage.pool.control.has(1), "it is not taken for lost meanwhile"
-    assert stage.pool.starter.linger() == 0.0, "there is a slot for each"
+    assert stage.pool.starter.count_ahead() == 0, "there is a slot for each"
     assert stage.begun == []
     await stage.turns()
     assert stage.begun == [1, 2]

@@ -213,7 +213,7 @@ class FakePool:
         self.locking: list[tuple[int, int | None]] = []
         self.killed_all: list[str] = []
         self.pulses: dict[int, Responsiveness] = {}
-        self.lingers = 0.0
+        self.ahead = 0
         self.given_back: list[str] = []
         self.unkillable: set[int] = set()  # attempts that go on when they are killed
         self.given_up: list[set[int]] = []
@@ -239,8 +239,8 @@ class FakePool:
     def start(self, attempts: list[Running]) -> None:
         self.placed += [running.token for running in attempts]
 
-    def linger(self) -> float:
-        return self.lingers
+    def count_ahead(self) -> int:
+        return self.ahead
 
     def give_back(self, reason: str) -> None:
         self.given_back.append(reason)

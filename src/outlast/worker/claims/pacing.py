@@ -47,6 +47,7 @@ PAUSE_SECONDS_MIN = 0.001
 CONTENDED_DOUBLINGS = 6  # of a pause of 2 to 8 ms, while others hold the limits
 BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
 LATE_SECONDS = 0.02  # in which the end of a plain job waits for company
+GATHER_SECONDS = 0.05  # in which ends gather for one trip while enough attempts wait for a slot
 
 _log = logging.getLogger("outlast.trips")
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
@@ -288,7 +289,7 @@ class TripPlan:
         self._contended = 0  # by how many doublings: raised by a vain trip, lowered by another
         self.is_hinted = False  # new work may exist: the next run makes a trip even if it is early
         self.reason = Reason.POLL  # why the next trip is made
-        self._is_gathering = False  # whether new ends wait for the next trip
+        self._gather_to = 0  # up to how many ends wait for the next trip
         self._most_late = 0  # how many plain ends may wait for the next trip
         self._hand_in_at = math.inf  # when the ends that wait are to be handed in
 
@@ -314,7 +315,7 @@ class TripPlan:
 
     def begin(self) -> None:
         """Note that the exchange runs: from now on, ends that may not wait request a trip."""
-        self._is_gathering = False
+        self._gather_to = 0
 
     def note_ends(self, now: float, waiting: int, *, are_plain: bool) -> None:
         """Let a trip be made for ends that have come just now: at once, unless they may wait.
@@ -322,7 +323,7 @@ class TripPlan:
         ``waiting``: how many wait now. ``are_plain``: whether nothing else depends on when the new
         ones are handed in.
         """
-        if self._is_gathering and waiting < OUTCOMES_MAX:
+        if waiting < self._gather_to:
             self._hand_in_at = min(self._hand_in_at, now)
         elif waiting <= self._most_late and are_plain:
             self._hand_in_at = min(self._hand_in_at, now + LATE_SECONDS)
@@ -402,10 +403,10 @@ class TripPlan:
         is_filled = asked and ordinary >= asked
         if self.is_hinted or not late or reply.cut or is_filled:
             self.rests_until = -math.inf
-            # ends gather for so long; further ends do not shorten it
-            linger = 0.0 if waiting >= OUTCOMES_MAX else starter.linger()
-            self._is_gathering = linger > 0
-            return self._wait(linger, Reason.MORE)
+            # half of what is ahead may run out meanwhile, and the other half during the trip
+            self._gather_to = min(OUTCOMES_MAX, waiting + starter.count_ahead() // 2)
+            is_gathering = self._gather_to > waiting
+            return self._wait(GATHER_SECONDS if is_gathering else 0.0, Reason.MORE)
         now = self._clock.boot()
         if not requests and now < self.rests_until:  # what the last claim has shown still holds
             return min(late, self.rests_until - now)

@@ -22,7 +22,6 @@ RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
 CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
 BEGIN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
-LINGER_SECONDS_MAX = 0.05  # in which ends gather for one trip while enough attempts wait here
 
 _LATE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -71,10 +70,9 @@ class Prefetch:
         most = int(self._rate * self._horizon)
         return (slots + most + 1) // 2 if most else slots
 
-    def span(self) -> float | None:
-        """Return the seconds for which waiting attempts keep the slots busy; None: nothing runs."""
-        rate = self._per_second()
-        return len(self._waiting) / rate if rate else None
+    def has_rate(self) -> bool:
+        """Whether attempts of this kind have ended lately."""
+        return self._per_second() > 0
 
     def note_freed(self, slots: int) -> None:
         """Note how many attempts have ended."""
@@ -154,8 +152,7 @@ class Prefetch:
         return self._rate
 
 
-def linger(*prefetches: Prefetch) -> float:
-    """Return the seconds for which ends may gather before the next trip, so short that no slot is
-    idle meanwhile."""
-    spans = [span for each in prefetches if (span := each.span()) is not None]
-    return min(LINGER_SECONDS_MAX, min(spans) / 2) if spans else 0.0
+def count_ahead(*prefetches: Prefetch) -> int:
+    """Return how many attempts may end before a slot could be idle: as many as wait, of the kind
+    that has the fewest."""
+    return min((len(each) for each in prefetches if each.has_rate()), default=0)

@@ -16,7 +16,12 @@ from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Declared, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import CROWDED_EVERY_SECONDS, WAIT_SECONDS_MAX, Prefetch, linger
+from outlast.worker.claims.prefetch import (
+    CROWDED_EVERY_SECONDS,
+    WAIT_SECONDS_MAX,
+    Prefetch,
+    count_ahead,
+)
 from outlast.worker.runners.assignment import NO_STOCK, Assignment, Stock
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
@@ -175,8 +180,8 @@ class RunnerStarter:
             self._in_flight.end(running.token, _NO_PLACE)
         self._supervisor.retire_worn()
 
-    def linger(self) -> float:
-        return linger(*self._prefetches)
+    def count_ahead(self) -> int:
+        return count_ahead(*self._prefetches)
 
     def count_waiting(self) -> int:
         most = self._assignment.concurrency

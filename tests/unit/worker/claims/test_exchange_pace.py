@@ -8,7 +8,13 @@ from outlast.model.lease import LOOK_SECONDS
 from outlast.store.values import Answer, ClaimRequest, Exchanged, Peek
 from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.claims.pacing import BUSY_PAUSE_SECONDS, LATE_SECONDS, POLL_FACTOR_WHERE_SHOWN
+from outlast.worker.claims.pacing import (
+    BUSY_PAUSE_SECONDS,
+    GATHER_SECONDS,
+    LATE_SECONDS,
+    POLL_FACTOR_WHERE_SHOWN,
+)
+from tests.cases import each_case
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import LOOK, POLL, RECONCILE, Bench
 from tests.unit.worker.worker_kit import COMPLETED, RELEASED, accepted, claimed
@@ -191,9 +197,9 @@ async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hin
 
 async def test_ends_are_collected_while_enough_attempts_are_prefetched():
     bench = Bench(slots=1)
-    bench.pool.lingers = 0.004
+    bench.pool.ahead = 6
     bench.store.script = [accepted(0, claimed=[claimed(1)])]
-    assert await bench.exchange.run_once() == 0.004, "the request was filled: go on, later"
+    assert await bench.exchange.run_once() == GATHER_SECONDS, "the request was filled: go on, later"
     rest = bench.nudge.wait(None)
     bench.in_flight.end(1, COMPLETED)
     assert not rest.done()
@@ -206,7 +212,7 @@ async def test_ends_are_collected_while_enough_attempts_are_prefetched():
 
 async def test_ends_that_come_while_a_trip_is_under_way_gather_with_those_after_it():
     bench = Bench(slots=2)
-    bench.pool.lingers = 0.004
+    bench.pool.ahead = 6
     bench.store.script = [accepted(0, claimed=[claimed(1), claimed(2)])]
     await bench.exchange.run_once()
     bench.in_flight.end(1, COMPLETED)
@@ -216,10 +222,23 @@ async def test_ends_that_come_while_a_trip_is_under_way_gather_with_those_after_
         return accepted(1)
 
     bench.store.script = [reply]
-    assert await bench.exchange.run_once() == 0.004
+    assert await bench.exchange.run_once() == GATHER_SECONDS
     assert not bench.nudge.wait(None).done()
     await bench.exchange.run_once()
     assert bench.handed_in() == [[1], [2]]
+
+
+@each_case("ahead, gathering", [(0, 0), (1, 0), (6, 2)])
+async def test_ends_gather_until_half_of_what_waits_could_have_begun(ahead, gathering):
+    bench = Bench(slots=5)
+    bench.pool.ahead = ahead
+    bench.store.script = [accepted(0, claimed=[claimed(n) for n in range(5)])]
+    await bench.exchange.run_once()
+    rest, ended = bench.nudge.wait(None), 0
+    while not rest.done():
+        bench.in_flight.end(ended, COMPLETED)
+        ended += 1
+    assert ended == gathering + 1
 
 
 async def test_an_end_that_comes_while_a_full_worker_reconciles_is_handed_in_next(monkeypatch):

@@ -12,6 +12,7 @@ from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, ClaimRequest, Save
+from outlast.worker.claims.pacing import GATHER_SECONDS
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -110,9 +111,9 @@ async def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
     plan = new_plan(clock)
     in_flight, nudge = new_in_flight(clock, plan), plan.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
-    starter: Any = SimpleNamespace(linger=lambda: 0.05)
+    starter: Any = SimpleNamespace(count_ahead=lambda: 2 * OUTCOMES_MAX)
     requests, filled = [ClaimRequest(["t"], 1)], accepted(0, claimed=[claimed(OUTCOMES_MAX)])
-    assert plan.take_reply(requests, filled, 0, is_running=True, starter=starter) == 0.05
+    assert plan.take_reply(requests, filled, 0, is_running=True, starter=starter) == GATHER_SECONDS
     rest = nudge.wait(None)
     for token in range(OUTCOMES_MAX):
         assert not rest.done()

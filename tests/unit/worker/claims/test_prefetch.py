@@ -11,11 +11,10 @@ from outlast.worker.claims.prefetch import (
     BEGIN_SECONDS,
     CROWDED_EVERY_SECONDS,
     HORIZON_SECONDS,
-    LINGER_SECONDS_MAX,
     RATE_SECONDS,
     WAIT_SECONDS_MAX,
     Prefetch,
-    linger,
+    count_ahead,
 )
 from outlast.worker.runners import starter
 from tests.cases import each_case
@@ -194,21 +193,24 @@ async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
     assert bench.ends() == []
 
 
-def test_ends_are_collected_only_while_enough_is_prefetched() -> None:
+def test_what_waits_for_a_slot_is_counted_while_attempts_end() -> None:
     clock = ManualClock(boot=0.0)
     in_flight = new_in_flight(clock)
     ahead, idle = Prefetch(in_flight, clock), Prefetch(in_flight, clock)
-    assert linger(ahead, idle) == 0.0, "an idle pool hands in at once"
+    assert count_ahead(ahead, idle) == 0, "an idle pool hands in at once"
     ahead.note_freed(100)
     clock.advance(RATE_SECONDS)
-    assert linger(ahead, idle) == 0.0, "its slots would become empty"
+    assert count_ahead(ahead, idle) == 0, "its slots would become empty"
     assert ahead.grant() == AHEAD
     for token in range(10):
         assert ahead.put(in_flight.claim([claimed(token, OWN)])[0])
-    assert linger(ahead, idle) == pytest.approx(10 / RATE / 2)
+    assert count_ahead(ahead, idle) == 10, "the other kind is idle"
     for token in range(10, AHEAD):
         ahead.put(in_flight.claim([claimed(token, OWN)])[0])
-    assert linger(ahead, idle) == LINGER_SECONDS_MAX
+    assert count_ahead(ahead, idle) == AHEAD
+    idle.note_freed(1)
+    clock.advance(RATE_SECONDS)
+    assert count_ahead(idle, ahead) == 0, "the other kind has none ahead"
     assert not ahead.put(in_flight.claim([claimed(99, OWN)])[0]), "none was granted for it"
 
 
