@@ -92,7 +92,8 @@ SPOILT: dict[str, tuple[list[str], Broken]] = {
         Broken(("cannot connect",)),
     ),
 }
-UNHINDERED = {"requeue", "pause"}  # find no dead job; write to a table of its own
+# find no job that they could change; write to a table of its own
+UNHINDERED = {"requeue", "cancel", "flow skip", "pause"}
 LOCKS = {
     "its jobs": ("LOCK outlast_jobs", uses_jobs),
     "its steps": ("LOCK outlast_schema", lambda _: True),

@@ -375,3 +375,19 @@ async def test_suspects_in_streams_hide_no_other_job_and_are_hidden_by_none(
     assert reply.claimed == []
     assert reply.next_due is None, "no worker comes again and again for them"
     assert ids_of(await hands.claim(3, solo=1) + await hands.claim(100, solo=1)) == ids
+
+
+@pytest.mark.parametrize("solo", [0, ALONE_IN_RUNNER, ALONE_IN_WORKER])
+async def test_a_request_behind_a_job_that_fills_the_reply_finds_nothing_and_breaks_nothing(
+    store: Store, hands: Hands, solo: int
+) -> None:
+    """A job that is larger than the whole reply is sent alone."""
+    await suspects(hands, queue="other")
+    (large,) = await enqueued(store, job(queue="mine", args="[" + "1," * 500 + "1]"))
+    requests = [
+        ClaimRequest([TASK], 2, ["mine"], bytes_max=100),
+        ClaimRequest([TASK], 1, ["mine"], solo=solo, bytes_max=100),
+    ]
+    reply = await store.exchange(hands.me, [], requests)
+    assert [one.job_id for one in reply.claimed] == [large]
+    assert not reply.cut

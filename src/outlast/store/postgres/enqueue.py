@@ -46,6 +46,7 @@ _STEPS = statements("postgres", "steps")
 KEYED_TRIES = 10  # if the key's job ends between insert and look-up each time
 TOO_FAST = "jobs with these keys came and went too fast; enqueue again"
 BETWEEN = "\x1f"  # arguments: a character that JSON has nowhere
+LATER_SECONDS = 1.0  # a job with such a delay does not stand in the line at once, by any rounding
 KNOWN_SECONDS = 300.0  # for which a session relies on a lane that is named
 KNOWN_MAX = 10_000  # lanes that a session remembers
 
@@ -107,14 +108,19 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
     """See that the lanes of these jobs are named by the commit that stores them. Jobs in streams
-    stand in none, and those of jobs that wait for others are named when these have ended."""
+    stand in none, those of jobs that wait for others are named when these have ended, and those of
+    jobs that are due later when they fall due."""
     session = await connection.session() if hasattr(connection, "session") else connection
     known = _known.get(session)
     if known is None:
         known = _known[session] = {}
     now = SYSTEM.boot()
     lanes = {
-        (job.task, job.queue, job.priority) for job in jobs if job.stream is None and not job.after
+        (job.task, job.queue, job.priority)
+        for job in jobs
+        if job.stream is None
+        and not job.after
+        and (job.delay < LATER_SECONDS or job.run_at is not None)
     }
     if new := [lane for lane in lanes if known.get(lane, now) <= now]:
         tasks, queues, priorities = zip(*new, strict=True)

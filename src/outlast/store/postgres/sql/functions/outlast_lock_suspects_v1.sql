@@ -33,7 +33,7 @@ BEGIN
     cut := false;
     IF bytes > p_bytes_max THEN
         v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
-        cut := v_count < cardinality(ids);
+        cut := coalesce(v_count < cardinality(ids), false);
         ids := ids[:v_count];
         rows := rows[:v_count];
         positions := positions[:v_count];
