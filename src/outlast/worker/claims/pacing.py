@@ -403,8 +403,11 @@ class TripPlan:
         is_filled = asked and ordinary >= asked
         if self.is_hinted or not late or reply.cut or is_filled:
             self.rests_until = -math.inf
-            # half of what is ahead may run out meanwhile, and the other half during the trip
-            self._gather_to = min(OUTCOMES_MAX, waiting + starter.count_ahead() // 2)
+            # meanwhile half of what is ahead may begin; the rest has to last for the next trip, in
+            # which as many end as in this one, and for as long again
+            ahead = starter.count_ahead()
+            more = max(0, min(ahead // 2, ahead - 2 * waiting))
+            self._gather_to = min(OUTCOMES_MAX, waiting + more)
             is_gathering = self._gather_to > waiting
             return self._wait(GATHER_SECONDS if is_gathering else 0.0, Reason.MORE)
         now = self._clock.boot()

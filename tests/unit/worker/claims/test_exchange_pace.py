@@ -228,17 +228,26 @@ async def test_ends_that_come_while_a_trip_is_under_way_gather_with_those_after_
     assert bench.handed_in() == [[1], [2]]
 
 
-@each_case("ahead, gathering", [(0, 0), (1, 0), (6, 2)])
-async def test_ends_gather_until_half_of_what_waits_could_have_begun(ahead, gathering):
-    bench = Bench(slots=5)
+@each_case("ahead, during, after", [(1, 0, 0), (6, 0, 3), (6, 2, 2), (6, 3, 0), (2, 3, 0)])
+async def test_ends_gather_while_what_waits_for_a_slot_outlasts_the_next_trip(ahead, during, after):
+    """``during``: how many end in this trip. ``after``: with how many more the next one is made."""
+    bench = Bench(slots=9)
     bench.pool.ahead = ahead
-    bench.store.script = [accepted(0, claimed=[claimed(n) for n in range(5)])]
-    await bench.exchange.run_once()
-    rest, ended = bench.nudge.wait(None), 0
-    while not rest.done():
+
+    bench.in_flight.claim([claimed(10 + n) for n in range(during)])
+
+    def reply() -> Exchanged:
+        for n in range(during):
+            bench.in_flight.end(10 + n, COMPLETED)
+        return accepted(0, claimed=[claimed(n) for n in range(9 - during)])
+
+    bench.store.script = [reply]
+    pause = await bench.exchange.run_once()
+    rest, ended = bench.nudge.wait(pause), 0
+    while pause and not rest.done():
         bench.in_flight.end(ended, COMPLETED)
         ended += 1
-    assert ended == gathering + 1
+    assert ended == after
 
 
 async def test_an_end_that_comes_while_a_full_worker_reconciles_is_handed_in_next(monkeypatch):
