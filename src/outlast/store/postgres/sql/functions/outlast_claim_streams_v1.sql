@@ -16,7 +16,7 @@
 --
 -- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
 -- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
--- If it gets nothing again and again, it comes ever later (Pacing): one worker with large trips costs less than several
+-- If it gets nothing again and again, it comes ever later (TripPlan): one worker with large trips costs less than several
 -- that keep each other out.
 --   * Concurrent claims: each stream, permit and job is held by one of them to its commit. A row that has changed since
 --     the snapshot is re-checked when it is locked; what a permit allows is read by a later statement than the one that
