@@ -1,7 +1,6 @@
 -- Find the lanes that are for a request, and lock the jobs that it takes next, in the order of the line (called by
 -- outlast_exchange_v1, which starts them), where a single statement does not: if two lanes of a queue have the same rank
 -- (mixed), or if the caller wants a look below the floors as well. p_request: the place of the request in p_req.
--- p_bytes_max: how many bytes the jobs may have together; with p_is_first, the first job is taken regardless of its size.
 --
 -- Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
 -- jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
@@ -16,16 +15,15 @@
 -- cost is bounded. A floor that is too high delays a job and never loses it, since whether a job can be claimed
 -- depends on its row alone. late: how many jobs such a look has found.
 CREATE FUNCTION outlast_claim_line_v1(
-    p_req outlast_claim_request_v1, p_request integer, p_limit integer, p_bytes_max bigint, p_is_first boolean,
+    p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT cut boolean, OUT late integer)
+    OUT started timestamptz, OUT late integer)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_lanes record; v_jobs record; v_count integer;
+    v_lanes record; v_jobs record;
 BEGIN
-    cut := false;
     SELECT array_agg(l.queue) AS queues, array_agg(l.task) AS tasks, array_agg(l.rank) AS ranks, array_agg(l.low) AS floors,
            bool_or(l.alike) AS mixed
     INTO v_lanes
@@ -39,7 +37,7 @@ BEGIN
     IF p_req.look_to IS NOT NULL THEN
         v_jobs := outlast_lock_lanes_v1(
             p_req, p_request, v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
-            p_req.look_from, p_req.look_to, p_limit, 9223372036854775807, true);
+            p_req.look_from, p_req.look_to, p_limit);
         ids := v_jobs.ids;
         rows := v_jobs.rows;
         positions := v_jobs.positions;
@@ -49,18 +47,11 @@ BEGIN
     IF coalesce(late, 0) < p_limit THEN
         v_jobs := outlast_lock_lanes_v1(
             p_req, p_request, v_lanes.queues, v_lanes.tasks, v_lanes.ranks, v_lanes.floors, v_lanes.mixed,
-            NULL, NULL, p_limit - coalesce(late, 0), 9223372036854775807, true);
+            NULL, NULL, p_limit - coalesce(late, 0));
         ids := ids || v_jobs.ids;
         rows := rows || v_jobs.rows;
         positions := positions || v_jobs.positions;
         bytes := coalesce(bytes, 0) + coalesce(v_jobs.bytes, 0);
-    END IF;
-    IF bytes > p_bytes_max THEN
-        v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
-        cut := coalesce(v_count < cardinality(ids), false);
-        ids := ids[:v_count];
-        rows := rows[:v_count];
-        positions := positions[:v_count];
     END IF;
     shown := positions;
     started := clock_timestamp();

@@ -193,22 +193,29 @@ BEGIN
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
                     IF v_solo = 0 AND (v_next.cut OR v_next.more AND v_rounds = 0) THEN v_next_due := v_now; END IF;
-                ELSIF v_solo > 0 THEN
-                    v_next := outlast_lock_suspects_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
-                    v_cut := v_next.cut;
-                    v_line := false;
                 ELSE
-                    IF p_req.mixed OR p_req.look_to IS NOT NULL THEN
-                        v_next := outlast_claim_line_v1(p_req, i, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                    IF v_solo > 0 THEN
+                        v_next := outlast_lock_suspects_v1(p_req, i, v_left);
+                    ELSIF p_req.mixed OR p_req.look_to IS NOT NULL THEN
+                        v_next := outlast_claim_line_v1(p_req, i, v_left);
                         v_late := greatest(v_late, v_next.late);
                     ELSE
                         v_next := outlast_lock_lanes_v1(
                             p_req, i, p_req.lane_queues, p_req.lane_tasks, p_req.lane_ranks, p_req.lane_floors, false,
-                            NULL, NULL, v_left, p_req.bytes_max - v_bytes, v_claimed = 0);
+                            NULL, NULL, v_left);
                     END IF;
-                    v_cut := v_next.cut;
                     v_line := false;
-                    IF NOT v_cut AND coalesce(cardinality(v_next.ids), 0) < v_left THEN v_read := v_read || i; END IF;
+                    IF v_next.bytes > p_req.bytes_max - v_bytes THEN
+                        v_count := outlast_fit_v1(v_next.rows, p_req.bytes_max - v_bytes, v_claimed = 0);
+                        v_cut := coalesce(v_count < cardinality(v_next.rows), false);
+                        v_next.ids := v_next.ids[:v_count];
+                        v_next.rows := v_next.rows[:v_count];
+                        v_next.positions := v_next.positions[:v_count];
+                        v_next.shown := v_next.shown[:v_count];
+                    END IF;
+                    IF v_solo = 0 AND NOT v_cut AND coalesce(cardinality(v_next.ids), 0) < v_left THEN
+                        v_read := v_read || i;
+                    END IF;
                 END IF;
                 IF cardinality(v_next.ids) > 0 THEN
                     RETURN QUERY

@@ -3,8 +3,8 @@
 --
 -- Returns the ids, the places of the rows (ctid) and the positions of the jobs, all in the order of the line, and the
 -- bytes of their arguments and checkpoints. (octet_length reads the length that the row holds and fetches no value
--- that is stored out of line.) If these are more than p_bytes_max, the last jobs are left out (cut), but for the first
--- one if p_is_first. Each lane is read from its floor on; with p_from, from p_from to before p_to and before its floor.
+-- that is stored out of line.) Each lane is read from its floor on; with p_from, from p_from to before p_to and before
+-- its floor.
 --
 -- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. The heads of those lanes are
 -- merged without locks, three times as many as wanted because other sessions may hold the first ones; then as many as
@@ -20,18 +20,17 @@
 CREATE FUNCTION outlast_lock_lanes_v1(
     p_req outlast_claim_request_v1, p_request integer,
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,
-    p_from bigint, p_to bigint, p_limit integer, p_bytes_max bigint, p_is_first boolean,
+    p_from bigint, p_to bigint, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT cut boolean)
+    OUT started timestamptz)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
-    v_most integer; v_seen integer; v_count integer;
+    v_most integer; v_seen integer;
     v_asked text[] := p_req.tasks[p_request]::text[];
     v_first text := p_req.firsts[p_request];
 BEGIN
-    cut := false;
     IF p_queues IS NULL THEN RETURN; END IF;
     IF p_mixed THEN
         v_most := 3 * p_limit;
@@ -90,13 +89,6 @@ BEGIN
               ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) c
           LIMIT p_limit - coalesce(cardinality(ids), 0)) l;
-    IF bytes > p_bytes_max THEN
-        v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
-        cut := coalesce(v_count < cardinality(ids), false);
-        ids := ids[:v_count];
-        rows := rows[:v_count];
-        positions := positions[:v_count];
-    END IF;
     shown := positions;
 END
 $$;

@@ -6,15 +6,14 @@
 -- outlast_claim_streams_v1. Rows that other sessions hold are skipped (SKIP LOCKED), and one that was claimed or cleared
 -- since the snapshot is re-checked when it is locked.
 CREATE FUNCTION outlast_lock_suspects_v1(
-    p_req outlast_claim_request_v1, p_request integer, p_limit integer, p_bytes_max bigint, p_is_first boolean,
+    p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT cut boolean)
+    OUT started timestamptz)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
 DECLARE
     v_solo integer := p_req.solos[p_request];
-    v_count integer;
 BEGIN
     SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), array_agg(NULL::bigint),
            coalesce(sum(l.bytes), 0), clock_timestamp()
@@ -30,14 +29,5 @@ BEGIN
               ORDER BY j.task, j.queue, j.stream, (-j.priority), j.position LIMIT p_limit
               FOR NO KEY UPDATE SKIP LOCKED) c
           ORDER BY c.priority DESC, c.position LIMIT p_limit) l;
-    cut := false;
-    IF bytes > p_bytes_max THEN
-        v_count := outlast_fit_v1(rows, p_bytes_max, p_is_first);
-        cut := coalesce(v_count < cardinality(ids), false);
-        ids := ids[:v_count];
-        rows := rows[:v_count];
-        positions := positions[:v_count];
-        shown := shown[:v_count];
-    END IF;
 END
 $$;
