@@ -193,6 +193,34 @@ async def test_a_new_lane_is_found_at_once_wherever_it_is(line: Line) -> None:
     assert sorted(await line.take()) == ids
 
 
+@pytest.mark.xfail(strict=True, reason="the floor of a lane follows replies that have not read it")
+async def test_a_late_reply_sets_no_floor_in_a_lane_that_its_exchange_has_not_read(
+    line: Line, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers share a store. One reads all lanes while a job is stored in a new one; before it
+    hears its reply, the other one hears of the new lane."""
+    monkeypatch.setattr(exchange, "WALK_MAX", -1)  # each exchange has read many entries
+    await line.add(NewJob(task="t"))
+    await line.take()
+    late = session.transaction()
+    await late.start()
+    (new,) = await enqueue_on(session, [NewJob(task="t", queue="new")])
+    known = await line.add(NewJob(task="t"))
+    send = line.store._send
+
+    async def send_and_be_late(values: Any) -> Any:
+        reply = await send(values)
+        monkeypatch.setattr(line.store, "_send", send)
+        await late.commit()
+        assert await line.take(tasks="u") == []
+        return reply
+
+    monkeypatch.setattr(line.store, "_send", send_and_be_late)
+    assert await line.take() == known
+    await line.settle()
+    assert await line.take() == [new.job_id]
+
+
 async def test_priority_goes_before_position_also_when_floors_are_known(line: Line) -> None:
     await line.add(*[NewJob(task="t")] * 5)
     assert len(await line.take(2)) == 2
