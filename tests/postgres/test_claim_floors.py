@@ -193,7 +193,6 @@ async def test_a_new_lane_is_found_at_once_wherever_it_is(line: Line) -> None:
     assert sorted(await line.take()) == ids
 
 
-@pytest.mark.xfail(strict=True, reason="the floor of a lane follows replies that have not read it")
 async def test_a_late_reply_sets_no_floor_in_a_lane_that_its_exchange_has_not_read(
     line: Line, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -135,7 +135,7 @@ class ClaimFloors:
         self._forget()
 
     def _forget(self) -> None:
-        self._lanes: dict[_Key, _Lane] = {}  # in the order of the index
+        self.known: dict[_Key, _Lane] = {}  # in the order of the index
         self._columns = _columns([], 0)
         self._below = LookBelow()
 
@@ -153,19 +153,19 @@ class ClaimFloors:
     def ask(self, now: float) -> tuple[dict[str, Any], tuple[int, int] | None]:
         """Return the lane fields of an AskedClaim, and the positions below the floors to look at
         as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
-        floors = [lane.rise(now) for lane in self._lanes.values()]
+        floors = [lane.rise(now) for lane in self.known.values()]
         top = max(floors, default=0)
         look = self._below.part(top) if top and now >= self._below.due_at else None
         return {**self._columns, "lane_floors": array_text(floors)}, look
 
     def is_part(self, look: tuple[int, int]) -> bool:
         """Whether this look below the floors leaves out positions below one of them."""
-        return look[0] > 0 or look[1] < max(lane.floor for lane in self._lanes.values())
+        return look[0] > 0 or look[1] < max(lane.floor for lane in self.known.values())
 
     def seconds_to_look(self, now: float) -> float | None:
         """Return in how many seconds the next look below the floors is due: jobs may be there that
         a claim from the floors did not find. None: there are no floors, so all is looked at."""
-        has_floors = any(lane.floor for lane in self._lanes.values())
+        has_floors = any(lane.floor for lane in self.known.values())
         return max(0.0, self._below.due_at - now) if has_floors else None
 
     def look_now(self) -> None:
@@ -182,28 +182,34 @@ class ClaimFloors:
 
     def note_lanes(self, seen: int, keys: Iterable[_Key], now: float) -> None:
         """Note which lanes there are, in the order of the index; ``seen`` identifies this list."""
-        if not self._lanes:
+        if not self.known:
             self._below.put_off(now)  # without floors, all is looked at
-        self._lanes = {key: self._lanes.get(key) or _Lane() for key in keys}
-        self._columns = _columns(self._lanes, seen)
+        self.known = {key: self.known.get(key) or _Lane() for key in keys}
+        self._columns = _columns(self.known, seen)
 
     def note_claimed(self, claimed: Iterable[tuple[_Key, int]], now: float) -> None:
         """Note claimed jobs, as lane and position, in the order of claiming."""
         for key, position in dict(claimed).items():
-            if key in self._lanes:
-                self._lanes[key].note_claimed(position, now)
+            if key in self.known:
+                self.known[key].note_claimed(position, now)
 
-    def note_read(
-        self, request: ClaimRequest, start: str, end: str | None, drawn: int, now: float
-    ) -> None:
-        """Note that these lanes of a request were read to their ends by an exchange, and the
-        highest position drawn by then: those of the queues from ``start`` to before ``end``, going
-        on with the first one behind the last; None: all."""
-        for (queue, task, _), lane in self._lanes.items():
-            is_read = end is None or (queue < start, queue) < (end < start, end)
-            is_asked = task in request.tasks and (not request.queues or queue in request.queues)
-            if is_read and is_asked and queue not in request.not_queues:
-                lane.note_claimed(drawn, now)
+
+def _note_read(
+    lanes: Mapping[_Key, _Lane],
+    drawn: int,
+    request: ClaimRequest,
+    start: str,
+    end: str | None,
+    now: float,
+) -> None:
+    """Note that these lanes, as far as they are of a request, were read to their ends by an
+    exchange, and the highest position drawn by then: those of the queues from ``start`` to before
+    ``end``, going on with the first one behind the last; None: all."""
+    for (queue, task, _), lane in lanes.items():
+        is_read = end is None or (queue < start, queue) < (end < start, end)
+        is_asked = task in request.tasks and (not request.queues or queue in request.queues)
+        if is_read and is_asked and queue not in request.not_queues:
+            lane.note_claimed(drawn, now)
 
 
 def _columns(keys: Collection[_Key], seen: int) -> dict[str, Any]:
@@ -392,6 +398,7 @@ class PostgresExchange(Verbs):
         if requests and requests[0].whole:
             self._lanes.look_now()
         lanes, look = self._lanes.ask(began_at) if requests else (_NO_LANES, None)
+        known = self._lanes.known  # another exchange of this store may hear of more meanwhile
         starts = [self._turns.find_start(request) for request in requests]
         first = requests[0] if requests else _NO_REQUEST
         followed = first.followed
@@ -439,9 +446,11 @@ class PostgresExchange(Verbs):
             claim.next_look = 0.0  # this one has looked from the floors of another
         if claim.lanes is not None:
             self._lanes.note_lanes(*claim.lanes, now)
+            known = self._lanes.known
         self._note_claimed(placed, head.drawn, now)
         walked = look is None and claim.walked > WALK_MAX + len(placed)
-        self._note_turns(requests, starts, placed, claim, head.drawn if walked else None, now)
+        read = (known, head.drawn) if walked else None
+        self._note_turns(requests, starts, placed, claim, read, now)
         return head, claim, placed
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
@@ -484,21 +493,21 @@ class PostgresExchange(Verbs):
         starts: Sequence[str],
         placed: Sequence[_Placed],
         claim: _ClaimHead,
-        drawn: int | None,
+        read: tuple[Mapping[_Key, _Lane], int] | None,
         now: float,
     ) -> None:
-        """Note for each request the last queue from which it was given jobs by turns. ``drawn``:
-        give floors also to the lanes that it has read to their ends: those of the queues before
-        that one, or all of them."""
+        """Note for each request the last queue from which it was given jobs by turns. ``read``:
+        lanes, and the highest position drawn; give floors also to those of them that it has read to
+        their ends: those of the queues before that one, or all of them."""
         claimed = iter(placed)
         asked = zip(requests, starts, claim.counts, strict=False)
         for number, (request, start, count) in enumerate(asked, start=1):
             queues = [job.queue for job, place in islice(claimed, count) if place]
             if queues:
                 self._turns.note_taken(request, queues[-1])
-            if drawn is not None and (queues or number in claim.read):
+            if read is not None and (queues or number in claim.read):
                 end = None if number in claim.read else queues[-1]
-                self._lanes.note_read(request, start, end, drawn, now)
+                _note_read(*read, request, start, end, now)
 
 
 # -- arguments
