@@ -10,6 +10,7 @@ from typing import Any
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
@@ -111,6 +112,38 @@ async def drained_notices(store: PostgresStore, session: Any) -> None:
 # -- each rule, with the other side of the race held open
 
 
+async def test_an_exchange_beside_one_that_claims_from_streams_claims_from_the_line(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """It hands in its ends, and leaves all else to the other."""
+    await declare(store, running=2)
+    await enqueued(store, *[limited(need("a"))] * 3)
+    one = await hands.claim_one()
+    due = await enqueued(store, job(delay=0.01))
+    async with session.transaction():
+        await session.execute("SELECT pg_advisory_xact_lock(outlast_keeper_lock_v1())")
+        plain = await enqueued(store, job(), job())
+        reply = await hands.exchange(ended(one), limit=9)
+        assert (reply.answers, reply.contended) == ([Answer.ACCEPTED], True)
+        assert [each.job_id for each in reply.claimed] == plain
+        assert reply.next_due is not None
+        assert 0 < reply.next_due < 0.1
+        assert (await permit(store)).noted == 1
+        again = await hands.exchange(limit=9)
+        assert (again.claimed, again.contended) == ([], True)
+        full = await hands.exchange(limit=0)
+        assert not full.contended
+    got: list[int] = []
+
+    async def all_run() -> bool:
+        got.extend(each.job_id for each in await hands.claim())
+        return len(got) == 3
+
+    await eventually(all_run)
+    assert {*due} < {*got}
+    assert await held(store) == 2
+
+
 async def test_a_declaration_puts_in_force_what_a_person_sets_meanwhile(
     store: PostgresStore, session: Any, watcher: Any
 ) -> None:
@@ -190,7 +223,9 @@ async def test_an_exchange_that_meets_many_new_keys_takes_few_locks(
     locks = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'advisory'"
     async with session.transaction():
         await exchange_on(session, hands, limit=10)
-        assert await session.fetchval(locks) <= 1 + 256  # the limit's, and those of rows
+        assert (
+            await session.fetchval(locks) <= 2 + 256
+        )  # the keeper's, the limit's, and those of rows
         assert await session.fetchval("SELECT count(*) FROM outlast_streams") == 1_000
 
 
@@ -341,19 +376,24 @@ async def test_a_stream_that_no_worker_serves_holds_no_permit(
     assert [each.job_id for each in await hands.claim()] == [job_id]
 
 
-async def test_a_reply_holds_few_bytes_of_jobs_under_limits(
-    store: PostgresStore, hands: Hands
+async def test_arguments_for_which_a_reply_has_no_room_are_read_after_it(
+    store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await declare(store, running=10)
-    args = json.dumps({"x": "x" * 40_000})
-    ids = await enqueued(store, *[limited(need("a"), args=args)] * 3)
-    reply = await hands.exchange(limit=10)
-    assert [each.job_id for each in reply.claimed] == ids[:1]
-    assert reply.next_due == 0
-    large = json.dumps({"x": "x" * 100_000})
-    (last,) = await enqueued(store, limited(need("a"), args=large, priority=9))
-    assert [each.job_id for each in await hands.claim()] == [last]
-    assert await held(store) == 2
+    sizes = [10, 40_000, 40_000, 100_000, 10]
+    jobs = [limited(need("a"), args=json.dumps({"x": "x" * size})) for size in sizes]
+    ids = await enqueued(store, *jobs)
+    saved = "UPDATE outlast_jobs SET checkpoint = repeat('c', 70000) WHERE id = $1"
+    await session.execute(saved, ids[4])
+    claimed = await hands.claim()
+    assert [(each.job_id, each.args) for each in claimed] == [
+        (job_id, each.args) for job_id, each in zip(ids, jobs, strict=True)
+    ]
+    assert [len(each.checkpoint or "") for each in claimed] == [0, 0, 0, 0, 70_000]
+    mine, closed, ended_since = (replace(each, args=None) for each in claimed[:3])
+    await hands.hand_in(ended(ended_since))
+    left = [mine, replace(closed, token=closed.token - 1), ended_since, claimed[3]]
+    assert await store._read_arguments(left) == [claimed[0], claimed[3]]
 
 
 async def test_a_dear_job_is_not_held_up_for_good_by_cheap_ones(

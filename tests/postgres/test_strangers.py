@@ -209,6 +209,10 @@ async def test_an_existing_schema_is_used_without_the_migration_lock(
 ROWS = "SELECT hashtextextended('outlast:row', n) FROM generate_series(0, 255) AS g (n)"
 HELD = {
     "limit": ("SELECT hashtextextended('outlast:limit:a', 0)", "the lock of the limit 'a'"),
+    "keeper": (
+        "SELECT outlast_keeper_lock_v1()",
+        "the lock under which jobs under limits start",
+    ),
     "rows": (ROWS, "the lock under which new keys of limits get their rows"),
     "counters": (
         "SELECT hashtextextended('outlast:minutes', 0)",
@@ -280,6 +284,7 @@ async def test_a_worker_that_holds_a_lock_of_a_limit_is_named_once_it_has_done_s
 
 
 NAMED = {
+    "outlast_keeper_lock_v1(": "lock_holders of limits.sql",
     "outlast_limit_lock_v1(": "lock_holders of limits.sql",
     "outlast_row_lock_v1(": "lock_holders of limits.sql",
     "hashtextextended('outlast:minutes'": "lock_holders of limits.sql",

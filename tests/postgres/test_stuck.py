@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -18,9 +18,10 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import ORPHANS_MAX, Store
-from outlast.store.values import Cancelled
+from outlast.store.values import Cancelled, NewJob
 from outlast.worker.maintenance.reaper import Reaper
 from tests.conformance.kit import Hands, enqueued, eventually, job, lost_worker, reap
+from tests.conformance.limits_kit import declare, limited, need
 from tests.manual_clock import ManualClock
 from tests.postgres.kit import blocked
 from tests.unit.worker.worker_kit import FakeOwner
@@ -49,11 +50,11 @@ def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServ
 
 
 @contextlib.asynccontextmanager
-async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
-    """Yield a worker that has stopped reading in the middle of the reply to a large claim."""
+async def unread_claim(url: str, jobs: Sequence[NewJob], **settings: Any) -> AsyncIterator[Hands]:
+    """Yield a worker that claims these jobs, and reads nothing of the reply."""
     calm, store = PostgresStore(url), PostgresStore(url, **settings)
     await calm.open()
-    await enqueued(calm, *[job(args='"' + "x" * 900_000 + '"') for _ in range(LARGE)])
+    await enqueued(calm, *jobs)
     hands = await Hands.on(store, "stuck")
     await hands.claim(
         1, tasks=["none"]
@@ -61,9 +62,8 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
     for connection in store._connections.loop_pool().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
-    claiming = asyncio.create_task(hands.claim(LARGE, bytes_max=10**9))
+    claiming = asyncio.create_task(hands.claim(len(jobs), bytes_max=10**9))
     try:
-        assert await eventually(lambda: session.fetchval(WAITS))
         yield hands
     finally:
         claiming.cancel()
@@ -71,6 +71,50 @@ async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[
             await claiming
         await store.close()
         await calm.close()
+
+
+@contextlib.asynccontextmanager
+async def stuck_claim(url: str, session: Any, **settings: Any) -> AsyncIterator[Hands]:
+    """Yield a worker that has stopped reading in the middle of the reply to a large claim."""
+    async with unread_claim(url, [large(900_000)] * LARGE, **settings) as hands:
+        assert await eventually(lambda: session.fetchval(WAITS))
+        yield hands
+
+
+def large(size: int) -> NewJob:
+    return job(args=arguments(size))
+
+
+def arguments(size: int) -> str:
+    return '"' + "x" * size + '"'
+
+
+@pytest.mark.parametrize("what", ["limits", "line"])
+@pytest.mark.parametrize(
+    "sizes",
+    [[10] * 499, [1_000] * 499, [60_000] * 40, [900_000] * 30, [9_000_000], [10, 9_000_000] * 2],
+    ids=lambda sizes: f"{len(sizes)}x{max(sizes)}",
+)
+async def test_who_does_not_read_its_reply_keeps_no_other_from_jobs_under_limits(
+    address: str, store: Store, session: Any, sizes: list[int], what: str
+) -> None:
+    """Its claim commits all the same, and so gives up the lock under which one exchange at a time
+    claims such jobs."""
+    await declare(store, running=1_000)
+    jobs = [large(size) for size in sizes]
+    if what == "limits":
+        jobs = [limited(need("a"), args=each.args) for each in jobs]
+    async with unread_claim(address, [limited(need("a")), *jobs]):
+        await eventually(lambda: _is_claimed(session))
+        other = await Hands.on(store, "other")
+        await enqueued(store, limited(need("a"), args=arguments(1), priority=5))
+        assert await eventually(other.claim)
+
+
+async def _is_claimed(session: Any) -> bool:
+    """Whether a claim has committed; it must not wait for its client."""
+    assert not await session.fetchval(WAITS)
+    return bool(await session.fetchval("SELECT count(*) FROM outlast_jobs WHERE state = 'running'"))
 
 
 async def test_the_worker_of_a_stuck_session_is_reaped_and_its_claims_are_rolled_back(

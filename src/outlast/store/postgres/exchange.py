@@ -363,7 +363,7 @@ class PostgresExchange(Verbs):
     ) -> Exchanged:
         head, claim, placed = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        claimed = [job for job, _ in placed]
+        claimed = await self._read_arguments([job for job, _ in placed])
         late: list[Transition] = []
         if needy := [each.job_id for each in claimed if each.policy.inputs]:
             most = min(each.bytes_max for each in requests)
@@ -381,6 +381,21 @@ class PostgresExchange(Verbs):
             cut=claim.cut or bool(late),
             expired=claim.expired,
         )
+
+    async def _read_arguments(self, claimed: list[Claimed]) -> list[Claimed]:
+        """Return claimed jobs with the arguments for which the reply had no room; without jobs that
+        another worker, or a person, has closed since."""
+        apart = [each for each in claimed if each.args is None]
+        if not apart:
+            return claimed
+        values = [each.job_id for each in apart], [each.token for each in apart]
+        rows = await self._connections.run(lambda it: it.fetch(_SQL["arguments"], *values))
+        found = {row["id"]: {"args": row["args"], "checkpoint": row["checkpoint"]} for row in rows}
+        return [
+            msgspec.structs.replace(each, **found.get(each.job_id, {}))
+            for each in claimed
+            if each.args is not None or each.job_id in found
+        ]
 
     async def _find_results(
         self, job_ids: list[int], most: int

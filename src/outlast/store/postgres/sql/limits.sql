@@ -25,8 +25,8 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 SELECT pg_advisory_xact_lock(outlast_limit_lock_v1(:name))
 
 -- name: lock_holders
--- List the sessions that hold a lock by which limits and counters go on: those of limits ($1; NULL: all), those under
--- which rows are made, that of counters. Every role that may connect can take such a lock, and while it does, changes or
+-- List the sessions that hold a lock by which limits and counters go on: those of limits ($1; NULL: all), that under
+-- which jobs start, those under which rows are made, that of counters. Every role that may connect can take such a lock, and while it does, changes or
 -- claims do not. So a session whose role may change no limit is listed at once, and one that may ($2: for how many
 -- seconds it had its transaction, if this role may see that) once it has it for long. Locks belong to no snapshot. Reads only.
 SELECT l.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
@@ -37,6 +37,8 @@ FROM (SELECT DISTINCT ON (k.lock, l.backend) k.lock, l.backend, l.role, l.applic
             UNION ALL
             SELECT 'the lock under which new keys of limits get their rows', outlast_row_lock_v1(g.n)
             FROM generate_series(0, 255) AS g (n)
+            UNION ALL
+            SELECT 'the lock under which jobs under limits start', outlast_keeper_lock_v1()
             UNION ALL
             SELECT 'the lock under which counters are added up', hashtextextended('outlast:minutes', 0::bigint)
             WHERE $1 IS NULL) k

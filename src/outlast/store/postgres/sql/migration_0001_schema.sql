@@ -400,6 +400,7 @@ REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
 
 -- Limits: the folding of notices, and the claim of streams.
 \ir functions/outlast_needs_v1.sql
+\ir functions/outlast_keeper_lock_v1.sql
 \ir functions/outlast_limit_lock_v1.sql
 \ir functions/outlast_row_lock_v1.sql
 \ir functions/outlast_room_v1.sql

@@ -26,8 +26,6 @@
 --   * blocked is written only where the permit is locked here and is full with what this transaction has started; idle
 --     only where the stream is locked here and a statement of its own finds no other job of it, paused ones included.
 --     A job that becomes due later leaves a notice, whose fold needs the stream's row and so comes after this commit.
---   * A client that stops reading keeps these rows until its session ends, after statement_timeout. So a reply holds few
---     bytes of such jobs (p_bytes_max); they are locked, but not taken. (The first one is taken up to p_first_max bytes.)
 --   * A late worker, a reap: they change jobs that are running, not these.
 --   * An ordered stream starts one job at a time. The job that has begun and not ended for good is its holder: only that
 --     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. The holder's
@@ -40,7 +38,7 @@
 --     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
-    p_bytes_max bigint, p_first_max bigint, p_from text, p_solo integer,
+    p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
     OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT contended boolean, OUT more boolean,
     OUT passed bigint[], OUT reached text)
@@ -243,7 +241,7 @@ BEGIN
            sum(l.size) FILTER (WHERE l.fits) AS bytes, coalesce(bool_or(NOT l.fits), false) AS cut
     INTO ids, rows, positions, shown, v_of, bytes, cut
     FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
-                 sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND l.size <= p_first_max AS fits
+                 sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND p_is_first AS fits
           FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream
                 FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_holders) WITH ORDINALITY
                      AS u (id, task, queue, rank, quota, holder, n)

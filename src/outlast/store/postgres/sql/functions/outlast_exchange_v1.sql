@@ -23,8 +23,12 @@
 --    those that may be lost. The reply then says that the worker is not valid; the worker reconnects, which draws an
 --    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
 --    the incarnation seen in step 1 holds until the commit.
---    What the look or the ends have shown is done first (outlast_prepare_claim_v1). If the lanes are not those that the
---    caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
+--    What the look or the ends have shown is done first (outlast_prepare_claim_v1), and only by the one session that gets
+--    the keeper lock (outlast_keeper_lock_v1), which keeps it to its commit; it alone claims jobs of streams. It is tried
+--    before anything of this is done, so who does not get it has lost some microseconds: it leaves a notice of its ends,
+--    claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing (`contended`,
+--    TripPlan). A try fails while another session waits for the lock, so changes of limits get in between exchanges.
+--    If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
 --    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
 --    The line is read lane by lane, each from its floor on (outlast_lock_lanes_v1). If two lanes of a queue are of one
@@ -48,9 +52,12 @@
 --    here.
 --
 --    Reply size: a reply is also bounded in bytes of arguments and checkpoints (bytes_max), since a slow link must
---    carry it in time; the first job is sent regardless of its size. Jobs of streams are bounded to 64 KiB of it
---    (outlast_claim_streams_v1), but for one that is larger. Rows that were locked beyond the bound stay queued. Other
---    claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay queued.
+--    Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--    A client that stops reading holds up the commit once the buffers between it and the server are full, and with it
+--    the keeper lock. So a session that has the lock sends no more than those hold: 200 jobs at most, and 64 KiB of
+--    arguments and checkpoints (room). Jobs that go beyond it are claimed, but sent without these (apart): the client
+--    reads them after this commit (`arguments` of exchange.sql). It is decided for all jobs of a step together.
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller gives back jobs that were claimed before it knew of a pause.
@@ -88,7 +95,8 @@ DECLARE
     v_solo integer; v_left integer; v_for_streams integer; v_rounds integer; v_streams boolean; v_line boolean;
     v_next record; v_started timestamptz; v_count integer;
     -- the reply
-    v_claimed integer := 0; v_bytes bigint := 0; v_of_streams bigint := 0; v_cut boolean := false;
+    v_claimed integer := 0; v_bytes bigint := 0; v_room bigint; v_cut boolean := false;
+    v_apart boolean;
     v_expired integer := 0; v_late integer; v_read integer[]; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
     v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
@@ -143,7 +151,15 @@ BEGIN
         -- 3
         IF v_look.is_long OR v_ends.is_long OR v_look.read - v_look.read_before > 1000
            OR v_look.due <= (CASE WHEN p_req.queues = '{}' THEN v_now ELSE 'infinity' END) THEN
-            v_is_long := true;
+            v_is_long := pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
+            v_contended := NOT v_is_long;
+        END IF;
+        IF v_contended THEN
+            v_look.due := NULL;
+            IF v_ends.ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(v_ends.ended); END IF;
+        ELSIF v_is_long THEN
+            v_room := 65536;
+            p_req.claims_max := least(p_req.claims_max, 200);
             v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended);
             v_open := v_first.streams;
             v_look.due := v_first.due;
@@ -162,6 +178,7 @@ BEGIN
         -- 4
         v_counts := array_fill(0, ARRAY[v_asked]);
         FOR i IN 1..v_asked LOOP
+            v_cut := v_cut OR v_claimed >= p_req.claims_max;
             EXIT WHEN v_cut;
             v_left := least(p_req.limits[i] - v_ends.busy, p_req.claims_max - v_claimed);
             v_solo := p_req.solos[i];
@@ -179,16 +196,13 @@ BEGIN
                 IF v_streams AND v_for_streams > 0 THEN
                     v_next := outlast_claim_streams_v1(
                         p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_passed,
-                        v_for_streams, least(65536 - v_of_streams, p_req.bytes_max - v_bytes),
-                        CASE WHEN v_claimed = 0 THEN 9223372036854775807 WHEN v_of_streams > 0 THEN 0
-                             ELSE p_req.bytes_max - v_bytes END,
+                        v_for_streams, p_req.bytes_max - v_bytes, v_claimed = 0,
                         CASE WHEN v_solo = 0 THEN v_from ELSE '' END,
                         CASE WHEN v_solo > 0 OR v_look.suspects THEN v_solo END);
                     IF v_solo = 0 THEN v_from := v_next.reached; END IF;
                     v_permits := v_permits || v_next.permits;
                     v_passed := v_passed || v_next.passed;
                     v_contended := v_contended OR v_next.contended;
-                    v_of_streams := v_of_streams + coalesce(v_next.bytes, 0);
                     v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
@@ -218,6 +232,8 @@ BEGIN
                     END IF;
                 END IF;
                 IF cardinality(v_next.ids) > 0 THEN
+                    v_apart := v_next.bytes > v_room;
+                    v_room := v_room - CASE WHEN v_apart THEN 0 ELSE v_next.bytes END;
                     RETURN QUERY
                     UPDATE outlast_jobs j
                     SET state = 'running', token = nextval('outlast_token_seq'),
@@ -228,8 +244,9 @@ BEGIN
                         progress = NULL, checkpoint_number = 0
                     WHERE j.ctid = ANY (v_next.rows)
                       AND (j.expires_at IS NULL OR j.expires_at > v_next.started)
-                    RETURNING NULL::text, j.id, j.token, j.task, j.queue, j.args, j.attempt_count,
-                              j.failures, j.losses, j.policy, j.tenant, j.checkpoint, j.priority,
+                    RETURNING NULL::text, j.id, j.token, j.task, j.queue, CASE WHEN v_apart IS NOT TRUE THEN j.args END,
+                              j.attempt_count, j.failures, j.losses, j.policy, j.tenant,
+                              CASE WHEN v_apart IS NOT TRUE THEN j.checkpoint END, j.priority,
                               j.solo, j.incident, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
                               date_part('epoch', j.expires_at) - date_part('epoch', v_next.started),
                               j.awaited OR j.stream IS NOT NULL;
@@ -251,6 +268,7 @@ BEGIN
                 EXIT WHEN v_left <= 0 OR v_cut OR NOT (v_line OR v_streams);
                 IF NOT v_line THEN v_for_streams := v_left; END IF;
             END LOOP;
+            v_cut := v_cut OR v_claimed >= p_req.claims_max AND v_counts[i] < p_req.limits[i] - v_ends.busy;
             IF v_solo = 0 THEN
                 v_has_places := v_has_places OR v_left > 0;
                 v_is_filled := v_is_filled OR v_left <= 0;
@@ -259,13 +277,13 @@ BEGIN
             END IF;
         END LOOP;
         -- 5
-        IF v_has_places THEN v_next_due := least(v_next_due, v_look.due); END IF;
+        IF v_has_places THEN
+            v_next_due := least(v_next_due, v_look.due,
+                                CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
+        END IF;
         IF v_is_long THEN
             IF v_permits <> '{}' THEN
                 PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
-            END IF;
-            IF v_has_places AND v_contended THEN
-                v_next_due := least(v_next_due, v_now + (2 + 6 * random()) * interval '1 ms');
             END IF;
             IF v_has_places AND (v_open OR v_first.opens) THEN
                 v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, extract(epoch FROM v_now)));
