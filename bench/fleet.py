@@ -89,10 +89,6 @@ class Idle:
         """Take a peek."""
         self.plan.take_peek(peek)
 
-    def count_ahead(self) -> int:
-        """Let no end gather."""
-        return 0
-
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda *_: None
 
@@ -153,7 +149,7 @@ class Fleet:
             requests = [ClaimRequest(["t"], 10)]
             reply = await store.exchange(me, [], requests)
             idle.claimed_at = SYSTEM.boot()
-            return idle.plan.take_reply(requests, reply, 0, is_running=False, starter=idle)
+            return idle.plan.take_reply(requests, reply, 0, is_running=False, ahead=0)
 
         async def reconcile() -> float:
             await store.reconcile(me, [])

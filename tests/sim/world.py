@@ -179,8 +179,8 @@ class World:
             yield mock.patch.object(lanes, "_DRAW_TOKENS", plain)
         yield from lowered_constants(MOST or self.most)
         if self.seed % 2:  # simulated attempts are too slow for a stock in their runner
-            yield mock.patch("outlast.worker.runners.starter.STOCK_SECONDS", 5.0)
-            yield mock.patch("outlast.worker.runners.starter.QUICK_SECONDS", 5.0)
+            yield mock.patch("outlast.worker.runners.assignment.STOCK_SECONDS", 5.0)
+            yield mock.patch("outlast.worker.runners.assignment.QUICK_SECONDS", 5.0)
 
     def _on_event(self, name: str, fields: dict[str, Any]) -> None:
         self.witness.note(f"[{PROCESS.get()}] {name}", fields)

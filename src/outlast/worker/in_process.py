@@ -38,7 +38,7 @@ from outlast.store.values import Claimed, ClaimRequest, NamedStep, Save, StepFou
 from outlast.worker.assemble import open_parts
 from outlast.worker.base import WAITS, Declared, Running
 from outlast.worker.claims.checkpoints import Reply
-from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch, count_ahead
+from outlast.worker.claims.prefetch import HORIZON_SECONDS, Ahead
 from outlast.worker.probes import open_probes
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.tags import split_by_tags
@@ -187,7 +187,7 @@ class LocalPool:
         self._declared = Declared.of(hello)
         self._tasks = sorted(serves)
         self.link = LocalLink(worker, self._note_ended, store_id)
-        self.prefetch = Prefetch(worker.in_flight, clock, hooks.horizon)
+        self.ahead = Ahead(worker.in_flight, clock, hooks.horizon)
         self._executor = Executor(
             app,
             self.link,
@@ -226,10 +226,10 @@ class LocalPool:
             for name, count in gathered.items()
         ]
         held = self._count_held() + unanswered
-        free = self._slots + self.prefetch.most() - held
+        free = self._slots + self.ahead.shared.most() - held
         if free <= 0 or not self._tasks:
             return batches
-        limit = min(free, self.prefetch.part(self._slots), CLAIMS_MAX)
+        limit = min(free, self.ahead.shared.part(self._slots), CLAIMS_MAX)
         return [ClaimRequest(self._tasks, limit, self._queues), *batches]
 
     def make_alone_requests(self) -> list[ClaimRequest]:
@@ -244,21 +244,21 @@ class LocalPool:
             gather = [each for each in attempts if each.claimed.task in self._batches]
             attempts = [each for each in attempts if each.claimed.task not in self._batches]
             self._begin(gather)
-        self.prefetch.line_up(attempts)
+        self.ahead.shared.line_up(attempts)
         self.note_freed(0)
 
     def count_ahead(self) -> int:
-        return count_ahead(self.prefetch) if len(self.prefetch) > self._count_free() else 0
+        return self.ahead.count_ahead() if len(self.ahead) > self._count_free() else 0
 
     def count_waiting(self) -> int:
-        return len(self.prefetch)
+        return len(self.ahead)
 
     def give_back(self, reason: str) -> None:
-        self.prefetch.give_back(reason)
+        self.ahead.give_back(reason)
 
     def give_back_late(self) -> None:
-        if self.prefetch:
-            self.prefetch.give_back_late(free=self._count_free())
+        if self.ahead:
+            self.ahead.give_back_late(free=self._count_free())
 
     def begin_batches(self) -> None:
         """Begin the batches that gather: no more jobs will come for them."""
@@ -277,7 +277,7 @@ class LocalPool:
             self._loop.call_soon(self._fill)
 
     def _count_free(self) -> int:
-        return self._slots - self._count_held() + len(self.prefetch)
+        return self._slots - self._count_held() + len(self.ahead)
 
     def _count_held(self) -> int:
         running = self._in_flight.running
@@ -291,13 +291,13 @@ class LocalPool:
         self._will_fill = False
         freed, self._freed = self._freed, 0
         if freed:
-            self.prefetch.note_freed(freed)
-        if not self.prefetch:
+            self.ahead.shared.note_freed(freed)
+        if not self.ahead:
             return
         if not self._owner.registration.may_claim():
             self.give_back("the worker takes no more")
             return
-        self._begin(self.prefetch.take(max(0, self._count_free())))
+        self._begin(self.ahead.shared.take(max(0, self._count_free())))
 
     def _begin(self, attempts: list[Running]) -> None:
         if not attempts:
@@ -312,11 +312,10 @@ class LocalPool:
 
     def has(self, token: int) -> bool:
         runs = self._executor.runs(token) or self.link.has_ended(token)
-        return runs or token in self.prefetch
+        return runs or token in self.ahead
 
     def stop(self, token: int, reason: str) -> None:
-        if token in self.prefetch:
-            self.prefetch.stop(token, reason)
+        self.ahead.stop(token, reason)
         running = self._in_flight.running.get(token)
         if running is not None and running.stop_reason is None:
             running.stop_reason, running.stopped_at = reason, self._clock.boot()
@@ -326,7 +325,7 @@ class LocalPool:
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
         """Take back attempts that have not begun: all, or those that ``which`` selects. The
         executor reports the ends of those that had a slot."""
-        self.prefetch.give_back(reason, which)
+        self.ahead.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
         self._executor.end_recalled()
@@ -334,7 +333,7 @@ class LocalPool:
 
     async def find_stack(self, token: int) -> str:
         """Return the stacks of this process, the attempt's own first."""
-        if token in self.prefetch:
+        if token in self.ahead:
             return WAITS
         if not self._executor.runs(token):
             return ""
@@ -342,7 +341,7 @@ class LocalPool:
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Hand back attempts that still run; their code continues, and its writes are refused."""
-        self.prefetch.give_back(reason)
+        self.ahead.give_back(reason)
         self.link.flush()
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=f"in process: {reason}")
         if reason == "lease_lost":

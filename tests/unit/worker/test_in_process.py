@@ -157,7 +157,7 @@ async def test_one_exchange_claims_half_of_what_may_be_held_while_attempts_end()
     assert _limits(stage.pool.starter.make_requests(0)) == [SLOTS], (
         "an idle worker takes all that it can run"
     )
-    stage.pool.starter.prefetch.note_freed(ENDS)
+    stage.pool.starter.ahead.shared.note_freed(ENDS)
     stage.clock.advance(RATE_SECONDS)
     assert _limits(stage.pool.starter.make_requests(0)) == [(SLOTS + AHEAD) // 2]
 

@@ -4,7 +4,7 @@ exchange.py     the hot path: hands in ends and claims the next jobs in one roun
 in_flight.py    holds every token from its claim to the store's answer about its end
 evidence.py     completes the crash report of an attempt, and redacts it
 pacing.py       decides when the next trip is made, and which of many idle workers makes it
-prefetch.py     holds attempts that are claimed before there is a slot for them
+prefetch.py     decides how many attempts are claimed before there is a slot, and holds them
 pauses.py       starts no paused job, and acknowledges pauses
 units.py        counts what a worker has and its tasks use, such as GPUs
 until_empty.py  stops a worker that has nothing left to claim, if it is to leave then

@@ -371,9 +371,12 @@ class Exchange:
             await self._reconcile_when_due()
         if again:
             return 0.0
-        running, waiting = self._in_flight.running, len(self._in_flight.ended)
         return self._plan.take_reply(
-            requests, reply, waiting, is_running=bool(running), starter=self._starter
+            requests,
+            reply,
+            len(self._in_flight.ended),
+            is_running=bool(self._in_flight.running),
+            ahead=self._starter.count_ahead(),
         )
 
     def _close_what_was_left_open(self) -> None:

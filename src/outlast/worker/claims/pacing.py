@@ -38,7 +38,7 @@ from outlast.store.protocol import OUTCOMES_MAX, ServerStore
 from outlast.store.values import Answer, ClaimRequest, Exchanged, FollowedWakeups, Peek
 from outlast.store.wakeup import Wakeup
 from outlast.wakeup.inbox import Inbox
-from outlast.worker.base import AttemptStarter, Lease, Owner
+from outlast.worker.base import Lease, Owner
 from outlast.worker.service import Nudge
 
 POLL_FACTOR_WHERE_SHOWN = 5.0  # peeks, or a wake-up that notices writes, show new and due jobs
@@ -314,7 +314,8 @@ class TripPlan:
         return self.is_hinted
 
     def begin(self) -> None:
-        """Note that the exchange runs: from now on, ends that may not wait request a trip."""
+        """Note that a run of the exchange begins. Ends that come during it request no trip: the
+        pause after it, which this plan returns, counts them."""
         self._gather_to = 0
 
     def note_ends(self, now: float, waiting: int, *, are_plain: bool) -> None:
@@ -379,13 +380,13 @@ class TripPlan:
         waiting: int,
         *,
         is_running: bool,
-        starter: AttemptStarter,
+        ahead: int,
     ) -> float:
         """Return the pause after a reply to these requests that requires no further trip at once.
 
         ``waiting``: how many ends wait for the next trip. ``is_running``: whether attempts run,
-        whose holders are checked every ``look_every``. ``starter`` knows how long ends may gather
-        without an idle slot.
+        whose holders are checked every ``look_every``. ``ahead``: how many may end before a slot
+        could be idle.
         """
         if Answer.BUSY in reply.answers:
             return self._wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
@@ -405,7 +406,6 @@ class TripPlan:
             self.rests_until = -math.inf
             # meanwhile half of what is ahead may begin; the rest has to last for the next trip, in
             # which as many end as in this one, and for as long again
-            ahead = starter.count_ahead()
             more = max(0, min(ahead // 2, ahead - 2 * waiting))
             self._gather_to = min(OUTCOMES_MAX, waiting + more)
             is_gathering = self._gather_to > waiting

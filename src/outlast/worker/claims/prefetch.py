@@ -1,9 +1,11 @@
-"""Holds attempts that were claimed before there was a slot, so that no slot waits for the store.
+"""Decides how many attempts are claimed ahead of a slot, so that no slot waits for the store, and
+holds them.
 
 They wait in the worker and have not begun: no runner knows of them. So a runner's death does not
 touch them, and they can be given back at any time, uncharged. Only as many are claimed as will
 start within ``HORIZON_SECONDS`` at the recent rate of ends, so that none waits behind a slow one;
-if the rate drops, they are given back after ``WAIT_SECONDS_MAX``.
+if the rate drops, they are given back after ``WAIT_SECONDS_MAX``. ``TripPlan`` lets ends gather
+while enough of them wait.
 """
 
 from __future__ import annotations
@@ -20,7 +22,6 @@ from outlast.worker.claims.in_flight import InFlight
 HORIZON_SECONDS = 0.15  # a trip is worth its cost even if many workers share the jobs
 RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
-CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
 BEGIN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
 
 _LATE = Outcome(
@@ -35,12 +36,11 @@ class Prefetch:
     """The waiting attempts of one kind, in the order of their claims: as many as will start within
     ``horizon`` seconds. 0: none is claimed without a slot."""
 
-    def __init__(self, in_flight: InFlight, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
+    def __init__(self, in_flight: InFlight, clock: Clock, horizon: float) -> None:
         self._horizon = horizon
         self._in_flight = in_flight
         self._clock = clock
         self._waiting: dict[int, Running] = {}
-        self._granted = 0
         self._rate = 0.0
         self._count = 0
         self._counted_since = clock.boot()
@@ -51,10 +51,9 @@ class Prefetch:
     def __contains__(self, token: int) -> bool:
         return token in self._waiting
 
-    def grant(self) -> int:
-        """Return how many more may be claimed now. They have a place here until the next call."""
-        self._granted = max(0, self.most() - len(self._waiting))
-        return self._granted
+    def room(self) -> int:
+        """Return how many more may be claimed now."""
+        return max(0, self.most() - len(self._waiting))
 
     def most(self) -> int:
         """Return how many may be held beyond the slots: as many as start within the horizon."""
@@ -67,11 +66,11 @@ class Prefetch:
     def part(self, slots: int) -> int:
         """Return how many one exchange may claim for this number of slots: while attempts end, half
         of those that may be held, so that one half runs while the other is exchanged."""
-        most = int(self._rate * self._horizon)
+        most = self.most()
         return (slots + most + 1) // 2 if most else slots
 
     def has_rate(self) -> bool:
-        """Whether attempts of this kind have ended lately."""
+        """Whether attempts of this kind have ended lately: only then may others wait."""
         return self._per_second() > 0
 
     def note_freed(self, slots: int) -> None:
@@ -79,16 +78,8 @@ class Prefetch:
         self._per_second()
         self._count += slots
 
-    def put(self, running: Running) -> bool:
-        """Let an attempt wait behind the others. Return False if no place was granted for it."""
-        if not self._granted:
-            return False
-        self._granted -= 1
-        self._waiting[running.token] = running
-        return True
-
     def line_up(self, attempts: Iterable[Running]) -> None:
-        """Let attempts wait behind the others until the loop's next iteration."""
+        """Let attempts wait behind the others."""
         for running in attempts:
             self._waiting[running.token] = running
 
@@ -115,8 +106,10 @@ class Prefetch:
             self._in_flight.end(token, _LATE)
 
     def stop(self, token: int, reason: str) -> None:
-        """End an attempt that has not begun, since it was asked to stop."""
-        running = self._waiting.pop(token)
+        """End an attempt, if it waits here, since it was asked to stop."""
+        running = self._waiting.pop(token, None)
+        if running is None:
+            return
         running.stop_reason = reason  # a cancel wins over the release
         message = f"stopped: {reason}"
         outcome = Outcome(kind=OutcomeKind.RELEASED, message=message, began=False)
@@ -128,7 +121,7 @@ class Prefetch:
             if which is None or which(running.claimed):
                 self.stop(token, reason)
 
-    def give_back_late(self, wait: float = WAIT_SECONDS_MAX, *, free: int = 0) -> None:
+    def give_back_late(self, *, free: int = 0) -> None:
         """Give back attempts that have waited too long and would wait longer, because slots come
         free more slowly than expected. The waiting time alone does not decide, since the whole
         machine may have been slow: attempts that will start soon at the current rate, or in one of
@@ -138,7 +131,7 @@ class Prefetch:
         now = self._clock.boot()
         soon = free + int(self._per_second() * WAIT_SECONDS_MAX)
         for running in list(self._waiting.values())[soon:]:
-            if now - running.started_at < wait:
+            if now - running.started_at < WAIT_SECONDS_MAX:
                 return
             del self._waiting[running.token]
             self._in_flight.end(running.token, _LATE)
@@ -152,7 +145,37 @@ class Prefetch:
         return self._rate
 
 
-def count_ahead(*prefetches: Prefetch) -> int:
-    """Return how many attempts may end before a slot could be idle: as many as wait, of the kind
-    that has the fewest."""
-    return min((len(each) for each in prefetches if each.has_rate()), default=0)
+class Ahead:
+    """All attempts of one worker that wait for a slot: those that take a runner ``alone``, and
+    ``shared`` ones."""
+
+    def __init__(self, in_flight: InFlight, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
+        self.alone = Prefetch(in_flight, clock, horizon)
+        self.shared = Prefetch(in_flight, clock, horizon)
+        self._kinds = self.alone, self.shared
+
+    def __len__(self) -> int:
+        return len(self.alone) + len(self.shared)
+
+    def __contains__(self, token: int) -> bool:
+        return token in self.alone or token in self.shared
+
+    def count_ahead(self) -> int:
+        """Return how many attempts may end before a slot could be idle: as many as wait, of the
+        kind that has the fewest."""
+        return min((len(kind) for kind in self._kinds if kind.has_rate()), default=0)
+
+    def stop(self, token: int, reason: str) -> None:
+        """End an attempt, if it waits here, since it was asked to stop."""
+        for kind in self._kinds:
+            kind.stop(token, reason)
+
+    def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
+        """Give back all attempts, or those that ``which`` selects."""
+        for kind in self._kinds:
+            kind.give_back(reason, which)
+
+    def give_back_late(self, *, free: int = 0) -> None:
+        """Give back attempts that have waited too long, as ``Prefetch`` does."""
+        for kind in self._kinds:
+            kind.give_back_late(free=free)

@@ -12,50 +12,60 @@ Attempts of a batch task gather in a runner that they have to themselves. The fi
 and is placed like a plain function; then there are requests for as many as the call still takes,
 until it begins. A suspect is a call by itself.
 
-If attempts end quickly, a full runner gets a *stock* of further attempts: they begin as slots come
-free, without a round trip to the worker. They can be recalled, and a runner's death does not affect
-them.
+If attempts end quickly, a full runner gets a *stock* of those that are claimed ahead
+(``worker/claims/prefetch.py``): they begin as slots come free, without a round trip to the worker.
+They can be recalled, and a runner's death does not affect them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import groupby
-from math import inf
-from typing import NamedTuple
 
+from outlast.base.clock import Clock
 from outlast.model.job import ALONE_IN_RUNNER
 from outlast.store.protocol import CLAIMS_MAX
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Running
+from outlast.worker.claims.prefetch import Ahead
 from outlast.worker.runners.process import RunnerProcess
 
+STOCK_MAX = 100  # attempts that wait in a runner for one of its slots
+STOCK_SECONDS = 0.01  # within which they will begin, at the current rate
+QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no stock
+CROWDED_EVERY_SECONDS = 0.5  # between two plain functions while async tasks fill all runners
+
 Plan = dict[RunnerProcess, list[Running]]
-
-
-class Stock(NamedTuple):
-    """The number of attempts that may wait in a full runner, if one has ended there after
-    ``since``, on the boot clock."""
-
-    places: int
-    since: float
-
-
-NO_STOCK = Stock(0, inf)
 
 
 class Assignment:
     """The rules of one pool, of ``size`` runners that take up to ``concurrency`` attempts each.
 
+    ``ahead``: the attempts that wait for a place. ``stocks``: whether runners may have a stock; one
+    with many slots needs none.
+
     Attributes:
         runners: all runners of the pool, always the same list.
     """
 
-    def __init__(self, *, size: int, concurrency: int, queues: list[str]) -> None:
+    def __init__(
+        self,
+        ahead: Ahead,
+        *,
+        size: int,
+        concurrency: int,
+        queues: list[str],
+        stocks: bool,
+        clock: Clock,
+    ) -> None:
         self.size = size
         self.concurrency = concurrency
         self.queues = queues
         self.runners: list[RunnerProcess] = []
+        self._ahead = ahead
+        self._has_stocks = stocks and concurrency < STOCK_MAX
+        self._clock = clock
+        self._next_crowded_at = clock.boot() + CROWDED_EVERY_SECONDS
 
     def active(self) -> list[RunnerProcess]:
         """Return the runners that take ordinary work: busy ones stay, additional ones wait."""
@@ -67,19 +77,11 @@ class Assignment:
 
     # -- requests ------------------------------------------------------------------------------
 
-    def make_requests(
-        self,
-        unanswered: int,
-        alone: int = 0,
-        shared: int = 0,
-        part: int = CLAIMS_MAX,
-        *,
-        spare: bool = False,
-    ) -> list[ClaimRequest]:
-        """Return requests for what fits: idle runners take any attempt, the others only shared
-        ones. ``alone`` and ``shared`` more attempts of each kind may wait for a place, but at most
-        ``part`` shared ones are requested. ``spare``: a plain function may take that runner if
-        async tasks fill the others."""
+    def make_requests(self, unanswered: int) -> list[ClaimRequest]:
+        """Return requests for what fits, or may wait for a place: idle runners take any attempt,
+        the others only shared ones. Suspects are requested while a spare is ready to take them."""
+        alone = self._ahead.alone.room()
+        part = self._ahead.shared.part(self.size * self.concurrency)
         fit = self._fit()
         free = self._free_for_suspects(fit)
         if self.count_suspects():
@@ -93,9 +95,9 @@ class Assignment:
             for runner in active
             if not runner.exclusive and (runner.tokens or not own)
         )
-        if spare:
+        if self._asks_for_crowded_out():
             alone += len(self._idle(fit)) - idle
-        to_share = min(slots + shared, unanswered + part)
+        to_share = min(slots + self._ahead.shared.room(), unanswered + part)
         places = [(own | sharing, idle), (own, alone), (sharing, to_share)]
         requests = [
             ClaimRequest(sorted(tasks), min(limit - unanswered, CLAIMS_MAX), self.queues)
@@ -112,6 +114,15 @@ class Assignment:
             requests.append(ClaimRequest(tasks, len(free), self.queues, ALONE_IN_RUNNER))
         return requests
 
+    def _asks_for_crowded_out(self) -> bool:
+        """Whether to request a plain function for the spare, since async tasks leave it no other
+        runner: now and then, since a request costs a search."""
+        now, active = self._clock.boot(), self.active()
+        if now < self._next_crowded_at or not (_own(active) and _is_crowded(active)):
+            return False
+        self._next_crowded_at = now + CROWDED_EVERY_SECONDS
+        return True
+
     def _free_for_suspects(self, fit: Sequence[RunnerProcess]) -> Sequence[RunnerProcess]:
         """Return the idle runners for suspects: a spare; while suspects run, any but one."""
         if running := self.count_suspects():
@@ -124,22 +135,27 @@ class Assignment:
         """Return the number of plain functions that may begin now."""
         return len(self._idle(self._fit()))
 
-    def places_to_share(self, stock: Stock) -> int:
+    def places_to_share(self) -> int:
         """Return the number of attempts that could share a runner with others, idle runners
         included. A stock is filled once half of it is empty, so that many attempts are sent
         together."""
-        places = 0
+        places, stock = 0, self._stock()
         for runner in self.active():
             if not runner.exclusive:
                 free = self.concurrency - len(runner.tokens)
-                room = free + stock.places * (runner.ended_at >= stock.since)
-                places += room if free > 0 or 2 * room >= stock.places else 0
+                room = free + stock * self._is_quick(runner)
+                places += room if free > 0 or 2 * room >= stock else 0
         return max(0, places)
 
-    def crowds_out(self) -> bool:
-        """Whether async tasks leave no runner to plain functions: no runner is idle or runs one."""
-        active = self.active()
-        return bool(_own(active)) and _is_crowded(active)
+    def _stock(self) -> int:
+        """Return how many attempts may wait in a full runner: none, unless attempts end quickly."""
+        if not self._has_stocks:
+            return 0
+        return min(self._ahead.shared.expect(STOCK_SECONDS) // self.size, STOCK_MAX)
+
+    def _is_quick(self, runner: RunnerProcess) -> bool:
+        """Whether an attempt has ended in this runner just now: another may have a blocked loop."""
+        return runner.ended_at >= self._clock.boot() - QUICK_SECONDS
 
     def is_overfull(self) -> bool:
         """Whether a plain function runs beyond the pool's size."""
@@ -154,7 +170,7 @@ class Assignment:
 
     # -- claimed attempts ----------------------------------------------------------------------
 
-    def place(self, attempts: Sequence[Running], stock: Stock) -> Plan:
+    def place(self, attempts: Sequence[Running]) -> Plan:
         """Assign attempts to runners, which hold their tokens from now on; some may fit nowhere."""
         suspects = [each for each in attempts if each.claimed.solo == ALONE_IN_RUNNER]
         others = [each for each in attempts if each.claimed.solo != ALONE_IN_RUNNER]
@@ -177,10 +193,10 @@ class Assignment:
                 free = (each for each in idle if task in each.tasks and not each.tokens)
                 self._put(plan, open_ or next(free, None), running)
         rest = self._share_out(plan, active, others, self.concurrency, packed=bool(own))
-        if rest and stock.places:
+        if rest and (stock := self._stock()):
             full = [each for each in active if len(each.tokens) >= self.concurrency]
-            quick = [each for each in full if each.ended_at >= stock.since]
-            self._share_out(plan, quick, rest, self.concurrency + stock.places, packed=False)
+            quick = [each for each in full if self._is_quick(each)]
+            self._share_out(plan, quick, rest, self.concurrency + stock, packed=False)
         return plan
 
     def _share_out(

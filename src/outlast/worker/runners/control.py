@@ -21,10 +21,10 @@ from outlast.runner.stacks import own_first
 from outlast.store.values import Claimed
 from outlast.worker.base import SHOW_SECONDS_MAX, WAITS, Running
 from outlast.worker.claims.in_flight import InFlight
+from outlast.worker.claims.prefetch import Ahead
 from outlast.worker.runners.exits import LOCKS_FILE, SUPERSEDED
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.responsiveness import Responsiveness, ResponsivenessMonitor
-from outlast.worker.runners.starter import Prefetches
 from outlast.worker.runners.supervisor import RunnerSupervisor
 
 SHOW_LOOK_SECONDS = 0.05  # between two checks while stacks come
@@ -53,20 +53,19 @@ class RunnersControl:
         self,
         in_flight: InFlight,
         supervisor: RunnerSupervisor,
-        prefetches: Prefetches,
+        ahead: Ahead,
         monitor: ResponsivenessMonitor,
         clock: Clock,
     ) -> None:
         self._in_flight = in_flight
         self._supervisor = supervisor
         self._runners = supervisor.runners
-        self._prefetches = prefetches
+        self._ahead = ahead
         self._monitor = monitor
         self._clock = clock
 
     def has(self, token: int) -> bool:
-        runs = self.runner_of(token) is not None
-        return runs or any(token in prefetch for prefetch in self._prefetches)
+        return self.runner_of(token) is not None or token in self._ahead
 
     def runner_of(self, token: int) -> RunnerProcess | None:
         """Return the runner that this attempt runs in."""
@@ -76,9 +75,7 @@ class RunnersControl:
         """Take an attempt back if its code has not begun, else ask it to stop; the first reason
         stays. At a limit, request its stack first. A cancelled job in a batch stops nothing while
         the others go on."""
-        for prefetch in self._prefetches:
-            if token in prefetch:
-                prefetch.stop(token, reason)
+        self._ahead.stop(token, reason)
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stopped_at is not None:
             return
@@ -100,8 +97,7 @@ class RunnersControl:
         return any(each is not None and each.stop_reason is None for each in attempts)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        for prefetch in self._prefetches:
-            prefetch.give_back(reason, which)
+        self._ahead.give_back(reason, which)
         running, answered = self._in_flight.running, True
         for runner in self._runners:
             unsure = running.keys() & (runner.tokens - runner.begun)
@@ -140,8 +136,7 @@ class RunnersControl:
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
         """Kill every runner with attempts other than ``spare``; give back waiting attempts."""
-        for prefetch in self._prefetches:
-            prefetch.give_back(reason)
+        self._ahead.give_back(reason)
         for runner in self._runners:
             if runner.tokens.difference(spare):
                 runner.kill(reason)

@@ -40,7 +40,7 @@ from outlast.worker.base import Owner
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import HORIZON_SECONDS, Prefetch
+from outlast.worker.claims.prefetch import HORIZON_SECONDS, Ahead
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.control import RunnersControl
 from outlast.worker.runners.exits import LOCKS_FILE, outcome_of, suspects_of
@@ -48,7 +48,7 @@ from outlast.worker.runners.process import Death, RunnerOwner, RunnerProcess
 from outlast.worker.runners.recycling import MAX_RSS, SPOILED, Recycling
 from outlast.worker.runners.reload import Reloader
 from outlast.worker.runners.responsiveness import ResponsivenessMonitor
-from outlast.worker.runners.starter import STOCK_MAX, Prefetches, RunnerStarter
+from outlast.worker.runners.starter import RunnerStarter
 from outlast.worker.runners.supervisor import RunnerSupervisor
 from outlast.worker.runners.tags import NOTHING
 from outlast.worker.runners.tether import Tether
@@ -90,7 +90,15 @@ class RunnerPool:
         self._in_flight = in_flight
         self._checkpoints = checkpoints
         self._recycling = recycling
-        self._assignment = Assignment(size=size, concurrency=concurrency, queues=queues)
+        self._ahead = ahead = Ahead(in_flight, clock, 0.0 if recycling.alone else HORIZON_SECONDS)
+        self._assignment = Assignment(
+            ahead,
+            size=size,
+            concurrency=concurrency,
+            queues=queues,
+            stocks=not recycling.has_limits,
+            clock=clock,
+        )
         self._supervisor = RunnerSupervisor(
             owner,
             lambda: make(RunnerOwner(self.take_frames, self.take_death, owner.fail)),
@@ -102,21 +110,11 @@ class RunnerPool:
             clock=clock,
         )
         self.runners = self._supervisor.runners
-        horizon = 0.0 if recycling.alone else HORIZON_SECONDS
-        self._prefetches = Prefetches(*(Prefetch(in_flight, clock, horizon) for _ in range(2)))
         self._monitor = ResponsivenessMonitor(in_flight, checkpoints.tell, clock)
         self.starter = RunnerStarter(
-            owner,
-            in_flight,
-            self._supervisor,
-            self._assignment,
-            self._prefetches,
-            stock_max=0 if recycling.has_limits else STOCK_MAX,
-            clock=clock,
+            owner, in_flight, self._supervisor, self._assignment, ahead, clock
         )
-        self.control = RunnersControl(
-            in_flight, self._supervisor, self._prefetches, self._monitor, clock
-        )
+        self.control = RunnersControl(in_flight, self._supervisor, ahead, self._monitor, clock)
         self.keeper = self._supervisor
         self.watchdog = Watchdog(owner, in_flight, self.starter, self.control, self.control, clock)
 
@@ -213,7 +211,8 @@ class RunnerPool:
             self.starter.refill()
 
     def _end(self, runner: RunnerProcess, ends: list[End]) -> None:
-        prefetch = self._prefetches.of(runner) if runner.batch is None else None
+        ahead = self._ahead.alone if runner.exclusive else self._ahead.shared
+        is_batch = runner.batch is not None
         ended, began = [], 0
         for end in ends:
             ended.append(end.token)
@@ -225,8 +224,8 @@ class RunnerPool:
         left = self._in_flight.end_all(ends)
         if self._recycling.note_left(runner, [running.claimed.job_id for running, _ in left]):
             self._supervisor.retire_worn()  # before another attempt begins there
-        if prefetch is not None:  # the many ends of a batch say nothing of the rate of slots
-            prefetch.note_freed(began)
+        if not is_batch:  # the many ends of a batch say nothing of the rate of slots
+            ahead.note_freed(began)
         self._recycling.dismiss(runner)
 
     def _excuse(self, end: End, others: AbstractSet[int]) -> End:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from outlast.base.clock import Clock
 from outlast.errors import text_of
 from outlast.model.crash import CrashKind
@@ -16,20 +14,11 @@ from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Declared, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import (
-    CROWDED_EVERY_SECONDS,
-    WAIT_SECONDS_MAX,
-    Prefetch,
-    count_ahead,
-)
-from outlast.worker.runners.assignment import NO_STOCK, Assignment, Stock
+from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX, Ahead
+from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
 from outlast.worker.runners.supervisor import RunnerSupervisor
-
-STOCK_MAX = 100  # attempts that wait in a runner for one of its slots
-STOCK_SECONDS = 0.01  # within which they will begin, at the current rate
-QUICK_SECONDS = 0.02  # a runner in which no attempt has ended for longer gets no stock
 
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
@@ -39,19 +28,8 @@ _NO_PLACE = Outcome(
 )
 
 
-class Prefetches(NamedTuple):
-    """The attempts that wait for a slot: those with a runner to themselves, and shared ones."""
-
-    alone: Prefetch
-    shared: Prefetch
-
-    def of(self, runner: RunnerProcess) -> Prefetch:
-        """Return the waiting attempts that could take a place in this runner."""
-        return self.alone if runner.exclusive else self.shared
-
-
 class RunnerStarter:
-    """The ``AttemptStarter`` of a pool of runners, which ``slots`` attempts fill."""
+    """The ``AttemptStarter`` of a pool of runners."""
 
     exclusive_from = ALONE_IN_WORKER
 
@@ -61,20 +39,15 @@ class RunnerStarter:
         in_flight: InFlight,
         supervisor: RunnerSupervisor,
         assignment: Assignment,
-        prefetches: Prefetches,
-        *,
-        stock_max: int,
+        ahead: Ahead,
         clock: Clock,
     ) -> None:
         self._owner = owner
         self._in_flight = in_flight
         self._supervisor = supervisor
         self._assignment = assignment
-        self._prefetches = prefetches
-        self._slots = assignment.size * assignment.concurrency
-        self._stock_max = stock_max if assignment.concurrency < stock_max else 0
+        self._ahead = ahead
         self._clock = clock
-        self._next_crowded_at = clock.boot() + CROWDED_EVERY_SECONDS
 
     def tasks(self) -> list[str]:
         """Return the names that the active runners have announced, less those in ``lacks``."""
@@ -92,15 +65,7 @@ class RunnerStarter:
     # -- requests ------------------------------------------------------------------------------
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return requests for jobs that fit now or may wait, and for suspects while a spare runner
-        is ready to take them."""
-        alone, shared = (prefetch.grant() for prefetch in self._prefetches)
-        part, now = self._prefetches.shared.part(self._slots), self._clock.boot()
-        # a plain function for the spare is requested now and then: a request costs a search
-        spare = now >= self._next_crowded_at and self._assignment.crowds_out()
-        if spare:
-            self._next_crowded_at = now + CROWDED_EVERY_SECONDS
-        return self._assignment.make_requests(unanswered, alone, shared, part, spare=spare)
+        return self._assignment.make_requests(unanswered)
 
     def make_alone_requests(self) -> list[ClaimRequest]:
         tasks, queues = self.tasks(), self._assignment.queues
@@ -125,7 +90,7 @@ class RunnerStarter:
         """Send attempts to runners; return those that fit nowhere."""
         if not attempts:
             return []
-        plan = self._assignment.place(attempts, self._stock())
+        plan = self._assignment.place(attempts)
         for runner, its in plan.items():
             self._begin(runner, its)
         if sum(map(len, plan.values())) == len(attempts):
@@ -138,9 +103,11 @@ class RunnerStarter:
         own = {name: self._assignment.has_own_runner(name) for name in names}
         for running in attempts:
             alone = own[running.claimed.task]
-            prefetch = self._prefetches.alone if alone else self._prefetches.shared
-            if alone is None or running.claimed.solo or not prefetch.put(running):
+            ahead = self._ahead.alone if alone else self._ahead.shared
+            if alone is None or running.claimed.solo or not ahead.has_rate():
                 self._in_flight.end(running.token, _NO_PLACE)
+            else:
+                ahead.line_up([running])
 
     def _begin(self, runner: RunnerProcess, attempts: list[Running]) -> None:
         self._owner.note_begin(max([running.token for running in attempts]))  # before any can begin
@@ -161,49 +128,39 @@ class RunnerStarter:
 
     def refill(self) -> None:
         """Give free slots to waiting attempts, if attempts may begin at all."""
-        if not any(self._prefetches):
+        if not self._ahead:
             return
         if self._supervisor.closing or not self._owner.registration.may_claim():
             self.give_back("the worker takes no more")
             return
-        alone, shared = self._prefetches
         left: list[Running] = []
-        if alone:
+        if self._ahead.alone:
             idle = self._assignment.count_idle()
-            left += self._send_all(alone.take(idle))
+            left += self._send_all(self._ahead.alone.take(idle))
             if idle:
                 self._replace_spare()
-        if shared:
-            places = self._assignment.places_to_share(self._stock())
-            left += self._send_all(shared.take(places))
+        if self._ahead.shared:
+            places = self._assignment.places_to_share()
+            left += self._send_all(self._ahead.shared.take(places))
         for running in left:
             self._in_flight.end(running.token, _NO_PLACE)
         self._supervisor.retire_worn()
 
     def count_ahead(self) -> int:
-        return count_ahead(*self._prefetches)
+        return self._ahead.count_ahead()
 
     def count_waiting(self) -> int:
         most = self._assignment.concurrency
         stocks = (len(runner.find_stock(most)) for runner in self._assignment.runners)
-        return sum(map(len, self._prefetches)) + sum(stocks)
-
-    def _stock(self) -> Stock:
-        """Return how many may wait in a runner: none, unless attempts end quickly."""
-        if not self._stock_max:
-            return NO_STOCK
-        places = self._prefetches.shared.expect(STOCK_SECONDS) // self._assignment.size
-        return Stock(min(places, self._stock_max), self._clock.boot() - QUICK_SECONDS)
+        return len(self._ahead) + sum(stocks)
 
     def give_back(self, reason: str) -> None:
-        for prefetch in self._prefetches:
-            prefetch.give_back(reason)
+        self._ahead.give_back(reason)
 
     def give_back_late(self) -> None:
         """Start attempts that have a slot by now; give back others that have waited too long."""
         self.refill()
-        for prefetch in self._prefetches:
-            prefetch.give_back_late()
+        self._ahead.give_back_late()
         # a runner whose loop is blocked begins none of those that wait in it
         since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._in_flight.running
         for runner in self._assignment.runners:

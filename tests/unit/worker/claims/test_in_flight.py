@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from outlast.model.crash import CrashKind, Progress
@@ -111,9 +108,11 @@ async def test_ends_that_gather_ask_for_a_trip_when_they_fill_one(clock):
     plan = new_plan(clock)
     in_flight, nudge = new_in_flight(clock, plan), plan.nudge
     in_flight.claim([claimed(token) for token in range(OUTCOMES_MAX)])
-    starter: Any = SimpleNamespace(count_ahead=lambda: 2 * OUTCOMES_MAX)
     requests, filled = [ClaimRequest(["t"], 1)], accepted(0, claimed=[claimed(OUTCOMES_MAX)])
-    assert plan.take_reply(requests, filled, 0, is_running=True, starter=starter) == GATHER_SECONDS
+    assert (
+        plan.take_reply(requests, filled, 0, is_running=True, ahead=2 * OUTCOMES_MAX)
+        == GATHER_SECONDS
+    )
     rest = nudge.wait(None)
     for token in range(OUTCOMES_MAX):
         assert not rest.done()

@@ -9,14 +9,13 @@ from outlast.runner.protocol import AttemptsEnded, End, Stop
 from outlast.store.values import ClaimRequest
 from outlast.worker.claims.prefetch import (
     BEGIN_SECONDS,
-    CROWDED_EVERY_SECONDS,
     HORIZON_SECONDS,
     RATE_SECONDS,
     WAIT_SECONDS_MAX,
-    Prefetch,
-    count_ahead,
+    Ahead,
 )
-from outlast.worker.runners import starter
+from outlast.worker.runners import assignment
+from outlast.worker.runners.assignment import CROWDED_EVERY_SECONDS
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
@@ -30,15 +29,13 @@ AHEAD = int(RATE * HORIZON_SECONDS)
 @pytest.fixture(autouse=True)
 def _without_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """What waits here would wait in its runner: tests/unit/worker/runners/test_stock.py."""
-    monkeypatch.setattr(starter, "STOCK_SECONDS", 0.0)
+    monkeypatch.setattr(assignment, "STOCK_SECONDS", 0.0)
 
 
 async def busy(**tasks: bool) -> Bench:
     """A pool whose attempts have lately ended at ``RATE``, with every slot taken."""
     bench = await Bench().ready(**tasks)
-    for ahead in bench.pool._prefetches:
-        ahead.note_freed(100)
-    bench.clock.advance(RATE_SECONDS)
+    bench.end_many(100)
     return bench
 
 
@@ -64,7 +61,7 @@ async def test_a_prefetched_attempt_with_a_timeout_does_not_begin_too_late() -> 
     clock = ManualClock(boot=0.0)
     in_flight = new_in_flight(clock)
     limited = Policy(timeout=3.0)
-    ahead = Prefetch(in_flight, clock)
+    ahead = Ahead(in_flight, clock).shared
     ahead.line_up(in_flight.claim([claimed(1, policy=limited), claimed(2)]))
     clock.advance(BEGIN_SECONDS)
     ahead.line_up(in_flight.claim([claimed(3, policy=limited)]))
@@ -187,8 +184,8 @@ async def test_prefetched_attempts_are_released_when_slots_become_slow() -> None
 async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
     bench = await full_of_shared()
     bench.clock.advance(WAIT_SECONDS_MAX)
-    bench.pool._prefetches.shared.note_freed(1000)
-    bench.clock.advance(RATE_SECONDS * 1.5)
+    bench.end_many(1000)
+    bench.clock.advance(RATE_SECONDS / 2)
     bench.pool.starter.give_back_late()
     assert bench.ends() == []
 
@@ -196,22 +193,18 @@ async def test_prefetched_attempts_are_kept_while_slots_become_free() -> None:
 def test_what_waits_for_a_slot_is_counted_while_attempts_end() -> None:
     clock = ManualClock(boot=0.0)
     in_flight = new_in_flight(clock)
-    ahead, idle = Prefetch(in_flight, clock), Prefetch(in_flight, clock)
-    assert count_ahead(ahead, idle) == 0, "an idle pool hands in at once"
-    ahead.note_freed(100)
+    ahead = Ahead(in_flight, clock)
+    assert ahead.count_ahead() == 0, "an idle pool hands in at once"
+    ahead.shared.note_freed(100)
     clock.advance(RATE_SECONDS)
-    assert count_ahead(ahead, idle) == 0, "its slots would become empty"
-    assert ahead.grant() == AHEAD
-    for token in range(10):
-        assert ahead.put(in_flight.claim([claimed(token, OWN)])[0])
-    assert count_ahead(ahead, idle) == 10, "the other kind is idle"
-    for token in range(10, AHEAD):
-        ahead.put(in_flight.claim([claimed(token, OWN)])[0])
-    assert count_ahead(ahead, idle) == AHEAD
-    idle.note_freed(1)
+    assert ahead.count_ahead() == 0, "its slots would become empty"
+    assert ahead.shared.room() == AHEAD
+    ahead.shared.line_up(in_flight.claim([claimed(token) for token in range(10)]))
+    assert ahead.shared.room() == AHEAD - 10
+    assert ahead.count_ahead() == 10, "the other kind is idle"
+    ahead.alone.note_freed(1)
     clock.advance(RATE_SECONDS)
-    assert count_ahead(idle, ahead) == 0, "the other kind has none ahead"
-    assert not ahead.put(in_flight.claim([claimed(99, OWN)])[0]), "none was granted for it"
+    assert ahead.count_ahead() == 0, "the other kind has none ahead"
 
 
 # ------------------------------------------------- plain functions beside a stream of async tasks

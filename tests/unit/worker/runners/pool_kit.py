@@ -9,6 +9,7 @@ from outlast.model.lifecycle import Transition
 from outlast.runner import protocol
 from outlast.runner.protocol import Began, Hello, Run, TaskInfo
 from outlast.store.values import Claimed, ClaimRequest, NamedStep
+from outlast.worker.claims.prefetch import RATE_SECONDS
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerProcess, RunnerState
 from outlast.worker.runners.recycling import Recycling
@@ -193,6 +194,12 @@ class Bench:
         return [
             request for request in self.pool.starter.make_requests(unanswered) if not request.solo
         ]
+
+    def end_many(self, count: int) -> None:
+        """Let so many attempts of each kind have ended in the time over which they are counted."""
+        for kind in (self.pool._ahead.alone, self.pool._ahead.shared):
+            kind.note_freed(count)
+        self.clock.advance(RATE_SECONDS)
 
     def runner(self, token: int) -> FakeRunner:
         """Return the runner that has this attempt."""

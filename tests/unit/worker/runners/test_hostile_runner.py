@@ -143,7 +143,7 @@ async def test_foreign_ends_do_not_raise_the_rate_of_a_runner():
     bench.place(shared(1))
     busy(bench).says(AttemptsEnded([End(token, COMPLETED) for token in range(100, 100_000)]))
     bench.clock.advance(1.0)
-    assert bench.pool._prefetches.shared.most() == 0
+    assert bench.pool._ahead.shared.room() == 0
 
 
 NO_JSON = ["", "no json", "{", '{"n": 1} 2', '"a\x00b"', "NaN", "[" * 101 + "]" * 101]

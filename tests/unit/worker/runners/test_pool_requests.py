@@ -102,7 +102,7 @@ async def test_a_plain_function_that_waited_for_the_spare_has_another_one_starte
     bench.place(*(shared(n) for n in range(1, SIZE * CONCURRENCY + 1)))
     bench.place(own(10))  # async tasks fill all others
     spare = bench.runner(10)
-    bench.pool._prefetches.alone._granted = 1
+    bench.end_many(1)
     bench.place(own(11))
     assert bench.pool.starter.count_waiting() == 1
     changes = bench.owner.changes

@@ -9,13 +9,13 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.execute import RECALLED
 from outlast.runner.protocol import AttemptsEnded, End, Recall, Recalled
 from outlast.worker.claims.prefetch import RATE_SECONDS, WAIT_SECONDS_MAX
+from outlast.worker.runners.assignment import QUICK_SECONDS, STOCK_MAX
 from outlast.worker.runners.pool import SIGNAL_SECONDS
-from outlast.worker.runners.starter import QUICK_SECONDS, STOCK_MAX
 from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, SIZE, Bench, FakeRunner, shared
 from tests.unit.worker.worker_kit import COMPLETED
 
-FAST = 100_000 * RATE_SECONDS  # ends in the time over which they are counted
+FAST = int(100_000 * RATE_SECONDS)  # ends in the time over which they are counted
 STOCKS = SIZE * STOCK_MAX
 FULL = SIZE * CONCURRENCY
 
@@ -27,10 +27,8 @@ def end(runner: FakeRunner, *tokens: int, outcome: Outcome = COMPLETED) -> None:
 async def busy(**limits: Any) -> tuple[Bench, FakeRunner, FakeRunner]:
     """A pool whose attempts end quickly, each runner of which has just reported an end."""
     bench = await Bench(**limits).ready(shared=False)
-    bench.pool._prefetches.shared.note_freed(int(FAST))
-    bench.clock.advance(RATE_SECONDS)
+    bench.end_many(FAST)
     one, two, _ = bench.runners
-    bench.requests(0)
     bench.place(*(shared(n) for n in range(1, FULL + 1)))
     for runner in (one, two):
         end(runner, runner.runs()[0])
@@ -64,9 +62,7 @@ async def test_slots_are_filled_before_any_stock() -> None:
 
 async def test_a_stock_is_filled_again_once_half_of_it_is_empty() -> None:
     bench, one, _ = await with_stocks()
-    bench.pool._prefetches.shared.line_up(
-        bench.in_flight.claim([shared(n) for n in range(500, 500 + STOCK_MAX)])
-    )
+    bench.place(*(shared(n) for n in range(500, 500 + STOCK_MAX)))
     sent = len(one.sent)
     end(one, *one.runs()[1 : STOCK_MAX // 2])
     assert len(one.sent) == sent, "half of the stock is left, and no frame carries a few"
@@ -80,7 +76,6 @@ async def test_a_runner_in_which_none_has_just_ended_gets_no_stock() -> None:
     bench, one, two = await busy()
     bench.clock.advance(2 * QUICK_SECONDS)
     end(two, two.runs()[1])
-    bench.pool._prefetches.shared._rate = FAST / RATE_SECONDS
     bench.place(*(shared(n) for n in range(100, 100 + STOCKS)))
     assert not one.find_stock(CONCURRENCY)
     assert len(two.find_stock(CONCURRENCY)) == STOCK_MAX
@@ -88,12 +83,13 @@ async def test_a_runner_in_which_none_has_just_ended_gets_no_stock() -> None:
 
 async def test_slow_attempts_and_runners_that_are_recycled_get_no_stock() -> None:
     bench = await Bench().ready(shared=False)
-    bench.requests(0)
     bench.place(*(shared(n) for n in range(1, FULL + 1)))
     end(bench.runners[0], 1)
-    assert bench.pool.starter._stock().places == 0
-    bench, *_ = await busy(max_jobs=1000)
-    assert bench.pool.starter._stock().places == 0
+    bench.place(shared(100), shared(101))
+    assert not any(each.find_stock(CONCURRENCY) for each in bench.runners)
+    bench, one, two = await busy(max_jobs=1000)
+    bench.place(*(shared(n) for n in range(100, 104)))
+    assert not any(each.find_stock(CONCURRENCY) for each in (one, two))
 
 
 async def test_what_waits_in_a_runner_that_dies_goes_back_uncharged() -> None:
@@ -162,15 +158,19 @@ async def test_a_recall_is_answered_once_each_runner_has_said_what_has_begun() -
 
 async def test_attempts_that_were_taken_back_count_as_no_ends() -> None:
     """A blocked runner would seem to be quick."""
-    bench, one, _ = await with_stocks()
-    bench.pool._prefetches.shared._count = 0
-    end(one, *one.find_stock(CONCURRENCY), outcome=RECALLED)
-    assert bench.pool._prefetches.shared._count == 0
+    bench, one, two = await with_stocks()
+    bench.clock.advance(RATE_SECONDS)
+    for runner in (one, two):
+        end(runner, *runner.find_stock(CONCURRENCY), outcome=RECALLED)
+    bench.clock.advance(1.5 * RATE_SECONDS)
+    assert bench.requests(0) == []
 
 
 @each_case("slots", [STOCK_MAX, 500])
 async def test_many_slots_need_no_stock(slots: int) -> None:
     bench = await Bench(concurrency=slots).ready(shared=False)
-    bench.pool._prefetches.shared.note_freed(int(FAST))
-    bench.clock.advance(RATE_SECONDS)
-    assert bench.pool.starter._stock().places == 0
+    bench.end_many(FAST)
+    bench.place(*(shared(n) for n in range(SIZE * slots)))
+    end(bench.runners[0], 0)
+    bench.place(shared(5000), shared(5001))
+    assert not any(each.find_stock(slots) for each in bench.runners)
