@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -9,12 +10,13 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.store.protocol import NoPresence
 from outlast.store.stacks import StackAsk
-from outlast.store.values import Beat, Peek, Snapshot, WorkerRef, WorkerSeen
+from outlast.store.values import Beat, ClaimRequest, Peek, Snapshot, WorkerRef, WorkerSeen
+from outlast.worker.claims.pacing import GATHER_SECONDS
 from outlast.worker.lease.presence import PresenceKeeper
 from tests.cases import each_case
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
-from tests.unit.worker.worker_kit import claimed, heard
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, accepted, claimed, heard
 
 stage = stage_kit.stage
 
@@ -134,6 +136,27 @@ async def test_a_lapsed_lease_is_found_and_one_that_is_renewed_is_not(stage):
         stage.clock.advance(50.0)
         stage.worker.registration.check()
     assert names == ["lease_lost"]
+
+
+async def test_a_worker_that_leaves_hands_in_at_once_the_ends_that_gather(stage):
+    plan, claims = stage.worker.plan, [claimed(1), claimed(2)]
+    stage.in_flight.claim(claims)
+    filled = accepted(0, claimed=claims)
+    pause = plan.take_reply([ClaimRequest(["t"], 2)], filled, 0, is_running=True, ahead=6)
+    assert pause == GATHER_SECONDS
+    rest = plan.nudge.wait(None)
+    stage.in_flight.end(1, COMPLETED)
+    stage.worker.registration.drain()
+    stage.in_flight.end(2, RELEASED)  # it was claimed ahead, and goes back
+    assert not rest.done()
+    leaving = asyncio.create_task(stage.worker.hand_in_the_rest())
+    await asyncio.wait([rest], timeout=5.0)
+    assert rest.done()
+    await stage.worker.services["exchange"].duty.run_once()
+    assert stage.store.calls[-1] == ("exchange", ([1, 2], []))
+    await stage.clock.run_for(1.0)
+    await leaving
+    assert stage.in_flight.is_empty()
 
 
 async def test_a_peek_that_shows_work_wakes_the_exchange(stage):

@@ -250,6 +250,23 @@ async def test_ends_gather_while_what_waits_for_a_slot_outlasts_the_next_trip(ah
     assert ended == after
 
 
+async def test_an_end_for_which_others_wait_gathers_with_those_that_fill_the_next_trip():
+    """It is a moment late, and its trip then looks for the jobs that it frees."""
+    bench = Bench(slots=2)
+    bench.pool.ahead = 6
+    waited_for, plain = claimed(1, awaited=True), claimed(2)
+    bench.store.script = [accepted(0, claimed=[waited_for, plain])]
+    assert await bench.exchange.run_once() == GATHER_SECONDS
+    rest = bench.nudge.wait(None)
+    for token in (1, 2):
+        bench.in_flight.end(token, COMPLETED)
+        assert not rest.done()
+    bench.clock.advance(GATHER_SECONDS)
+    await bench.exchange.run_once()
+    assert bench.handed_in() == [[1, 2]]
+    assert [bool(each) for each in bench.requests()] == [True, True]
+
+
 async def test_an_end_that_comes_while_a_full_worker_reconciles_is_handed_in_next(monkeypatch):
     bench = Bench(slots=1)
     bench.store.script = [accepted(0, claimed=[claimed(1)])]

@@ -196,7 +196,7 @@ class Bench:
         ]
 
     def end_many(self, count: int) -> None:
-        """Let so many attempts of each kind have ended in the time over which they are counted."""
+        """Let this number of attempts of each kind end in the time over which they are counted."""
         for kind in (self.pool._ahead.alone, self.pool._ahead.shared):
             kind.note_freed(count)
         self.clock.advance(RATE_SECONDS)
