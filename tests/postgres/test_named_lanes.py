@@ -12,9 +12,11 @@ import pytest
 from outlast.base.clock import SYSTEM
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.foreign import checked
+from outlast.store.postgres.checks import LANES_MAX, PostgresFacts
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import NewJob, OnKey, Upstream
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, reclaimed
+from tests.conformance.test_children import spawned, waits
 from tests.postgres.kit import change_function
 
 FORGET = "DELETE FROM outlast_lanes"
@@ -24,16 +26,24 @@ TIDY = "SELECT outlast_thin_lanes_v1()"
 
 
 @pytest.fixture
-async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(pg_url)
+def url(pg_url: str, request: pytest.FixtureRequest) -> str:
+    """By way of a pooler of transactions, if a test asks for that."""
+    if getattr(request, "param", None) == "pooler":
+        return str(request.getfixturevalue("pgbouncer").through(pg_url))
+    return pg_url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url)
     await store.open()
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def session(pg_url: str) -> AsyncIterator[asyncpg.Connection]:
-    connection = await asyncpg.connect(pg_url)
+async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
+    connection = await asyncpg.connect(url, statement_cache_size=0)
     yield connection
     await connection.close()
 
@@ -50,6 +60,9 @@ async def ids_claimed(hands: Hands) -> list[int]:
 # ------------------------------------------------------------------------------- enqueues
 
 
+@pytest.mark.parametrize(
+    "url", ["direct", pytest.param("pooler", marks=pytest.mark.pgbouncer)], indirect=True
+)
 async def test_a_lane_counts_as_named_only_once_that_is_committed(
     hands: Hands, session: asyncpg.Connection
 ) -> None:
@@ -97,6 +110,25 @@ async def test_an_enqueue_waits_for_no_other_that_names_the_same_lane(
         assert await ids_claimed(hands) == [first.job_id]
     await other.close()
     assert len(await hands.claim()) == 1
+
+
+async def test_of_two_serializable_callers_that_are_first_in_a_lane_one_comes_again(
+    hands: Hands, session: asyncpg.Connection, pg_url: str
+) -> None:
+    """Neither waits; both have looked for the lane, and each has written what the other looked
+    for."""
+    other = await asyncpg.connect(pg_url)
+    transactions = [each.transaction(isolation="serializable") for each in (session, other)]
+    for each, transaction in zip((session, other), transactions, strict=True):
+        await transaction.start()
+        await enqueue_on(each, [job(queue="new")])
+    await transactions[0].commit()
+    with pytest.raises(asyncpg.SerializationError):
+        await transactions[1].commit()
+    async with other.transaction(isolation="serializable"):
+        await enqueue_on(other, [job(queue="new")])
+    await other.close()
+    assert len(await hands.claim()) == 2
 
 
 async def test_a_session_names_a_lane_twice_and_then_not_for_minutes(
@@ -226,7 +258,25 @@ async def replace(store: PostgresStore, hands: Hands, forget: Callable[[], Await
     return held
 
 
-@pytest.mark.parametrize("come_back", [fall_due, retry, reclaim, requeue, follow, replace])
+async def await_children(
+    store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]
+) -> int:
+    """The last child has ended before its parent waits for it."""
+    await enqueued(store, job())
+    parent = await hands.claim_one()
+    await store.spawn([job(queue="children")], spawned(parent))
+    child = await hands.claim_one()
+    await store.watch_children(parent.job_id, parent.token, [child.job_id])
+    await hands.hand_in(ended(child))
+    assert await hands.claim() == []  # resolves the child's end
+    await forget()
+    await hands.hand_in(waits(parent))
+    return parent.job_id
+
+
+@pytest.mark.parametrize(
+    "come_back", [fall_due, retry, reclaim, requeue, follow, replace, await_children]
+)
 async def test_what_comes_back_into_the_line_names_its_lane_again(
     store: PostgresStore, hands: Hands, session: asyncpg.Connection, come_back: Any
 ) -> None:
@@ -334,3 +384,21 @@ async def test_a_lane_whose_priority_no_job_can_have_is_refused(
     ids = await enqueued(store, job(priority=-100), job(priority=100))
     assert sorted(await ids_claimed(hands)) == ids
     assert await session.fetchval("SELECT count(*) FROM outlast_lanes") == 2
+
+
+async def test_lanes_that_a_role_names_without_jobs_are_seen_and_then_forgotten(
+    store: PostgresStore, hands: Hands, session: asyncpg.Connection
+) -> None:
+    """Each role that may enqueue may name any number. They slow claims, for a day at most."""
+    await session.execute(
+        "SELECT outlast_add_lanes_v1(array_agg('x' || n), array_agg('y'::text),"
+        " array_agg(0::smallint)) FROM generate_series(1, 1001) n"
+    )
+    ids = await enqueued(store, job())
+    assert await ids_claimed(hands) == ids
+    facts = await store.inspector.environment()
+    assert isinstance(facts, PostgresFacts)
+    assert facts.lanes > LANES_MAX  # of which the doctor tells
+    await session.execute(OLD)
+    await store.prune(jobs_older_than=1e9, workers_older_than=1e9)
+    assert await session.fetchval("SELECT count(*) FROM outlast_lanes") == 0
