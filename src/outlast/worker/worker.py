@@ -130,8 +130,8 @@ class Worker:
             lease,
             self.checkpoints,
             self.plan,
+            self._pauses,
             clock=clock,
-            pauses=self._pauses,
             units=units,
         )
         yield self._exchange
@@ -231,7 +231,7 @@ class Worker:
 
     def watch_claims(self, until: UntilEmpty) -> None:
         """Let ``until`` see all requests and replies, and decide when to stop."""
-        self._exchange.stop_when_empty(until)
+        self._exchange.until_empty = until
 
     def sleep(self, seconds: float) -> None:
         """Drain, and tell people that it is to be back after ``seconds``."""
@@ -340,7 +340,7 @@ class Worker:
 
     def look_for_work(self) -> None:
         """Let the exchange check the store for work."""
-        self._exchange.hint()
+        self.plan.hint()
         self.plan.nudge.give()
 
     def _take_wakeup(self, payload: str) -> None:
@@ -358,7 +358,7 @@ class Worker:
         if peek.watches:
             self._scheduler.take_look(peek)
             self._pauses.take_look(peek.pauses)
-        if self._exchange.take_peek(peek):
+        if self.plan.take_peek(peek):
             self.plan.nudge.give()
 
     def take_look(self, look: Snapshot) -> None:

@@ -27,19 +27,11 @@ from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.model.pause import NO_PAUSES, Pauses
+from outlast.model.pause import Pauses
 from outlast.store.batches import bisecting
 from outlast.store.protocol import OUTCOMES_MAX, Store
 from outlast.store.rows import JobFilter, Part
-from outlast.store.values import (
-    TRIP_BYTES,
-    Answer,
-    Claimed,
-    ClaimRequest,
-    Exchanged,
-    Peek,
-    WorkerRef,
-)
+from outlast.store.values import TRIP_BYTES, Answer, Claimed, ClaimRequest, Exchanged, WorkerRef
 from outlast.worker.base import Lease, Pool, Running
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.in_flight import (
@@ -128,9 +120,9 @@ class Exchange:
         lease: Lease,
         checkpoints: CheckpointWriter,
         plan: TripPlan,
+        pauses: PauseKeeper,
         *,
         clock: Clock,
-        pauses: PauseKeeper | None = None,
         units: Units | None = None,
     ) -> None:
         self.nudge = plan.nudge
@@ -156,24 +148,7 @@ class Exchange:
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._alone = AloneInWorker(in_flight, clock, pool.starter.exclusive_from)
         self._units = units
-        self._until_empty: UntilEmpty | None = None  # for a worker that leaves then
-
-    def hint(self) -> None:
-        """Note that new work may exist: the next run makes a trip even if it is early."""
-        self._plan.hint()
-        if self._units is not None:
-            self._units.hint()
-
-    def stop_when_empty(self, until: UntilEmpty) -> None:
-        """Narrow the requests from now on, and ask for a stop, as this decides."""
-        self._until_empty = until
-
-    def take_peek(self, peek: Peek) -> bool:
-        """Act on a peek at the store; return whether to make a trip now."""
-        is_early = self._plan.take_peek(peek)
-        if is_early and self._units is not None:
-            self._units.hint()
-        return is_early
+        self.until_empty: UntilEmpty | None = None  # narrows the requests, and asks for a stop
 
     async def run_once(self) -> float:
         """Make one trip if there is an end to report or a slot to fill."""
@@ -201,8 +176,7 @@ class Exchange:
                 self._inbox.offer(0)
             await self._reconcile_when_due()
             return self._plan.rest(len(self._in_flight.ended))
-        pauses = NO_PAUSES if self._pauses is None else self._pauses.pauses
-        asked_as = self._lease.me, pauses
+        asked_as = self._lease.me, self._pauses.pauses
         reply = await self._trip(ended, requests, now)
         if alone:  # it carried no claim requests
             self._plan.hint()
@@ -240,23 +214,20 @@ class Exchange:
     def _choose_requests(self, ended: list[Transition], now: float) -> list[ClaimRequest]:
         if not self._lease.may_claim() or (not ended and self._plan.is_at_ease()):
             return []
-        me, pauses = self._lease.me, self._pauses
-        if pauses is not None and pauses.known != (me.worker_id, me.registration):
-            return []
-        if not self._alone.may_claim():
+        if not (self._pauses.are_known() and self._alone.may_claim()):
             return []
         alone = self._starter.make_alone_requests() if self._alone.may_ask() else []
         requests = self._starter.make_requests(len(self._in_flight.ended))
         wanted = bool(alone or requests)
-        if pauses is not None and pauses.pauses.listed:
-            alone, requests = pauses.narrow(alone), pauses.narrow(requests)
+        if self._pauses.pauses.listed:
+            alone, requests = self._pauses.narrow(alone), self._pauses.narrow(requests)
         if self._units is not None:
-            requests = self._units.narrow(requests)
+            requests = self._units.narrow(requests, is_hinted=self._plan.is_hinted)
         requests = [*alone, *requests]
-        if self._until_empty is not None:
-            requests = self._until_empty.narrow(requests)
+        if self.until_empty is not None:
+            requests = self.until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
-                self._until_empty.stop()
+                self.until_empty.stop()
         if self._plan.is_poll_due(now):
             return requests
         if ended:
@@ -270,7 +241,7 @@ class Exchange:
         return (
             self._plan.may_hand_in_alone(now)
             and self._units is None
-            and self._until_empty is None
+            and self.until_empty is None
             and self._in_flight.are_plain(ended)
         )
 
@@ -361,11 +332,11 @@ class Exchange:
         again = self._alone.is_wanted()
         if self._units is not None and self._units.take_reply(reply):
             again = True
-        if self._until_empty is not None:
+        if self.until_empty is not None:
             is_empty = self._in_flight.is_empty()
             again = again or (is_empty and bool(requests) and not self._alone.asked)
             is_idle = is_empty and not again
-            if self._until_empty.take_reply(requests, reply, is_idle=is_idle):
+            if self.until_empty.take_reply(requests, reply, is_idle=is_idle):
                 again = True
         if not reply.claimed:
             await self._reconcile_when_due()
@@ -428,7 +399,7 @@ class Exchange:
         me, paused = asked_as
         if not self._lease.may_claim() or self._lease.me != me:
             return []
-        if self._pauses is not None and self._pauses.pauses is not paused:  # changed meanwhile
+        if self._pauses.pauses is not paused:  # changed meanwhile
             attempts = self._pauses.choose(attempts)
         if not self._alone.may_start(attempts):
             return []

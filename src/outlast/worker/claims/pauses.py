@@ -42,7 +42,7 @@ class PauseKeeper:
         self._store = store
         self.nudge = Nudge()
         self._clock = clock
-        self.known: Row | None = None  # the registration that has read the pauses
+        self._known: Row | None = None  # the registration that has read the pauses
         self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
         self._seen: str | None = None  # the version in the last snapshot or peek
         self._seen_at = clock.boot()
@@ -73,8 +73,8 @@ class PauseKeeper:
         self._apply(pauses)
         if self._seen_at <= asked_at:  # else a newer version may have come meanwhile
             self._seen, self._seen_at = pauses.version, asked_at
-        if self.known != row:
-            self.known = row
+        if self._known != row:
+            self._known = row
             self._owner.look_for_work()
         if self._told != (row, pauses.version):
             recall = self._owner.pool.control.recall
@@ -102,6 +102,10 @@ class PauseKeeper:
             if _is_under(stops, running.claimed):
                 self._owner.pool.control.stop(token, STOP_REASON)
         self._owner.look_for_work()  # for work that was resumed
+
+    def are_known(self) -> bool:
+        """Whether the pauses were read for the worker's current row: it claims nothing before."""
+        return self._known == _row_of(self._owner.me)
 
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause applies to this job."""

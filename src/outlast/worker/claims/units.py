@@ -59,10 +59,6 @@ class Units:
         self._kept: tuple[str, ...] = ()  # the tasks for which units are kept
         self._kept_at = 0.0  # since when
 
-    def hint(self) -> None:
-        """Note that there may be new jobs, including jobs that use units."""
-        self._left_out.clear()
-
     def find_unfit(self) -> tuple[str, ...]:
         """Return the tasks of a group that has not fit for a while; () if there is none. The caller
         finds out whether a job of them waits, and then calls ``keep_for``."""
@@ -78,8 +74,11 @@ class Units:
         for."""
         self._kept, self._kept_at = tasks, self._clock.boot()
 
-    def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests for no more jobs than there are units for."""
+    def narrow(self, requests: list[ClaimRequest], *, is_hinted: bool) -> list[ClaimRequest]:
+        """Return the requests for no more jobs than there are units for. ``is_hinted``: there may
+        be new jobs, so no group is left out."""
+        if is_hinted:
+            self._left_out.clear()
         self._asked, self._is_squeezed = set(), False
         uses = self._starter.declared().uses
         if not uses:

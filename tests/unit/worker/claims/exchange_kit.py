@@ -14,6 +14,7 @@ from outlast.store.wakeup import Health
 from outlast.wakeup.inbox import Inbox
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.exchange import Exchange
+from outlast.worker.claims.pauses import PauseKeeper
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import (
     COMPLETED,
@@ -50,6 +51,13 @@ class Holder(FakeOwner):
         return not self.lost
 
 
+class Unpaused(PauseKeeper):
+    """The keeper of pauses in a store without any."""
+
+    def are_known(self) -> bool:
+        return True
+
+
 class Bench:
     """An exchange and all that it works with."""
 
@@ -80,6 +88,7 @@ class Bench:
             self.holder,
             self.checkpoints,
             self.plan,
+            Unpaused(self.holder, self.store, self.in_flight, self.clock),  # type: ignore[arg-type]
             clock=self.clock,
         )
 

@@ -24,7 +24,7 @@ class Room(Bench):
     async def trip(self, *given) -> list[ClaimRequest]:
         """Make a trip that is given these jobs; return its requests."""
         before = len(self.requests())
-        self.exchange.hint()
+        self.plan.hint()
         self.store.script = [accepted(len(self.in_flight.ended), claimed=[*given])]
         await self.exchange.run_once()
         made = self.requests()[before:]

@@ -58,11 +58,11 @@ async def test_the_log_gives_the_reason_of_each_trip(bench, caplog):
     bench.ends(1)
     await bench.exchange.run_once()
     await bench.exchange.run_once()
-    bench.exchange.hint()
+    bench.plan.hint()
     await bench.exchange.run_once()
-    bench.exchange.take_peek(Peek(drawn=7))
+    bench.plan.take_peek(Peek(drawn=7))
     await bench.exchange.run_once()
-    bench.exchange.take_peek(Peek(drawn=7, next_due=0.1))
+    bench.plan.take_peek(Peek(drawn=7, next_due=0.1))
     await bench.exchange.run_once()
     await bench.exchange.run_once()
     bench.in_flight.claim([claimed(2)])
@@ -74,7 +74,7 @@ async def test_the_log_gives_the_reason_of_each_trip(bench, caplog):
 
 async def test_a_hint_during_a_trip_is_not_forgotten(bench):
     def hinted() -> Exchanged:
-        bench.exchange.hint()
+        bench.plan.hint()
         return accepted(0)
 
     bench.store.script = [hinted]
@@ -110,9 +110,9 @@ async def test_a_worker_that_others_keep_out_of_the_limits_comes_ever_later(benc
 
 async def test_an_idle_worker_makes_few_trips_where_peeks_show_new_jobs(bench):
     assert await bench.exchange.run_once() == POLL
-    bench.exchange.take_peek(Peek())
+    bench.plan.take_peek(Peek())
     assert await bench.exchange.run_once() == POLL, "this store does not say"
-    bench.exchange.take_peek(Peek(drawn=7))
+    bench.plan.take_peek(Peek(drawn=7))
     assert await bench.exchange.run_once() == POLL * POLL_FACTOR_WHERE_SHOWN
     bench.store.script = [accepted(0, next_due=0.3)]
     assert await bench.exchange.run_once() == 0.3
@@ -133,7 +133,7 @@ async def test_an_idle_worker_makes_few_trips_where_its_wake_up_looks_for_writes
 
 
 async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(bench):
-    bench.exchange.take_peek(Peek(drawn=7))
+    bench.plan.take_peek(Peek(drawn=7))
     bench.in_flight.claim([claimed(3)])
     assert await bench.exchange.run_once() == LOOK
 
@@ -141,7 +141,7 @@ async def test_a_busy_worker_checks_in_time_whether_attempts_were_superseded(ben
 async def test_new_jobs_are_looked_for_without_a_notification(bench):
     told = []
     for drawn in (7, 7, 8, 8):
-        told.append(bench.exchange.take_peek(Peek(drawn=drawn)))
+        told.append(bench.plan.take_peek(Peek(drawn=drawn)))
         await bench.exchange.run_once()
     assert told == [True, False, True, False]
 
@@ -151,16 +151,16 @@ async def test_new_jobs_are_looked_for_without_a_notification(bench):
     [(None, False), (LOOK_SECONDS + 0.1, False), (LOOK_SECONDS, True), (-3.0, True)],
 )
 async def test_a_job_due_before_the_next_look_shortens_the_pause(bench, next_due, told):
-    bench.exchange.take_peek(Peek(drawn=7))
+    bench.plan.take_peek(Peek(drawn=7))
     await bench.exchange.run_once()
-    assert bench.exchange.take_peek(Peek(drawn=7, next_due=next_due)) == told
+    assert bench.plan.take_peek(Peek(drawn=7, next_due=next_due)) == told
 
 
 async def test_a_job_due_before_the_next_peek_counts_as_due_where_peeks_are_rare(bench):
     told = []
     for _ in range(3):
         bench.clock.advance(2.0)
-        told.append(bench.exchange.take_peek(Peek(drawn=7, next_due=1.9)))
+        told.append(bench.plan.take_peek(Peek(drawn=7, next_due=1.9)))
         await bench.exchange.run_once()
     assert told == [True, True, True]
 
@@ -187,7 +187,7 @@ async def test_a_full_worker_looks_for_suspects_at_each_poll_and_not_at_each_hin
     bench.pool.make_requests = lambda unanswered: [ClaimRequest(["t"], 3, solo=1)]  # type: ignore[method-assign]
     await bench.exchange.run_once()
     assert len(bench.requests()) == 1
-    bench.exchange.hint()
+    bench.plan.hint()
     await bench.exchange.run_once()
     assert len(bench.requests()) == 1
     bench.clock.advance(POLL)
@@ -322,7 +322,7 @@ async def test_the_end_of_a_plain_job_waits_for_company_and_is_then_handed_in_al
 async def test_a_claim_takes_the_waiting_ends_along(awake):
     await begin(awake)
     awake.in_flight.end(1, COMPLETED)
-    awake.exchange.hint()
+    awake.plan.hint()
     await awake.exchange.run_once()
     assert awake.handed_in() == [[1]]
     assert [len(each) for each in awake.requests()] == [1]
@@ -375,7 +375,7 @@ async def test_ends_are_handed_in_with_a_claim_if_there_may_be_new_work(awake, w
     elif why == "a poll is due":
         awake.clock.advance(POLL)
     elif why == "a hint":
-        awake.exchange.hint()
+        awake.plan.hint()
     await awake.exchange.run_once()
     assert [len(each) for each in awake.requests()] == [1]
 

@@ -41,8 +41,8 @@ class Paused(Bench):
             self.holder,
             self.checkpoints,
             self.plan,
+            self.keeper,
             clock=self.clock,
-            pauses=self.keeper,
         )
 
     @property
@@ -86,11 +86,11 @@ async def test_nothing_is_claimed_before_it_is_known_what_is_paused(bench: Pause
 async def test_a_new_registration_reads_again_before_it_claims(bench: Paused) -> None:
     await bench.keeper.run_once()
     bench.holder.me = WorkerRef(2, 1)
-    assert bench.keeper.known != (bench.me.worker_id, bench.me.registration)
+    assert not bench.keeper.are_known()
     await bench.exchange.run_once()
     assert bench.requests() == []
     await bench.keeper.run_once()
-    assert bench.keeper.known == (bench.me.worker_id, bench.me.registration)
+    assert bench.keeper.are_known()
     assert bench.acknowledged() == ["", ""]
 
 
@@ -101,10 +101,10 @@ async def test_what_was_read_for_an_older_registration_does_not_count(bench: Pau
 
     bench.on_read = registers_again
     await bench.keeper.run_once()
-    assert bench.keeper.known != (bench.me.worker_id, bench.me.registration)
+    assert not bench.keeper.are_known()
     assert bench.acknowledged() == []
     await bench.keeper.run_once()
-    assert bench.keeper.known == (bench.me.worker_id, bench.me.registration)
+    assert bench.keeper.are_known()
 
 
 async def test_what_is_paused_is_left_out_of_claims(bench: Paused) -> None:

@@ -24,9 +24,11 @@ class Bench:
         code: Any = SimpleNamespace(declared=lambda: Declared(uses))
         self.units = Units(has, code, self.in_flight, self.clock)
 
-    def asks(self, *tasks: str, limit: int = 10, solo: int = 0) -> dict[str, int]:
+    def asks(
+        self, *tasks: str, limit: int = 10, solo: int = 0, hint: bool = False
+    ) -> dict[str, int]:
         """Return the tasks of each request, with its limit."""
-        narrowed = self.units.narrow([ClaimRequest([*tasks], limit, solo=solo)])
+        narrowed = self.units.narrow([ClaimRequest([*tasks], limit, solo=solo)], is_hinted=hint)
         return {"+".join(each.tasks): each.limit for each in narrowed}
 
     def gives(self, *tasks: str) -> bool:
@@ -37,8 +39,8 @@ class Bench:
 
 def test_requests_without_such_tasks_stay_as_they_are() -> None:
     request = [ClaimRequest(["mail"], 10)]
-    assert Bench({}).units.narrow(request) is request
-    assert Bench(gpu=2).units.narrow(request) == request
+    assert Bench({}).units.narrow(request, is_hinted=False) is request
+    assert Bench(gpu=2).units.narrow(request, is_hinted=False) == request
 
 
 def test_no_more_jobs_are_requested_than_there_are_units() -> None:
@@ -68,11 +70,10 @@ def test_groups_take_turns_those_that_use_nothing_included() -> None:
     bench = Bench(gpu=100, disk=1)
     first = []
     for _ in range(6):
-        first.append(next(iter(bench.asks("train", "merge", "mail", limit=4))))
+        first.append(next(iter(bench.asks("train", "merge", "mail", limit=4, hint=True))))
         bench.gives(*(["mail"] * 2 if first[-1] == "mail" else ["train", "merge"]))
         for token in [*bench.in_flight.running]:
             bench.in_flight.end(token, COMPLETED)
-        bench.units.hint()
     assert sorted(set(first)) == ["mail", "merge", "train"]
 
 
@@ -102,10 +103,9 @@ def test_a_hint_ends_what_is_left_out() -> None:
     bench = Bench(gpu=2)
     bench.asks("mail", "train", limit=2)
     bench.gives()
-    bench.units.hint()
     asked = []
-    for _ in range(2):
-        asked.append(bench.asks("mail", "train", limit=1))
+    for hint in (True, False):
+        asked.append(bench.asks("mail", "train", limit=1, hint=hint))
         bench.gives("mail")
     assert {"train": 1} in asked
 
