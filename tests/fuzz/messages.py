@@ -106,7 +106,7 @@ async def _a_worker_is_notified(told: list[str]) -> None:
     for each in told:
         stage.worker._take_wakeup(each)
     hints = []
-    stage.worker._exchange.hint = lambda: hints.append(1)  # type: ignore[method-assign]
+    stage.worker.plan.hint = lambda *_: hints.append(1)  # type: ignore[method-assign]
     stage.worker._take_wakeup("queue:mail")
     stage.worker._take_wakeup("queue:elsewhere")
     assert hints == [1]

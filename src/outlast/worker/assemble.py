@@ -270,23 +270,11 @@ async def run_worker(
             def make_pool(worker: Worker) -> RunnerPool:
                 if logs:
                     worker.checkpoints.logs.keep_all()
-                pass_on: OnOutput
-                if on_line is None:
-                    pass_on = stack.enter_context(contextlib.closing(Output())).write
-                else:
-                    pass_on = Lines(on_line, worker.in_flight.job_of).write
-                keep = worker.checkpoints.logs.add
-
-                def take_output(pid: int, data: bytes, token: int | None) -> None:
-                    pass_on(pid, data, token)
-                    if token is not None:
-                        keep(token, data)
-
                 make = functools.partial(
                     RunnerProcess,
                     configured,
                     clock=clock,
-                    output=take_output,
+                    output=_open_output(worker, on_line, stack),
                     shared_fds=() if lock_fd is None else (lock_fd,),
                 )
                 return make_runner_pool(worker, make, settings, tether, clock)
@@ -345,6 +333,24 @@ def _start_tether(parts: WorkerParts, stack: contextlib.AsyncExitStack, *, notif
     stack.callback(tether.stop)
     tether.start()
     return tether
+
+
+def _open_output(
+    worker: Worker, on_line: OnLine | None, stack: contextlib.AsyncExitStack
+) -> OnOutput:
+    """Return what receives the output of runners: it passes it on, and keeps that of attempts."""
+    if on_line is None:
+        pass_on: OnOutput = stack.enter_context(contextlib.closing(Output())).write
+    else:
+        pass_on = Lines(on_line, worker.in_flight.job_of).write
+    keep = worker.checkpoints.logs.add
+
+    def take(pid: int, data: bytes, token: int | None) -> None:
+        pass_on(pid, data, token)
+        if token is not None:
+            keep(token, data)
+
+    return take
 
 
 def _watch_code(

@@ -1,8 +1,8 @@
 """Finds workers that are gone and puts their jobs back. Any worker does this for all.
 
-A few workers at a time scan all workers each second; the others scan at their start, and when they
-find the lock file of a neighbour free. ``reclaim_and_tell`` (``worker/claims/dead_jobs.py``) then
-puts the jobs back.
+A few workers at a time scan all workers each second, the others as ``OwnLooks`` says. One statement
+for each scan reads all workers, and whether there are any orphans, or attempts past their hard
+deadline (``Deadlines``): further statements follow only if there are.
 
 Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
 when the last process that held it died), as seen here or, on another host, by the worker's own
@@ -14,34 +14,6 @@ nor the loss of beats in a failover ever counts as silence of a worker.
 
 The consequences of a scan are tried one by one. One that fails does not stop the others, and is
 tried again: a row that stays locked does not delay the rescue of other workers' jobs.
-
-One statement for each scan reads all this at once, and whether there are any orphans, or attempts
-past their hard deadline: further statements follow only if there are.
-
-A peek, which each worker makes all the time, shows the marks of the watchers (``model.watch``) and
-the next few workers whose lock files this one may read. It probes those files itself, each second:
-only a worker of the same host can, and the watchers may be on other hosts.
-
-Beats bring such a peek along, and a worker makes one by itself if none came for a second. It omits
-that if it hears of new work at once and enough others of its kind peek as well: then the beats'
-peeks are enough, as long as none of them shows that a watcher may be gone.
-
-An attempt's own worker ends it at its timeout. If that worker's watchdog is stuck while its
-heartbeats continue, nothing ends the attempt. So the row carries a hard deadline, and any worker
-closes the attempt a while after it, by its token. The worker that ran the attempt then notices that
-and ends it (``worker/claims/exchange.py``).
-
-Three rules protect healthy attempts.
-
-- The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins. A
-  worker gives an attempt back if it would begin later after the request than the worker's patience
-  (``worker/claims/exchange.py``) plus the longest wait for a slot (``worker/claims/prefetch.py``):
-  that much time is allowed on top.
-- A stopped worker could neither end the attempt nor hand in its end. So the worker must have been
-  seen to beat without a pause for as long as the slack, all of it after the limit. A worker that
-  does not beat is left to the rules of the lease.
-- The store's clock is trusted only while it runs in step with this process's own
-  (``model.lease.SteadyClock``): a step of it ends no attempt.
 """
 
 from __future__ import annotations
@@ -282,8 +254,14 @@ class Reaper:
 
 
 class OwnLooks:
-    """Decides on the scans of one worker, whose host has ``boot_id``. ``turns`` tell whether peeks
-    may be rare; without them, they may not."""
+    """Decides on the scans of one worker, whose host has ``boot_id``: at its start, while it keeps
+    a watch (``model.watch``), and when it finds the lock file of a neighbour free, which only a
+    worker of the same host can see.
+
+    Peeks show the marks of the watchers and those files. Beats bring them along, and a worker makes
+    one by itself if none came for a second. It omits that if it hears of new work at once, enough
+    others of its kind (``turns``) peek as well, and no peek shows that a watcher may be gone.
+    """
 
     def __init__(
         self,
@@ -358,7 +336,18 @@ class OwnLooks:
 
 
 class Deadlines:
-    """The part of the reaper that closes overdue attempts."""
+    """The part of the reaper that closes overdue attempts, by their token, if their own worker's
+    watchdog is stuck while its heartbeats continue. Three rules protect healthy attempts.
+
+    - The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins.
+      A worker gives an attempt back if it would begin later after the request than its patience
+      (``worker/claims/exchange.py``) plus BEGIN_SECONDS: that much time is allowed on top.
+    - A stopped worker could neither end the attempt nor hand in its end. So the worker must have
+      been seen to beat without a pause for as long as the slack, all of it after the limit. One
+      that does not beat is left to the rules of the lease.
+    - The store's clock is trusted only while it runs in step with this process's own: a step of it
+      ends no attempt.
+    """
 
     def __init__(self, store: Store, clock: Clock, counters: Counters | None = None) -> None:
         self._store = store
