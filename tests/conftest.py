@@ -40,7 +40,12 @@ THROUGH: Any = os.environ.get("OUTLAST_TEST_THROUGH")
 # on SQLite, unless a test is marked `slow_on("sqlite")` or `on_both_stores`.
 ABOVE = ("tests/app/", "tests/cli/", "tests/metrics/", "tests/unit/client/", "tests/web/")
 settings.register_profile("outlast", deadline=None)  # a slow machine is not a failure
-settings.load_profile("outlast")
+settings.register_profile("quick", settings.get_profile("outlast"), max_examples=25)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try fewer random examples where slow tests are left out."""
+    settings.load_profile("quick" if "not slow" in config.option.markexpr else "outlast")
 
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
