@@ -16,11 +16,16 @@ from tests.messengers.kit import Shop
 
 
 @pytest.fixture(scope="session")
-def nats_server() -> Iterator[NatsServer]:
-    """A NATS server shared by the session. Tests that harm a server make their own."""
+def nats_can_start() -> None:
+    """Skip where there is no NATS server to start: for tests that make their own."""
     why = missing()
     if why:
         pytest.skip(why)
+
+
+@pytest.fixture(scope="session")
+def nats_server(nats_can_start: None) -> Iterator[NatsServer]:
+    """A NATS server shared by the session. Tests that harm a server make their own."""
     with NatsServer() as server:
         yield server
 

@@ -144,7 +144,7 @@ def is_at_ease(worker: Worker) -> bool:
 async def row_says(shop: Shop, words: str) -> None:
     async def told() -> bool:
         rows = [row for row in await shop.store.inspector.workers() if row.status == "active"]
-        return any(words.lower() in str(row.wakeup).lower() for row in rows)
+        return any(words.lower() in f"{row.wakeup}$".lower() for row in rows)
 
     await shop.until_async(told, f"a row that says {words}")
 

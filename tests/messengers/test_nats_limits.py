@@ -14,7 +14,7 @@ from nats.js.api import DiscardPolicy, StorageType
 from nats.js.errors import APIError
 
 import outlast.wakeup.nats
-from harness.nats_server import NatsServer, missing
+from harness.nats_server import NatsServer
 from harness.proxy import proxied
 from outlast.wakeup import open_messenger
 from outlast.wakeup.notice import Notice
@@ -27,31 +27,22 @@ PULLS = "$JS.API.CONSUMER.MSG.NEXT.>"
 
 
 @pytest.fixture
-def small_server() -> Iterator[NatsServer]:
+def small_server(nats_can_start: None) -> Iterator[NatsServer]:
     """One that ends connections which leave 64 KiB unread."""
-    why = missing()
-    if why:
-        pytest.skip(why)
     with NatsServer("max_payload: 65536\nmax_pending: 65536") as server:
         yield server
 
 
 @pytest.fixture
-def tight_server() -> Iterator[NatsServer]:
+def tight_server(nats_can_start: None) -> Iterator[NatsServer]:
     """One that may write 4 MiB."""
-    why = missing()
-    if why:
-        pytest.skip(why)
     with NatsServer(max_file="4M", max_memory="4M") as server:
         yield server
 
 
 @pytest.fixture
-def own_disk() -> Iterator[tuple[NatsServer, Disk]]:
+def own_disk(nats_can_start: None) -> Iterator[tuple[NatsServer, Disk]]:
     """One whose data are on a small disk."""
-    why = missing()
-    if why:
-        pytest.skip(why)
     if not own_mounts():
         pytest.skip("a disk that can be filled takes root, who may mount a tmpfs")
     server = NatsServer()

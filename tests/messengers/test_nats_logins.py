@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from harness.certificates import Authority
-from harness.nats_server import NatsServer, missing
+from harness.nats_server import NatsServer
 from harness.servers import free_port
 from outlast.errors import ConfigError
 from outlast.wakeup import check_messenger
@@ -26,14 +26,8 @@ from tests.messengers.kit import Shop
 NO_KEYS = importlib.util.find_spec("nkeys") is None and not os.environ.get("CI")
 needs_keys = pytest.mark.skipif(NO_KEYS, reason="nkeys is not installed: make test installs it")
 TRIES = 20
+pytestmark = pytest.mark.usefixtures("nats_can_start")
 UNLIMITED = "subs data payload imports exports conn leaf mem_storage disk_storage streams consumer"
-
-
-@pytest.fixture(autouse=True)
-def a_server_to_start() -> None:
-    why = missing()
-    if why:
-        pytest.skip(why)
 
 
 class Key:

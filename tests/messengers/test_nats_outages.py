@@ -9,24 +9,18 @@ from typing import Any
 import pytest
 from nats.js.api import RetentionPolicy, StreamConfig
 
-from harness.nats_server import NatsCluster, NatsServer, missing
+from harness.nats_server import NatsCluster, NatsServer
 from outlast.errors import ConfigError
 from outlast.store.values import NewJob
 from outlast.wakeup import check_messenger
 from outlast.wakeup.kinds import parse
 from outlast.wakeup.nats import NatsBroker
 from tests.cases import each_case
-from tests.messengers.kit import Shop, inbox_of, jetstream, sweep
+from tests.messengers.kit import Shop, inbox_of, jetstream, row_says, sweep
 
 NOWHERE = "nats://127.0.0.1:1"
 POLL = 0.2
-
-
-@pytest.fixture(autouse=True)
-def a_server_to_start() -> None:
-    why = missing()
-    if why:
-        pytest.skip(why)
+pytestmark = pytest.mark.usefixtures("nats_can_start")
 
 
 @pytest.fixture
@@ -36,33 +30,21 @@ def own_server() -> Iterator[NatsServer]:
         yield server
 
 
-async def wakeup_on_row(shop: Shop) -> str | None:
-    rows = [row for row in await shop.store.inspector.workers() if row.status == "active"]
-    return rows[-1].wakeup if rows else None
-
-
-async def until_row_says(shop: Shop, words: str) -> None:
-    async def told() -> bool:
-        return words in f"{await wakeup_on_row(shop)}$".lower()
-
-    await shop.until_async(told, f"a row that says {words}")
-
-
 async def test_a_server_that_dies_and_comes_back_empty_costs_latency_only(
     pg_url: str, own_server: NatsServer
 ) -> None:
     async with Shop.opened(pg_url, own_server.url) as shop, shop.ready_worker(poll=POLL) as worker:
-        await until_row_says(shop, "nats$")
+        await row_says(shop, "nats$")
         assert await (await shop.work.enqueue(1)).result(timeout=30) == 1
         own_server.kill(wipe=True)
         jobs = [await shop.work.enqueue(number) for number in range(3)]  # neither slow nor refused
         assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
-        await until_row_says(shop, "nats: ")
+        await row_says(shop, "nats: ")
         assert {each["kind"] for each in shop.events("wakeup_lost")} == {"nats"}
         assert not worker.plan.is_at_ease()
         own_server.start()
         await shop.until(lambda: inbox_of(worker).healthy, "a messenger that is back")
-        await until_row_says(shop, "nats$")
+        await row_says(shop, "nats$")
         async with jetstream(own_server.url) as js:  # recreated
             await js.consumer_info(await shop.stream(), "all")
         assert await (await shop.work.enqueue(5)).result(timeout=30) == 5
@@ -140,8 +122,8 @@ async def test_wrong_credentials_are_reported_and_jobs_run_by_polling(pg_url: st
             Shop.opened(pg_url, f"nats://eve:wrong@{place}") as shop,
             shop.worker(poll=POLL),
         ):
-            await until_row_says(shop, "authorization")
-            assert "wrong" not in str(await wakeup_on_row(shop))
+            await row_says(shop, "authorization")
+            assert "wrong" not in str([row.wakeup for row in await shop.store.inspector.workers()])
             assert await (await shop.work.enqueue(2)).result(timeout=30) == 2
         async with Shop.opened(pg_url, f"nats://eve:s3cret@{place}") as shop, shop.ready_worker():
             assert await (await shop.work.enqueue(3)).result(timeout=30) == 3
@@ -155,7 +137,7 @@ async def test_a_stream_with_other_settings_is_reported_and_left_alone(
             subjects = [await shop.subject(">")]
             await js.add_stream(name=await shop.stream(), subjects=subjects, storage="memory")
         async with shop.worker(poll=POLL):
-            await until_row_says(shop, "storage=memory, and the wake-up's url says file")
+            await row_says(shop, "storage=memory, and the wake-up's url says file")
             assert await (await shop.work.enqueue(2)).result(timeout=30) == 2
 
 
