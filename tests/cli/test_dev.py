@@ -7,23 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import httpx
 import pytest
 
 from tests.cli.conftest import SECONDS, Outlast, environment
+from tests.waiting import until
 
 LINK = re.compile(r"http://\S+\?token=\S+")
-
-
-def until(log: Path, text: str | re.Pattern[str]) -> str:
-    end = time.monotonic() + SECONDS
-    while not (found := re.search(text, log.read_text())):
-        assert time.monotonic() < end, log.read_text()
-        time.sleep(0.05)
-    return found[0]
 
 
 @pytest.mark.slow_but("True")
@@ -44,10 +36,10 @@ def test_one_ctrl_c_ends_the_worker_and_the_page(
             start_new_session=True,  # the group is what a terminal interrupts
         )
     try:
-        until(log, "shop:app is ready")
+        until(lambda: "shop:app is ready" in log.read_text())
         assert outlast("enqueue", "shop:app", "mail", '"ada"').code == 0
-        until(log, "attempt_ended")
-        link = until(log, LINK) if page else None
+        until(lambda: "attempt_ended" in log.read_text())
+        link = until(lambda: LINK.findall(log.read_text()))[0] if page else None
         if link is not None:
             with httpx.Client(follow_redirects=True, timeout=SECONDS) as browser:
                 assert browser.get(link).status_code == 200

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import re
-import time
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -21,10 +20,11 @@ from outlast.store.schedules import Origin
 from outlast.worker.claims.until_empty import UntilEmpty
 from outlast.worker.sleeper import LOOK_SECONDS, NEEDED_SECONDS, Sleeper
 from tests.cli.conftest import Outlast
-from tests.cli.test_worker import SECONDS, worker
+from tests.cli.test_worker import worker
 from tests.conformance.kit import Hands, enqueued, job
 from tests.conformance.schedules_kit import schedule
 from tests.manual_clock import ManualClock
+from tests.waiting import until
 
 SHORT = ("--runners", "1", "--heartbeat", "0.2s", "--lease", "1s", "--idle-after", "4s")
 OTHERS = """SELECT count(*) FROM pg_stat_activity
@@ -35,10 +35,7 @@ DONE = "SELECT count(*) FROM outlast_jobs WHERE state = 'completed'"
 
 
 def until_it_is(session: psycopg.Connection[Any], statement: str, number: int) -> None:
-    end = time.monotonic() + SECONDS
-    while session.execute(statement.encode()).fetchone() != (number,):
-        assert time.monotonic() < end, statement
-        time.sleep(0.02)
+    until(lambda: session.execute(statement.encode()).fetchone() == (number,), statement)
 
 
 def test_a_sleeping_worker_leaves_the_database_alone_and_runs_what_comes(

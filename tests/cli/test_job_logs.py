@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Outlast, environment
 from tests.cli.test_worker import SECONDS, worker
+from tests.waiting import until
 
 APPLICATION = """
 import logging
@@ -60,10 +60,7 @@ def test_a_job_s_lines_are_shown_while_it_runs_and_afterwards(
         running.until("shop:app is ready")
         outlast("enqueue", "shop:app", "prints")
         outlast("enqueue", "shop:app", "is_silent")
-        end = time.monotonic() + SECONDS
-        while texts(outlast, 1) != [["from print", "prints 1: from logging"]]:
-            assert time.monotonic() < end
-            time.sleep(0.1)
+        until(lambda: texts(outlast, 1) == [["from print", "prints 1: from logging"]])
         following = subprocess.Popen(
             [sys.executable, "-m", "outlast.cli", "logs", "1", "--follow", *URL],
             cwd=folder,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.cli.conftest import Outlast
-from tests.cli.test_worker import SECONDS, worker
+from tests.cli.test_worker import worker
+from tests.waiting import until
 
 URL = ("--url", "sqlite:///shop.db")
 
@@ -18,13 +17,6 @@ def code(speed: str, work: str) -> str:
         f'import time, outlast\n\napp = outlast.App("sqlite:///shop.db")\n\n\n'
         f"@app.task(backoff_first=0)\ndef version() -> str:\n{work}    return {speed!r}\n"
     )
-
-
-def until(done: Callable[[], Any]) -> None:
-    end = time.monotonic() + SECONDS
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.1)
 
 
 def test_jobs_run_in_the_code_as_it_was_saved_last(outlast: Outlast, folder: Path) -> None:

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from outlast.store.limits import NewLimit
 from tests.cases import each_case
 from tests.cli.conftest import Outlast, Said, environment
 from tests.cli.test_worker import SECONDS, worker
+from tests.waiting import until
 
 pytestmark = pytest.mark.timeout(300)  # many processes on a busy machine
 
@@ -147,13 +147,6 @@ def test_a_wait_for_a_store_that_goes_away_says_that_the_job_continues(
     assert "job 1 continues; `outlast job 1` shows it" in said
     (folder / "moved.db").rename(folder / "q.db")
     assert outlast("job", 1, "--json", **HERE).json()["state"] == "queued"
-
-
-def until(done) -> None:
-    end = time.monotonic() + 2 * SECONDS
-    while not done():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ import pytest
 
 from tests.cases import each_case
 from tests.cli.conftest import Outlast, environment
+from tests.waiting import until
 
 SECONDS = 40.0  # until a test fails because something did not happen
 
@@ -70,15 +71,8 @@ def worker(folder: Path, *options: str, **settings: Any) -> Iterator[Running]:
 
 
 def until_completed(outlast: Outlast, url: str, count: int) -> None:
-    end = time.monotonic() + SECONDS
-    while True:
-        document = outlast(
-            "jobs", "--state", "completed", "--limit", "9999", "--json", "--url", url
-        )
-        if len(document.json()["jobs"]) == count:
-            return
-        assert time.monotonic() < end
-        time.sleep(0.2)
+    listed = ("jobs", "--state", "completed", "--limit", "9999", "--json", "--url", url)
+    until(lambda: len(outlast(*listed).json()["jobs"]) == count)
 
 
 def test_a_worker_prints_its_store_runs_jobs_and_drains(outlast: Outlast, folder: Path) -> None:
@@ -288,10 +282,7 @@ def test_an_interrupt_during_the_import_is_quiet(folder: Path) -> None:
     slow = "import pathlib, time\npathlib.Path('here').touch()\ntime.sleep(60)\n"
     (folder / "slow.py").write_text(slow)
     with worker(folder, "slow:app") as running:
-        end = time.monotonic() + SECONDS
-        while not (folder / "here").exists():
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        until((folder / "here").exists)
         assert running.end(signal.SIGINT) == 130
     assert running.log.read_text() == ""
 

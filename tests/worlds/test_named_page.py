@@ -13,8 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from harness.scene import ROOT
 from harness.servers import Disposable, free_port, start_janitor
 from outlast.store import open_store
 from outlast.store.protocol import Store
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.browser,
@@ -90,14 +90,6 @@ class Nginx(Disposable):
 
     def _has_ended(self) -> bool:
         return self._process is None or self._process.poll() is not None
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait until something is so, and fail if it is not in time."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 def location_of_the_docs(port: int) -> tuple[str, str]:

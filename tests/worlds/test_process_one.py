@@ -13,14 +13,14 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
 from harness.scene import DEADLINE
+from tests.waiting import until
 
 CONTAINER = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
 BY_SIGTERM = 128 + signal.SIGTERM
@@ -65,14 +65,6 @@ def ask_to_end(process: subprocess.Popen[bytes]) -> None:
     """Send SIGTERM to the program, which is the only child of unshare."""
     (program,) = psutil.Process(process.pid).children()
     program.terminate()
-
-
-def until(done: Callable[[], bool], what: str) -> None:
-    """Wait until this is so."""
-    deadline = time.monotonic() + DEADLINE
-    while not done():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("at", ["application.py", "setup"])
