@@ -17,6 +17,7 @@ from outlast.model.job import Policy
 from outlast.store import open_store
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.protocol import Store
+from tests.cases import each_case
 from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
 from tests.conformance.hostile_kit import raw
@@ -120,17 +121,22 @@ def test_an_application_that_does_not_import_is_a_problem(
     assert "nothing_like_this" in findings["application"]["sentence"]
 
 
-def test_a_missing_file_is_a_problem_and_is_not_made(outlast: Outlast, folder: Path) -> None:
-    findings = found(outlast, "sqlite:///missing.db", code=1)
-    assert "there is no database file" in findings["store"]["sentence"]
+@each_case(
+    ("url", "name", "words"),
+    [
+        ("sqlite:///missing.db", "store", "there is no database file"),
+        ("sqlite:///other.db", "schema", "not an Outlast store yet"),
+        ("postgresql://user@127.0.0.1:1/none", "store", "cannot connect"),
+        ("postgresql://user@127.0.0.1:1/none", "store", "are host and port right?"),
+    ],
+)
+def test_what_is_no_store_is_a_problem_and_is_not_made(
+    outlast: Outlast, folder: Path, url: str, name: str, words: str
+) -> None:
+    sqlite3.connect(folder / "other.db").execute("CREATE TABLE IF NOT EXISTS mine (id)")
+    findings = found(outlast, url, code=1)
+    assert words in findings[name]["sentence"]
     assert not list(folder.glob("missing*"))
-
-
-def test_a_file_that_is_no_store_is_a_problem(outlast: Outlast, folder: Path) -> None:
-    sqlite3.connect(folder / "other.db").execute("CREATE TABLE mine (id)")
-    findings = found(outlast, "sqlite:///other.db", code=1)
-    assert "not an Outlast store yet" in findings["schema"]["sentence"]
-    assert "outlast migrate" in findings["schema"]["mend"]
 
 
 def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
@@ -229,12 +235,6 @@ def test_a_server_without_fsync_is_a_problem(outlast: Outlast, pg_url: str) -> N
     findings = found(outlast, pg_url, code=1)
     assert level(findings, "fsync") == "problem"
     assert level(findings, "full_page_writes") == "warning"
-
-
-def test_a_server_that_is_away_is_a_problem(outlast: Outlast) -> None:
-    findings = found(outlast, "postgresql://user@127.0.0.1:1/none", code=1)
-    assert "cannot connect" in findings["store"]["sentence"]
-    assert findings["store"]["sentence"].endswith("are host and port right?")
 
 
 @pytest.mark.pgbouncer

@@ -256,21 +256,7 @@ def test_a_closed_output_pipe_is_no_error(rows: Filled, folder: Path) -> None:
     assert done.stderr == b""
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        ["jobs"],
-        ["jobs", "--json"],
-        ["job", "1"],
-        ["workers"],
-        ["dead", "list"],
-        ["dead", "requeue", "1"],
-        ["cancel", "1"],
-        ["requeue", "1"],
-        ["migrate", "--after-restore"],
-    ],
-    ids=" ".join,
-)
+@each_case("command", [["jobs"], ["cancel", "1"], ["migrate", "--after-restore"]])
 def test_a_missing_file_is_an_error_and_is_not_made(
     outlast: Outlast, folder: Path, command: list[str]
 ) -> None:

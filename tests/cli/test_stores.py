@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,6 @@ from tests.cli.conftest import Outlast
 from tests.cli.rows import opened, populated
 from tests.conformance.kit import Hands, job
 
-COMMANDS = [
-    ["job", "1"],
-    ["dead", "discard", "--all"],
-    ["migrate"],
-    ["migrate", "--check"],
-    ["enqueue", "shop:app", "nap", "1"],
-    ["worker", "shop:app"],
-]
-every_command = pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-some_commands = pytest.mark.parametrize(
-    "command", [["jobs"], ["cancel", "1"], ["enqueue", "shop:app", "nap", "1"]], ids=" ".join
-)
-
 
 @pytest.fixture
 async def session(bare_pg_url: str) -> AsyncIterator[Any]:
@@ -39,43 +27,48 @@ async def session(bare_pg_url: str) -> AsyncIterator[Any]:
     await connection.close()
 
 
-@every_command
-def test_a_corrupt_file_is_reported_as_corrupt(
-    outlast: Outlast, folder: Path, command: list[str]
-) -> None:
-    (folder / "bad.db").write_bytes(b"this is a text, and no database" * 300)
-    said = outlast(*command, "--url", "sqlite:///bad.db")
-    assert said.code == 3, said.err
-    assert "is not a SQLite database" in said.err
-    assert "Traceback" not in said.err
+def a_text(path: Path) -> None:
+    path.write_bytes(b"this is a text, and no database" * 300)
 
 
-@some_commands
-def test_a_damaged_page_is_no_traceback(outlast: Outlast, folder: Path, command: list[str]) -> None:
-    path = folder / "jobs.db"
+def damaged(path: Path) -> None:
     populated(f"sqlite:///{path}")
     whole = path.read_bytes()
     path.write_bytes(whole[:100] + b"\xff" * (len(whole) - 100))
-    said = outlast(*command, "--url", "sqlite:///jobs.db")
-    assert said.code == 3, said.err
-    assert "Traceback" not in said.err
 
 
-@some_commands
-def test_a_newer_schema_is_refused(outlast: Outlast, folder: Path, command: list[str]) -> None:
-    path = folder / "jobs.db"
+def newer(path: Path) -> None:
     populated(f"sqlite:///{path}")
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("UPDATE outlast_schema SET compatible_from = '99.0'")
-    connection.close()
-    said = outlast(*command, "--url", "sqlite:///jobs.db")
-    said.refused(3, "serves Outlast 99.0 and later", "install a newer Outlast")
 
 
-@some_commands
-def test_a_directory_is_no_file(outlast: Outlast, folder: Path, command: list[str]) -> None:
-    (folder / "jobs.db").mkdir()
-    outlast(*command, "--url", "sqlite:///jobs.db").refused(2, "is a directory")
+@pytest.mark.parametrize(
+    "command", [["jobs"], ["migrate"], ["enqueue", "shop:app", "nap", "1"]], ids=" ".join
+)
+@each_case(
+    ("spoil", "code", "words"),
+    [
+        (a_text, 3, "is not a SQLite database"),
+        (damaged, 3, "is not a SQLite database"),
+        (newer, 3, "serves Outlast 99.0 and later"),
+        (Path.mkdir, 2, "is a directory"),
+    ],
+)
+def test_a_file_that_no_command_can_use_is_refused(
+    outlast: Outlast,
+    folder: Path,
+    command: list[str],
+    spoil: Callable[[Path], object],
+    code: int,
+    words: str,
+) -> None:
+    """`test_broken_files.py` tries more kinds, and each command."""
+    path = folder / f"{spoil.__name__}.db"
+    spoil(path)
+    said = outlast(*command, "--url", f"sqlite:///{path.name}")
+    assert (said.code, words in said.err) == (code, True), said.err
+    assert "Traceback" not in said.err
 
 
 @each_case(
@@ -93,11 +86,7 @@ def test_a_bad_url_is_wrong_usage(outlast: Outlast, command: list[str], url: str
     outlast(*command, "--url", url).refused(2)
 
 
-@pytest.mark.parametrize(
-    "command",
-    [["jobs"], ["dead", "discard", "--all"], ["migrate"], *COMMANDS[-2:]],
-    ids=" ".join,
-)
+@each_case("command", [["jobs"], ["migrate"], ["worker", "shop:app"]])
 def test_a_database_that_cannot_be_reached_is_unavailable(
     outlast: Outlast, command: list[str]
 ) -> None:
