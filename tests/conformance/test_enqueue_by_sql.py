@@ -7,7 +7,6 @@ import contextlib
 import json
 import re
 import sqlite3
-import time
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -316,14 +315,6 @@ async def test_a_worker_s_own_reader_takes_what_was_taken(store: Store, client: 
         await client.enqueue(task="any", args=args)
         _, kwargs = task.signature.decode((await newest(store)).args)
         assert set(kwargs) <= {"a", "b"}
-
-
-async def test_the_time_is_that_of_the_store(store: Store, client: Client) -> None:
-    await client.enqueue(task=TASK, delay=3_600.0)
-    row = await newest(store)
-    assert row.enqueued_at == pytest.approx(time.time(), abs=300)
-    assert row.run_at - row.enqueued_at == pytest.approx(3_600, abs=0.01)
-    assert row.waiting
 
 
 async def test_a_key_that_is_held_past_its_expiry_is_free(store: Store, client: Client) -> None:

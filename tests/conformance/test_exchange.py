@@ -103,11 +103,6 @@ async def test_a_request_takes_only_its_tasks_and_queues(store: Store, hands: Ha
     assert await hands.claim(tasks=[]) == []
 
 
-async def test_no_queues_named_means_all_queues(store: Store, hands: Hands) -> None:
-    ids = await enqueued(store, *[job(queue=f"q{n}") for n in range(5)])
-    assert sorted(one.job_id for one in await hands.claim()) == ids
-
-
 async def test_jobs_of_unknown_tasks_are_skipped(store: Store, hands: Hands) -> None:
     await enqueued(store, *[job(task="unknown", priority=9) for _ in range(50)])
     (known,) = await enqueued(store, job())

@@ -7,9 +7,6 @@ is deleted.
 
 from __future__ import annotations
 
-import asyncio
-from itertools import chain
-
 import pytest
 
 from outlast.errors import JobNotFound
@@ -18,16 +15,7 @@ from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.values import Claimed, Wants
-from tests.conformance.kit import (
-    Hands,
-    crashed,
-    ended,
-    enqueued,
-    eventually,
-    job,
-    lost_worker,
-    row_of,
-)
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.test_children import parent, spawned, waits
 from tests.conformance.test_dependencies import DIES, after, states
 
@@ -64,21 +52,6 @@ async def test_a_job_that_is_handed_back_counts_once(store: Store, hands: Hands)
     assert await states(store, [one, two]) == ["completed"] * 2
 
 
-async def test_ends_at_once_run_what_follows_once(
-    store: Store, other_store: Store, hands: Hands
-) -> None:
-    """good_job#832: jobs that finished together ran the callback almost as often as there were
-    jobs."""
-    count = 20
-    *_, then = await enqueued(store, *[job()] * count, after(*range(-count, 0)))
-    mine, other = await hands.claim(count), Hands(other_store, hands.me)
-    taken = await asyncio.gather(
-        *([hands, other][n % 2].follow(ended(each)) for n, each in enumerate(mine))
-    )
-    claimed = [*chain(*taken), *await hands.claim(5)]
-    assert [each.job_id for each in claimed] == [then]
-
-
 async def test_the_cancel_of_the_last_job_is_an_end(store: Store, hands: Hands) -> None:
     """oban#949: no callback ran if the last job of a batch was cancelled."""
     one, sentinel, then = await enqueued(
@@ -88,18 +61,6 @@ async def test_the_cancel_of_the_last_job_is_an_end(store: Store, hands: Hands) 
     assert await states(store, [one, then]) == ["completed", "blocked"]
     await store.cancel([sentinel])
     assert (await hands.claim_one()).job_id == then
-
-
-async def test_nothing_asks_again_and_again_whether_it_may_run(store: Store, hands: Hands) -> None:
-    """celery#2725: a task that looked for the end of the others was retried without end."""
-    first, then = await enqueued(store, job(policy=DIES), after(-1))
-    mine = await hands.claim_one()
-    for _ in range(3):
-        assert await hands.claim() == []
-    assert (await row_of(store, then)).attempt_count == 0
-    await hands.hand_in(crashed(mine))
-    await hands.claim()
-    assert await states(store, [first, then]) == ["dead", "cancelled"]
 
 
 async def test_a_member_whose_process_dies_for_good_is_an_end(store: Store, hands: Hands) -> None:
@@ -113,17 +74,6 @@ async def test_a_member_whose_process_dies_for_good_is_an_end(store: Store, hand
     await store.reclaim(lost_worker)
     assert (await hands.claim_one()).job_id == alarm
     assert await states(store, [one, then]) == ["dead", "cancelled"]
-
-
-async def test_what_follows_needs_no_step_after_the_end(store: Store, hands: Hands) -> None:
-    """oban#954: the callback was stored by the process of the last job, after that had ended, and
-    was lost with it."""
-    first, then = await enqueued(store, job(), after(-1))
-    lost = await Hands.on(store, "lost")
-    await lost.hand_in(ended(await lost.claim_one()))
-    await lost.vanish()
-    assert (await hands.claim_one()).job_id == then
-    assert await states(store, [first]) == ["completed"]
 
 
 # -- a parent waits for what was never stored, or is gone

@@ -63,13 +63,6 @@ async def test_a_job_that_is_kept_for_no_time_leaves_no_row(store: Store, hands:
     assert await left(store) == [other]
 
 
-async def test_many_that_are_kept_for_no_time_end_in_one_trip(store: Store, hands: Hands) -> None:
-    await enqueued(store, *[kept() for _ in range(100)])
-    claimed = await hands.claim(100)
-    assert await hands.hand_in(*map(ended, claimed)) == [Answer.ACCEPTED] * 100
-    assert await left(store) == []
-
-
 async def test_earlier_attempts_go_with_their_job(store: Store, hands: Hands) -> None:
     await enqueued(store, kept())
     for _ in range(3):
@@ -166,16 +159,6 @@ async def test_a_check_of_an_own_completion_finds_that_nothing_is_left_to_do(
     check = crashed(claimed, CrashKind.COMPLETION_NOT_COMMITTED)
     assert await hands.hand_in(check) == [Answer.ALREADY]
     assert await store.inspector.refusals(claimed.job_id) == []
-
-
-async def test_a_current_attempt_that_was_completed_by_another_is_superseded(
-    store: Store, hands: Hands
-) -> None:
-    await enqueued(store, kept())
-    stale = await hands.claim_one()
-    await hands.vanish()
-    await store.reclaim(lost_worker)
-    assert await store.superseded([(stale.job_id, stale.token)]) == [stale.token]
 
 
 async def test_the_key_of_a_job_that_is_gone_is_free(store: Store, hands: Hands) -> None:

@@ -25,16 +25,7 @@ from outlast.store.protocol import EXPIRE_MAX, Store
 from outlast.store.rows import JobFilter
 from outlast.store.values import TRIP_BYTES, Answer
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import (
-    Hands,
-    crashed,
-    ended,
-    enqueued,
-    eventually,
-    job,
-    lost_worker,
-    of_whole_rounds,
-)
+from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, of_whole_rounds
 from tests.conformance.limits_kit import declare, held, limited, need, permit
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
@@ -139,20 +130,6 @@ async def test_a_refused_end_gives_nothing_back(store: Store, hands: Hands) -> N
     assert await held(store) == 1
     assert await hands.hand_in(ended(current)) == [Answer.ACCEPTED]
     assert await held(store) == 0
-
-
-async def test_a_dead_workers_permits_are_given_back_with_its_jobs(store: Store) -> None:
-    await declare(store, running=1)
-    (job_id,) = await enqueued(store, limited(need("a")))
-    lost = await Hands.on(store, "lost")
-    await lost.claim_one()
-    await lost.vanish()
-    assert await held(store) == 1  # its attempt is still current
-    await store.reclaim(lost_worker)
-    assert await held(store) == 0
-    other = await Hands.on(store, "other")
-    (again,) = await eventually(other.claim)
-    assert again.job_id == job_id
 
 
 async def test_a_cancelled_or_deleted_job_leaves_no_permit_behind(

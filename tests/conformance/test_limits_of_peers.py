@@ -9,22 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from outlast.insight.verify import verify
-from outlast.model.crash import CrashKind
-from outlast.model.job import Policy
-from outlast.model.lifecycle import OutcomeKind
 from outlast.store.limits import SetLimit
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Claimed
-from tests.conformance.kit import (
-    Hands,
-    crashed,
-    ended,
-    enqueued,
-    eventually,
-    job,
-    lost_worker,
-    row_of,
-)
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job, lost_worker
 from tests.conformance.limits_kit import declare, held, limited, need
 
 # -- a permit leaks, or is given back twice
@@ -63,26 +51,6 @@ async def test_a_reclaim_gives_the_permits_of_all_jobs_back(store: Store) -> Non
     assert (await verify(store.inspector)).findings == []
 
 
-async def test_however_an_attempt_ends_its_slot_is_free(store: Store, hands: Hands) -> None:
-    """prefect#17415: slots of killed, cancelled and failed runs stayed taken until a person freed
-    them; airflow#45636 and sidekiq#6185 are reports of the same kind."""
-    await declare(store, running=2)
-    policy = Policy(retries=0)
-    kinds = [CrashKind.ERROR, CrashKind.SIGNALLED, CrashKind.TIMEOUT]
-    for kind in kinds:
-        await enqueued(store, *[limited(need("a"), policy=policy)] * 2)
-        one, two = await hands.claim()
-        await store.cancel([two.job_id])
-        ends = [crashed(one, kind), ended(two, OutcomeKind.CANCELLED)]
-        assert await hands.hand_in(*ends) == [Answer.ACCEPTED] * 2
-        assert await held(store) == 0
-    await enqueued(store, *[limited(need("a"))] * 2)
-    assert len(await hands.claim()) == 2
-    await store.reconcile(hands.me, [])  # the worker has forgotten both
-    assert await held(store) == 0
-    assert (await verify(store.inspector)).findings == []
-
-
 async def test_a_job_that_is_enqueued_while_the_holder_ends_is_not_left_behind(
     store: Store, other_store: Store, hands: Hands
 ) -> None:
@@ -100,23 +68,6 @@ async def test_a_job_that_is_enqueued_while_the_holder_ends_is_not_left_behind(
 
 
 # -- blocked jobs are met by all who look for work
-
-
-async def test_a_blocked_job_is_never_tried(store: Store, hands: Hands) -> None:
-    """good_job#603: each of the others was started, raised that the limit was full, and waited for
-    a retry that came ever later."""
-    await declare(store, running=1)
-    ids = await enqueued(store, *[limited(need("a"))] * 5)
-    order: list[int] = []
-    for _ in ids:
-        one = await hands.claim_one()
-        for _ in range(3):
-            assert await hands.claim() == []
-        waiting = [await row_of(store, each) for each in ids[len(order) + 1 :]]
-        assert {(row.attempt_count, row.failures) for row in waiting} <= {(0, 0)}
-        order.append(one.job_id)
-        await hands.hand_in(ended(one))
-    assert order == ids
 
 
 async def test_many_blocked_keys_hold_up_no_free_one(store: Store, hands: Hands) -> None:

@@ -8,22 +8,15 @@ from typing import Any
 import pytest
 
 from outlast.insight import acting
-from outlast.insight.acting import By, Refused, ask_to_drain, follow_drain
-from outlast.insight.queries import (
-    find_jobs,
-    list_jobs,
-    list_workers,
-    read_dead,
-    read_details,
-    read_states,
-)
+from outlast.insight.acting import By, follow_drain
+from outlast.insight.queries import find_jobs, read_dead, read_states
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerStatus
 from outlast.store.values import Cancelled, NewJob, Requeued
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.kit import Hands, ended, enqueued, job
 
 
 class Counting:
@@ -135,40 +128,6 @@ async def test_named_jobs_are_discarded_in_batches_if_they_are_dead(
     assert [number async for number in done] == [1, 1]
     assert calls == ["discard"] * 2
     assert await read_states(store, named) == {queued: State.QUEUED}
-
-
-async def test_reading_a_job_returns_all_that_a_page_needs(store: Store, hands: Hands) -> None:
-    (job_id,) = await enqueued(store)
-    await hands.hand_in(crashed(await hands.claim_one(), delay=60.0))
-    details = await read_details(store, job_id, 1.0)
-    assert details is not None
-    assert details.phase == "retrying"
-    assert [one.outcome for one in details.attempts] == ["error"]
-    assert await read_details(store, 999, 1.0) is None
-
-
-async def test_jobs_are_listed_by_phase(store: Store) -> None:
-    _, scheduled, unservable = await enqueued(store, job(), job(delay=60.0), job(task="old"))
-    await Hands.on(store)
-    for phase, job_id in (("scheduled", scheduled), ("unservable", unservable)):
-        found = await list_jobs(store, JobFilter(state=State.QUEUED), phase, 1.0)
-        assert ([row.id for row in found.rows], found.before) == ([job_id], None)
-
-
-async def test_workers_are_asked_to_drain_by_name_or_id(store: Store) -> None:
-    one, two = await Hands.on(store, "w1"), await Hands.on(store, "w2")
-    again = await Hands.on(store, "w2")
-    for name in ("w2", "w3"):
-        with pytest.raises(Refused):
-            await ask_to_drain(store, ["w1", name])
-    assert not any(row.drain_requested for row in (await list_workers(store)).rows)
-    request = await ask_to_drain(store, ["w1", str(two.me.worker_id)])
-    assert request.asked == {one.me.worker_id, two.me.worker_id}
-    await store.set_status(one.me, WorkerStatus.STOPPED)
-    with pytest.raises(Refused, match="is gone already: it is stopped"):
-        await ask_to_drain(store, ["w1"])
-    everybody = await ask_to_drain(store, None)
-    assert {row.id for row in everybody.chosen} == {two.me.worker_id, again.me.worker_id}
 
 
 async def test_a_drain_is_followed_until_the_last_worker_has_left(
