@@ -28,23 +28,3 @@ def test_limits_hold_in_a_drain_and_time_travels_for_rates() -> None:
         under_test.travel(3_600 * 3)
         under_test.drain_sync()
         assert sorted(done) == [1, 2, 3, 9]
-
-
-def test_a_tenants_limit_counts_by_tenant_in_a_drain() -> None:
-    app = outlast.App("sqlite:////nowhere/production.db")
-    account = app.limit("account", running=1, per="tenant")
-    running: dict[str, int] = {}
-    most: dict[str, int] = {}
-
-    @app.task(limits=[account], fair="tenant")
-    async def sync() -> None:
-        tenant = outlast.current().tenant or ""
-        running[tenant] = running.get(tenant, 0) + 1
-        most[tenant] = max(most.get(tenant, 0), running[tenant])
-        running[tenant] -= 1
-
-    with isolate(app) as under_test:
-        calls = [sync.using(tenant=f"t{n % 3}").call() for n in range(12)]
-        app.enqueue_many_sync(calls)
-        assert under_test.drain_sync() == 12
-    assert most == {"t0": 1, "t1": 1, "t2": 1}

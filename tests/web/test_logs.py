@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.logs import JobLog, LogLine
-from outlast.web.access import EVERYTHING, Right
 from outlast.web.job import LINES_SHOWN
 from outlast.web.problem import API
 from tests.conformance.kit import Hands, ended, enqueued
-from tests.web.kit import let_in, page_on
+from tests.web.kit import page_on
 
 if TYPE_CHECKING:
     from outlast.store.protocol import Store
@@ -63,11 +62,3 @@ async def test_what_is_to_be_hidden_is_hidden_also_over_several_lines(store: Sto
             text = await page.see(path)
             assert "secret" not in text, path
             assert "▒▒▒" in text, path
-
-
-async def test_who_may_not_see_payloads_sees_no_lines(store: Store) -> None:
-    (number,) = await enqueued(store)
-    await keep(store, await (await Hands.on(store)).claim_one(), "a secret")
-    async with page_on(store.url, let_in(EVERYTHING - {Right.PAYLOAD})) as page:
-        text = await page.see(f"/jobs/{number}")
-        assert "a secret" not in text

@@ -205,13 +205,6 @@ async def test_what_is_missing_is_missing(store: Store) -> None:
             assert "text/html" in answer.headers["content-type"]
 
 
-async def test_a_page_that_has_not_changed_is_not_sent_again(store: Store) -> None:
-    async with page_on(store.url) as page:
-        first = await page.get("/jobs")
-        again = await page.get("/jobs", headers={"if-none-match": first.headers["etag"]})
-        assert (again.status_code, again.content) == (304, b"")
-
-
 # -- actions
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.cli.dead import find_cause
-from outlast.cli.job_page import GAP, evidence, timeline
+from outlast.cli.job_page import evidence
 from outlast.cli.show import when
 from outlast.insight.sentences import describe_last_end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
@@ -50,23 +50,6 @@ def test_unknown_fields_are_left_out():
     seen = MemoryEvidence(source="cgroup", oom_kills_before=0, oom_kills_after=1)
     assert "limit" not in facts(memory=seen)["memory"]
     assert "memory" not in facts()
-
-
-def test_the_versions_are_those_of_the_application_python_and_outlast():
-    assert facts(release="2026.1", python="3.12.1", outlast="0.1.0")["versions"] == (
-        "2026.1, Python 3.12.1, Outlast 0.1.0"
-    )
-
-
-def test_dropped_attempts_are_shown_as_a_number_between_kept_ones():
-    numbers = [1, 2, 1_983, 1_984, 2_000]
-    kept = [msgspec.structs.replace(ATTEMPT, number=number, token=number) for number in numbers]
-    shown = timeline(job(attempt_count=2_001, token=2_001), kept, 10.0)
-    assert [(entry["NO"], str(entry["OUTCOME"])) for entry in shown if entry["NO"] == GAP] == [
-        (GAP, "1,980 more"),
-        (GAP, "15 more"),
-    ]
-    assert [entry["NO"] for entry in shown if entry["NO"] != GAP] == [str(each) for each in numbers]
 
 
 @each_case(("seconds", "words"), [(0.2, "for a moment"), (32.0, "for 32 s"), (250.0, "for 4 min")])

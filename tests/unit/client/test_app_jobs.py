@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 import pytest
 
@@ -40,14 +38,6 @@ async def test_a_job_is_stored_as_the_task_and_the_call_have_it(app):
     assert row.waiting
     assert (row.run_at - row.enqueued_at).total_seconds() == pytest.approx(60, abs=1)
     assert await job.status() == "scheduled"
-
-
-async def test_a_key_names_the_unfinished_job(app):
-    mail = app.tasks["mail"].using(key="k")
-    first, second = await mail.enqueue("a"), await mail.enqueue("b")
-    assert (first.created, second.created, first.id) == (True, False, second.id)
-    await first.cancel()
-    assert (await mail.enqueue("c")).created
 
 
 async def test_a_debounced_job_keeps_its_handle_and_gets_the_newest_arguments(app):
@@ -109,28 +99,6 @@ async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
     jobs = await app.enqueue_many([app.tasks["mail"].call(text) for text in texts])
     assert sizes == [[9, 13], [59], [9, 9]]
     assert len({job.id for job in jobs}) == 5
-
-
-async def test_handles_are_made_while_the_store_writes_the_next_batch(app, monkeypatch):
-    """In their order, while the store is busy; the rest, once it has answered for the last."""
-    monkeypatch.setattr(outlast.client.stores, "ENQUEUE_MAX", 2)
-    analyze, mail = app.tasks["analyze"].call("r"), app.tasks["mail"].call("a")
-    store, seen, began = await app.stores.store(), [], []
-    real = store.enqueue
-
-    async def enqueue(batch):
-        began.append(len(batch))
-        stored = await real(batch)
-        seen.append(len(made))
-        return stored
-
-    made: list[Any] = []
-    monkeypatch.setattr(store, "enqueue", enqueue)
-    jobs = [call.job for call in (analyze, mail, mail, analyze, mail)]
-    await app.stores.enqueue_many(jobs, made.extend)
-    assert (began, seen) == ([2, 2, 1], [0, 2, 4])
-    rows = [(await app.get(one.job_id)).row for one in made]
-    assert [row.task for row in rows] == ["analyze", "mail", "mail", "analyze", "mail"]
 
 
 async def test_a_failed_batch_ends_the_call_and_earlier_batches_stay(app, monkeypatch):

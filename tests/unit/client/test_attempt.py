@@ -25,7 +25,6 @@ from outlast.errors import (
 )
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.payload.payloads import Encryption, Payloads
 from outlast.store.values import Answer, Claimed, StepFound
 from tests.unit.interruptions_kit import call_at_each_line
 
@@ -164,16 +163,6 @@ async def test_saves_are_numbered_from_one_and_become_the_checkpoint(link):
     assert [save[:3] for save in link.saves] == [(1, 70, 1), (1, 70, 2)]
     assert link.saves[0][3] == '{"n":1,"at":"2030-01-01T00:00:00Z"}'
     assert attempt.checkpoint == {"n": 2}
-
-
-async def test_a_save_says_whether_it_is_where_the_attempt_went_on(link):
-    """Compared before it is encoded: encrypted twice, it would be two texts."""
-    payloads = Payloads([Encryption({"k": Encryption.make_key()})])
-    attempt = attempt_of(link, payloads.encode("checkpoint", '{"n":2}'), payloads=payloads)
-    for n in (2, 1, 2, 3):
-        await attempt.save({"n": n})
-        await asyncio.to_thread(attempt.save_sync, {"n": n})
-    assert [save[4] for save in link.saves] == [True] * 2 + [False] * 2 + [True] * 2 + [False] * 2
 
 
 async def test_a_plain_save_or_step_in_an_event_loop_is_refused_before_it_is_sent(link):

@@ -162,33 +162,35 @@ async def test_a_job_that_ended_by_the_timeout_is_returned(clock):
     assert await job_of(FakeStore(State.COMPLETED, result="1")).result(timeout=0) == 1
 
 
-async def test_a_dead_job_raises_with_its_crash_report(clock):
-    store = FakeStore(State.DEAD)
-    crash = Crash(kind=CrashKind.EXITED, message="exit code 1", exit_code=1)
-    store.ended = [ended("error", "ValueError: x"), ended("exited", "exit code 1", crash)]
-    with pytest.raises(JobFailed, match=r"job 7 \(mail\) is dead, exited: exit code 1") as caught:
+EXITED = Crash(kind=CrashKind.EXITED, message="exit code 1", exit_code=1)
+
+
+@each_case(
+    ("state", "ends", "error", "said"),
+    [
+        (
+            State.DEAD,
+            [ended("error", "ValueError: x"), ended("exited", "exit code 1", EXITED)],
+            JobFailed,
+            "is dead, exited: exit code 1",
+        ),
+        (State.DEAD, [ended("dead", "no such page")], JobFailed, "is dead: no such page"),
+        (State.DEAD, [], JobFailed, "is dead"),
+        (
+            State.CANCELLED,
+            [ended("cancelled", "not wanted")],
+            JobCancelled,
+            "was cancelled: not wanted",
+        ),
+    ],
+)
+async def test_a_job_without_a_result_says_why(clock, state, ends, error, said):
+    store = FakeStore(State.QUEUED, state, started_at=1.0)
+    store.ended = ends
+    with pytest.raises(error, match=rf"job 7 \(mail\) {said}$") as caught:
         await job_of(store).result()
-    assert caught.value.report == crash
-
-
-async def test_a_job_that_died_by_its_own_word_says_it_once(clock):
-    store = FakeStore(State.DEAD)
-    store.ended = [ended("dead", "no such page")]
-    with pytest.raises(JobFailed, match=r"job 7 \(mail\) is dead: no such page$"):
-        await job_of(store).result()
-
-
-async def test_a_dead_job_without_evidence_is_still_dead(clock):
-    with pytest.raises(JobFailed, match=r"is dead$") as caught:
-        await job_of(FakeStore(State.DEAD)).result()
-    assert caught.value.report is None
-
-
-async def test_a_cancelled_job_says_why(clock):
-    store = FakeStore(State.QUEUED, State.CANCELLED, started_at=1.0)
-    store.ended = [ended("cancelled", "not wanted")]
-    with pytest.raises(JobCancelled, match="was cancelled: not wanted"):
-        await job_of(store).result()
+    if error is JobFailed:
+        assert caught.value.report == (ends[-1].crash if ends else None)
 
 
 async def test_a_deleted_job_is_not_found(clock):

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 import outlast
-from outlast.errors import (
-    BadArguments,
-    ConfigError,
-    ConnectionMismatch,
-    ScheduleNotFound,
-    UsageError,
-)
+from outlast.errors import BadArguments, ConfigError, ScheduleNotFound, UsageError
 from outlast.store.schedules import Origin
 from tests.cases import each_case
 from tests.unit.client import app_kit
@@ -102,33 +95,8 @@ async def test_a_schedule_is_shown_as_it_was_put(app: outlast.App) -> None:
     assert (digest.overlap, digest.catch_up, digest.grace) == ("skip", "last", 86_400)
     assert digest.next_tick is not None
     assert digest.next_tick > datetime.now(UTC)
-    assert digest.next_tick.astimezone(app_zone("Europe/Berlin")).hour == 7
+    assert digest.next_tick.astimezone(ZoneInfo("Europe/Berlin")).hour == 7
     assert (poll.every, poll.jitter, poll.overlap, poll.state) == (600, 60, "allow", "active")
-
-
-def app_zone(name: str):
-    from zoneinfo import ZoneInfo
-
-    return ZoneInfo(name)
-
-
-async def test_a_second_put_replaces_the_schedule(app: outlast.App) -> None:
-    call = app.tasks["mail"].call("a")
-    await app.schedules.put("poll", call, every=60)
-    await app.schedules.put("poll", call, every=120)
-    (poll,) = await app.schedules.list()
-    assert poll.every == 120
-
-
-async def test_a_paused_schedule_has_no_next_tick_until_it_is_resumed(app: outlast.App) -> None:
-    await app.schedules.put("poll", app.tasks["mail"].call("a"), every=60)
-    await app.schedules.pause("poll")
-    poll = await app.schedules.get("poll")
-    assert (poll.state, poll.next_tick) == ("paused", None)
-    await app.schedules.resume("poll")
-    poll = await app.schedules.get("poll")
-    assert poll.state == "active"
-    assert poll.next_tick is not None
 
 
 async def test_a_deleted_schedule_is_gone_and_an_unknown_one_is_an_error(app: outlast.App) -> None:
@@ -222,28 +190,3 @@ async def test_every_call_has_its_form_for_plain_code(app) -> None:
         return names
 
     assert await asyncio.to_thread(plain) == ["poll", "poll"]
-
-
-async def test_an_object_that_is_no_connection_is_refused(app) -> None:
-    call = app.tasks["mail"].call("a")
-    with pytest.raises(ConnectionMismatch):
-        await app.schedules.put("poll", call, every=60, connection=object())
-    assert await app.schedules.list() == []
-
-
-async def test_a_schedule_is_part_of_the_callers_transaction(sqlite_url: str) -> None:
-    app = application(sqlite_url)
-    call = app.tasks["mail"].call("a")
-    await app.stores.store_id()  # makes the file
-
-    def put(*, keep: bool) -> None:
-        with closing(sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))) as connection:
-            connection.execute("BEGIN IMMEDIATE")
-            app.schedules.put_sync("poll", call, every=60, connection=connection)
-            connection.commit() if keep else connection.rollback()
-
-    await asyncio.to_thread(put, keep=False)
-    assert await app.schedules.list() == []
-    await asyncio.to_thread(put, keep=True)
-    assert [each.name for each in await app.schedules.list()] == ["poll"]
-    await app.close()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outlast.client.steps import returns_of
-from outlast.errors import LostLease, Snooze, StoreUnavailable, UsageError
+from outlast.errors import LostLease, StoreUnavailable, UsageError
 from outlast.store.values import Answer
 from tests.unit.client.test_attempt import FakeLink, attempt_of
 
@@ -25,17 +25,6 @@ async def later(number: int) -> int:
 @pytest.fixture
 def link() -> FakeLink:
     return FakeLink()
-
-
-@pytest.mark.parametrize("plainly", [True, False])
-async def test_a_value_that_is_found_spares_the_call(link: FakeLink, plainly: bool) -> None:
-    attempt = attempt_of(link)
-    link.steps["one"] = "7"
-    plain: Any = attempt.step_sync
-    step: Any = functools.partial(asyncio.to_thread, plain) if plainly else attempt.step
-    assert await step("one", one) == 7
-    assert await attempt.step("two", later, number=2) == 2
-    assert link.steps == {"one": "7", "two": "2"}
 
 
 @pytest.mark.parametrize(("answer", "error"), [("refused", LostLease), ("busy", StoreUnavailable)])
@@ -76,15 +65,3 @@ def test_a_coroutine_function_is_no_step_of_a_plain_task(link: FakeLink) -> None
 def test_the_type_of_a_value_is_that_of_the_function() -> None:
     assert returns_of(functools.partial(functools.partial(later, 1))) is int
     assert returns_of(lambda: 1) is not int
-
-
-async def test_a_sleep_ends_the_attempt_until_its_time_has_come(link: FakeLink) -> None:
-    attempt = attempt_of(link)
-    link.steps["past"] = "1.0"
-    await attempt.sleep(3_600, "past")
-    with pytest.raises(Snooze) as raised:
-        await attempt.sleep(3_600, "cool down")
-    assert raised.value.seconds == pytest.approx(3_600, abs=60)
-    assert str(raised.value) == "it sleeps: cool down"
-    with pytest.raises(UsageError, match="begun before"):
-        await asyncio.to_thread(attempt.sleep_sync, 1, "past")

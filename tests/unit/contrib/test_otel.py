@@ -58,6 +58,8 @@ def sent(at: float | None) -> Policy:
     [
         (sent(NOW - 59), 1, ("child", SENDER)),
         (sent(NOW - 61), 1, ("linked", SENDER)),
+        (sent(NOW + 59), 1, ("child", SENDER)),  # where clocks differ
+        (sent(NOW + 61), 1, ("linked", SENDER)),
         (sent(NOW), 2, ("linked", SENDER)),
         (sent(None), 1, ("linked", SENDER)),
         (Policy(meta=json.dumps({"traceparent": PARENT})), 1, ("linked", SENDER)),

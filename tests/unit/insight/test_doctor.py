@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tempfile
 from pathlib import Path
@@ -14,19 +13,12 @@ import pytest
 from outlast import Encryption
 from outlast.errors import SchemaMismatch
 from outlast.insight.doctor import examine
-from outlast.insight.doctor.facts import (
-    Application,
-    Exposure,
-    Facts,
-    Locks,
-    MessengerUrl,
-    doctor_document,
-)
+from outlast.insight.doctor.facts import Application, Exposure, Facts, Locks, MessengerUrl
 from outlast.insight.doctor.host import locks_of, look_at
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import Pause, PauseKind
 from outlast.payload.payloads import Payloads
-from outlast.store.finding import Finding, Route
+from outlast.store.finding import Route
 from outlast.store.limits import LimitRow
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres.checks import PostgresFacts
@@ -431,15 +423,6 @@ def test_an_alias_is_a_name_of_a_task() -> None:
 def test_without_an_answer_of_the_store_only_the_host_is_checked() -> None:
     found = examine(Facts(place="p", now=NOW, locks=WELL.locks, error="down"))
     assert [one.name for one in found] == ["store", "lock_directory"]
-
-
-def test_the_document_has_stable_names() -> None:
-    found = examine(server(fsync="off"))
-    document = doctor_document("p", found)
-    assert set(document) == {"schema", "store", "problems", "findings"}
-    assert document["problems"] == 1
-    assert all(set(one) == set(Finding.__struct_fields__) for one in document["findings"])
-    json.dumps(document)
 
 
 def test_a_cleaner_of_temporary_files_is_detected(

@@ -7,18 +7,12 @@ from typing import Any
 
 import msgspec
 
-from outlast.insight.documents import (
-    error_of,
-    job_document,
-    listed_document,
-    phase_of,
-    workers_document,
-)
+from outlast.insight.documents import error_of, job_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import Policy, State
 from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus
 from tests.cases import each_case
-from tests.unit.insight.rows_kit import ATTEMPT, JOB, NOW, WORKER, worker
+from tests.unit.insight.rows_kit import ATTEMPT, NOW, WORKER, worker
 
 ROW = StoredJob(
     id=7,
@@ -103,21 +97,6 @@ def test_without_what_is_served_nothing_is_called_unservable():
     assert phase_of(row(state=State.QUEUED, task="unknown")) == "queued"
 
 
-def test_a_job_is_shown_with_all_that_the_contract_names():
-    document = job_document(ROW, [CLOSED])
-    assert next(iter(document)) == "schema"
-    assert document["schema"] == 1
-    assert set(document) >= JOB | {"error", "attempts"}
-    assert document["args"] == {"to": "a\x00"}
-    assert document["checkpoint"] == {"commit": 400}
-    said = {"fraction": 0.4, "stage": "counting", "message": "commit 400", "waits_for": None}
-    assert document["progress"] == said
-    assert document["started_at"] == "2030-01-01T00:00:00.250000+00:00"
-    assert document["ended_at"] is None
-    assert document["error"] == "signalled: SIGKILL"
-    json.dumps(document)
-
-
 def test_the_attempts_are_the_closed_ones_and_the_one_that_runs():
     closed, running = job_document(ROW, [CLOSED])["attempts"]
     assert set(closed) >= ATTEMPT
@@ -137,15 +116,6 @@ def test_the_evidence_of_memory_is_shown_unchanged():
     assert shown["crash"] == {"kind": "out_of_memory", "memory": told}
 
 
-def test_the_completing_attempt_is_shown_too():
-    done = row(state=State.COMPLETED, ended_at=3.0, result="[1]")
-    document = job_document(done, [CLOSED])
-    assert [attempt["outcome"] for attempt in document["attempts"]] == ["signalled", "completed"]
-    assert document["attempts"][1]["ended_at"] == "1970-01-01T00:00:03.000000+00:00"
-    assert document["result"] == [1]
-    assert document["error"] is None
-
-
 @each_case("state", [State.QUEUED, State.DEAD, State.CANCELLED])
 def test_an_attempt_that_was_closed_is_not_shown_twice(state):
     ended = row(state=state, token=70)
@@ -160,12 +130,6 @@ def test_a_job_that_never_ran_has_no_attempts_and_no_error():
 
 def test_a_damaged_value_is_shown_as_it_is():
     assert job_document(row(result="{broken"), [])["result"] == "{broken"
-
-
-def test_a_listed_job_is_shown_without_attempts():
-    document = listed_document(ROW)
-    assert document["id"] == ROW.id
-    assert not {"schema", "attempts", "error", "refusals"} & set(document)
 
 
 def test_workers_are_shown_with_all_that_the_contract_names():

@@ -32,7 +32,7 @@ from outlast.wakeup.messenger import (
     Delivery,
     Messenger,
 )
-from outlast.wakeup.notice import NAME_MAX, Notice, can_carry, notice_of
+from outlast.wakeup.notice import NAME_MAX, Notice, can_carry
 from outlast.worker.maintenance.announcer import RECLAIMED_MAX, Announcer
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
@@ -399,13 +399,6 @@ def test_a_row_with_names_that_no_program_gives_is_not_announced() -> None:
     assert can_carry(Unpublished(1, longest, longest, 0, 1.0, 1))
     assert not can_carry(Unpublished(1, longest + "x", "t", 0, 1.0, 1))
     assert not can_carry(Unpublished(1, "q", longest + "x", 0, 1.0, 1))
-
-
-def test_a_job_that_entered_the_line_again_has_a_notice_of_another_id() -> None:
-    """As one does that was cancelled and requeued, or was a suspect: no attempt was between."""
-    waits = [Unpublished(1, "q", "t", 5, 1.0, position) for position in (0, 7, 8)]
-    assert len({notice_of(each, None, 1).name for each in waits}) == len(waits)
-    assert notice_of(waits[1], None, 1).name == notice_of(waits[1], "gone", 1).name
 
 
 # --------------------------------------------------- the announcer, while its messenger is away
