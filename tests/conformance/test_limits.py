@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
 import pytest
 
 from harness.rounds import MOST
@@ -415,6 +416,31 @@ async def test_paused_queues_and_tenants_hold_no_permit(store: Store, hands: Han
     assert [each.job_id for each in got] == free
     await hands.hand_in(ended(got[0]))
     assert len(await hands.claim(5)) == 1
+
+
+@pytest.mark.parametrize("paused", ["acme", "zeta"])
+@pytest.mark.parametrize("when", ["at once", "queued", "running", "delayed", "between"])
+async def test_a_paused_tenant_hides_no_other_in_the_stream_that_they_share(
+    store: Store, hands: Hands, when: str, paused: str
+) -> None:
+    """Whenever the job of the second comes: with that of the first, later, or while it is away."""
+    await declare(store, running=9)
+    one, other = (limited(need("a"), tenant=tenant) for tenant in ("acme", "zeta"))
+    if when == "at once":
+        await enqueued(store, one, other)
+    elif when == "delayed":
+        await enqueued(store, msgspec.structs.replace(one, delay=0.05), other)
+    else:
+        await enqueued(store, one)
+        first = await hands.claim_one() if when != "queued" else None
+        assert when != "between" or await hands.claim() == []  # finds the stream idle
+        await enqueued(store, other)
+        if first is not None:
+            await hands.hand_in(ended(first, OutcomeKind.SNOOZED, delay=0.0))
+    (left,) = {"acme", "zeta"} - {paused}
+    got = await eventually(lambda: hands.claim(5, not_tenants=[paused]))
+    assert [each.tenant for each in got] == [left]
+    assert [each.tenant for each in await eventually(lambda: hands.claim(5))] == [paused]
 
 
 @pytest.mark.parametrize("priority", [0, 9])

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.model.lifecycle import OutcomeKind
-from outlast.model.limits import LimitSpec, Per
+from outlast.model.limits import LimitSpec, Per, permit_id
 from outlast.store.limit_counts import PROBE
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, NewLimit
 from outlast.store.queue_turns import Turns
@@ -22,6 +22,7 @@ from outlast.store.sqlite.lanes import DUE_MAX
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Claimed, ClaimRequest, WorkerRef
 from tests.conformance.kit import TASK, ended, job, new_worker
+from tests.conformance.limits_kit import limited, need
 from tests.sqlite.inspector_kit import inspector_on
 
 NOW = 1_000.0
@@ -250,6 +251,37 @@ def test_a_hundred_thousand_paused_jobs_slow_no_claim_of_others(cursor: sqlite3.
     cursor.execute(PAUSED, {"task": TASK})
     request = ClaimRequest(tasks=[TASK], limit=10, not_queues=("a paused one",))
     assert steps_of_a_claim(cursor, me, request) <= usual + 2
+
+
+OF_TENANT = """
+WITH RECURSIVE n (value) AS (SELECT 1 UNION ALL SELECT value + 1 FROM n WHERE value < 100000)
+INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, tenant, stream, needs, position)
+SELECT task, queue, 0, 0, '{}', tenant, stream, needs, -value FROM outlast_jobs, n WHERE id = :id"""
+
+
+@pytest.mark.xfail(strict=True, reason="a claim reads all jobs in the stream of a paused tenant")
+@pytest.mark.parametrize("kind", ["in turns", "under a limit of its own", "behind a shared limit"])
+def test_a_hundred_thousand_jobs_in_the_stream_of_a_paused_tenant_slow_no_claim(
+    cursor: sqlite3.Cursor, kind: str
+) -> None:
+    """Behind a limit that is full: once a permit is free, an exchange opens streams."""
+    me = registered(cursor)
+    per = Per.TENANT if kind == "under a limit of its own" else None
+    sqlite_limits.declare_limits(cursor, NOW, [NewLimit("a", LimitSpec(running=40, per=per))], [])
+    stored = []
+    for tenant, count in (("other", 30), ("paused", 1)):
+        needs = [] if kind == "in turns" else [need("a", tenant if per else "")]
+        one = limited(*needs, fair=None if per else tenant, tenant=tenant)
+        stored = sqlite_jobs.enqueue(cursor, NOW, [one] * count)
+    request = ClaimRequest(tasks=[TASK], limit=10, not_tenants=("paused",))
+    steps = []
+    for statement in ("SELECT 1", "SELECT 1", OF_TENANT):
+        cursor.execute(statement, {"id": stored[0].job_id})
+        steps.append(steps_of_a_claim(cursor, me, request))
+        if kind == "behind a shared limit":
+            assert cursor.execute("UPDATE outlast_permits SET freed = 1").rowcount == 1
+            cursor.execute("UPDATE outlast_streams SET blocked = ?", (permit_id("a", ""),))
+    assert steps[2] <= steps[1] + 2
 
 
 LANES = """
