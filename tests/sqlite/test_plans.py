@@ -259,7 +259,6 @@ INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, tenant, stream
 SELECT task, queue, 0, 0, '{}', tenant, stream, needs, -value FROM outlast_jobs, n WHERE id = :id"""
 
 
-@pytest.mark.xfail(strict=True, reason="a claim reads all jobs in the stream of a paused tenant")
 @pytest.mark.parametrize("kind", ["in turns", "under a limit of its own", "behind a shared limit"])
 def test_a_hundred_thousand_jobs_in_the_stream_of_a_paused_tenant_slow_no_claim(
     cursor: sqlite3.Cursor, kind: str

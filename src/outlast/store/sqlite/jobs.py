@@ -228,10 +228,14 @@ def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
     """Open the streams of jobs that were stored; most jobs wait in none."""
     streams: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
-        if job.stream is not None and not (job.stream in streams and streams[job.stream][-1]):
+        if job.stream is not None:
+            *_, tenant, is_due = streams.get(job.stream, (job.tenant, False))
+            if is_due and tenant == job.tenant:
+                continue
             rank = -job.priority if job.aged_by is None else 0
             row = (job.stream, job.task, job.queue, rank, job.needs)
-            streams[job.stream] = (*row, _due(job, now) <= now)
+            tenant = job.tenant if tenant == job.tenant else None
+            streams[job.stream] = (*row, tenant, is_due or _due(job, now) <= now)
     if streams:
         values = {"streams": _encode(list(streams.values())).decode(), "now": now}
         cursor.execute(_ENQUEUE["arrive"], values)

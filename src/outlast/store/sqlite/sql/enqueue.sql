@@ -30,17 +30,18 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive
 -- Open the streams of jobs that were just stored, and make those that are missing: [id, task, queue, rank, needs,
--- whether a job is due]. A stream of jobs that are not due yet stays idle until one is. A claim marks a stream
--- idle only under the write lock, when it sees none of its jobs: so either it has seen these jobs, or they open it again
+-- tenant (NULL: several), whether a job is due]. A stream of jobs that are not due yet stays idle until one is. A claim
+-- marks a stream idle only under the write lock, when it sees none of its jobs: so either it has seen these jobs, or they open it again
 -- here. A new stream's turn is behind those that have started something so far, and before all that do so later.
-INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, idle, touched_at)
+INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, idle, touched_at)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
-       json_extract(value, '$[3]'), json_extract(value, '$[4]'),
-       (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT json_extract(value, '$[5]'), :now
+       json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
+       (SELECT value FROM outlast_sequences WHERE name = 'turn'), NOT json_extract(value, '$[6]'), :now
 FROM json_each(:streams) WHERE true
 ON CONFLICT (id) DO UPDATE
-SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, :now, touched_at)
-WHERE (idle = 1 OR blocked = -2) AND excluded.idle = 0
+SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, :now, touched_at),
+    tenant = iif(idle OR tenant = excluded.tenant, excluded.tenant, NULL)
+WHERE (idle = 1 OR blocked = -2 OR tenant IS NOT NULL AND tenant IS NOT excluded.tenant) AND excluded.idle = 0
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys

@@ -43,10 +43,11 @@ LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
 -- name: blocked_streams
 -- The first :most streams that each of these permits blocks, without those that this exchange has looked at, and whether
 -- any job of them is of none of these tenants.
-SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT), :tenants = '[]' OR EXISTS (
+SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT),
+       CASE WHEN :tenants = '[]' THEN 1 WHEN s.tenant IN (SELECT p.value FROM json_each(:tenants) AS p) THEN 0 ELSE EXISTS (
            SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
            WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
-             AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p)))
+             AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))) END
 FROM json_each(:permits) AS e CROSS JOIN outlast_streams AS s
 WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_blocked
@@ -86,6 +87,7 @@ WHERE s.id IN (
     SELECT n.id FROM outlast_streams AS n INDEXED BY outlast_streams_open
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
       AND n.task = json_extract(e.value, '$[1]') AND n.id NOT IN (SELECT o.value FROM json_each(:passed) AS o)
+      AND (:tenants = '[]' OR n.tenant IN (SELECT p.value FROM json_each(:tenants) AS p) IS NOT TRUE)
       AND (:tenants = '[]' AND :solo IS NULL OR :solo > 0 OR EXISTS (
           SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
           WHERE j.task = n.task AND j.queue = n.queue AND j.stream = n.id AND j.stream IS NOT NULL AND j.position IS NOT NULL

@@ -211,13 +211,15 @@ CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 -- turn: the streams with the lowest start next. blocked: the permit without room that holds it up. idle: no job of it
 -- has a position. In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for
 -- good, and -2 in blocked says that the stream waits for it. A stream that is neither is open, and an exchange looks at it.
--- touched_at: when a job of it last started, or it became idle or was so no more.
+-- touched_at: when a job of it last started, or it became idle or was so no more. tenant: that of all jobs with a position;
+-- NULL: they may be of several. Each job that gets a position compares its own.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
     task       TEXT NOT NULL,
     queue      TEXT NOT NULL,
     rank       INTEGER NOT NULL,
     needs      TEXT NOT NULL,
+    tenant     TEXT,
     turn       INTEGER NOT NULL,
     holder     INTEGER,
     blocked    INTEGER,
@@ -265,12 +267,13 @@ END;
 CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
 WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
 BEGIN
-    INSERT INTO outlast_streams (id, task, queue, rank, needs, turn, touched_at)
-    VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs,
+    INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, touched_at)
+    VALUES (NEW.stream, NEW.task, NEW.queue, iif(NEW.aged IS NULL, -NEW.priority, 0), NEW.needs, NEW.tenant,
             (SELECT value FROM outlast_sequences WHERE name = 'turn'), NEW.run_at)
     ON CONFLICT (id) DO UPDATE
-    SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, excluded.touched_at, touched_at)
-    WHERE idle = 1 OR blocked = -2;
+    SET idle = 0, blocked = nullif(blocked, -2), touched_at = iif(idle, excluded.touched_at, touched_at),
+        tenant = iif(idle OR tenant = excluded.tenant, excluded.tenant, NULL)
+    WHERE idle = 1 OR blocked = -2 OR tenant IS NOT NULL AND tenant IS NOT excluded.tenant;
 END;
 -- The end of an attempt, or of a job that waits to run again, opens an ordered stream (",true]" in what the job needs):
 -- its holder may be gone. The text may also occur in a key: then a stream is looked at once too often.
