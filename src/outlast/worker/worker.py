@@ -231,7 +231,7 @@ class Worker:
 
     def watch_claims(self, until: UntilEmpty) -> None:
         """Let ``until`` see all requests and replies, and decide when to stop."""
-        self._exchange.until_empty = until
+        self._exchange.stop_when_empty(until)
 
     def sleep(self, seconds: float) -> None:
         """Drain, and tell people that it is to be back after ``seconds``."""

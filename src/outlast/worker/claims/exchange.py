@@ -148,7 +148,11 @@ class Exchange:
         self._superseded: set[int] = set()  # attempts asked to stop; killed at the next check
         self._alone = AloneInWorker(in_flight, clock, pool.starter.exclusive_from)
         self._units = units
-        self.until_empty: UntilEmpty | None = None  # narrows the requests, and asks for a stop
+        self._until_empty: UntilEmpty | None = None  # for a worker that leaves then
+
+    def stop_when_empty(self, until: UntilEmpty) -> None:
+        """Narrow the requests from now on, and ask for a stop, as this decides."""
+        self._until_empty = until
 
     async def run_once(self) -> float:
         """Make one trip if there is an end to report or a slot to fill."""
@@ -224,10 +228,10 @@ class Exchange:
         if self._units is not None:
             requests = self._units.narrow(requests, is_hinted=self._plan.is_hinted)
         requests = [*alone, *requests]
-        if self.until_empty is not None:
-            requests = self.until_empty.narrow(requests)
+        if self._until_empty is not None:
+            requests = self._until_empty.narrow(requests)
             if wanted and not requests and self._in_flight.is_empty():  # all is paused
-                self.until_empty.stop()
+                self._until_empty.stop()
         if self._plan.is_poll_due(now):
             return requests
         if ended:
@@ -241,7 +245,7 @@ class Exchange:
         return (
             self._plan.may_hand_in_alone(now)
             and self._units is None
-            and self.until_empty is None
+            and self._until_empty is None
             and self._in_flight.are_plain(ended)
         )
 
@@ -332,11 +336,11 @@ class Exchange:
         again = self._alone.is_wanted()
         if self._units is not None and self._units.take_reply(reply):
             again = True
-        if self.until_empty is not None:
+        if self._until_empty is not None:
             is_empty = self._in_flight.is_empty()
             again = again or (is_empty and bool(requests) and not self._alone.asked)
             is_idle = is_empty and not again
-            if self.until_empty.take_reply(requests, reply, is_idle=is_idle):
+            if self._until_empty.take_reply(requests, reply, is_idle=is_idle):
                 again = True
         if not reply.claimed:
             await self._reconcile_when_due()
