@@ -193,7 +193,7 @@ NO_TRIP_TO_A_FILE: dict[str, Verb] = {
     "now": lambda hands, _: hands.store.inspector.now(),
     "peek": lambda hands, _: hands.store.peek(hands.me),
     "doubled": lambda hands, _: hands.store.inspector.doubled(),
-    "lock_holders": lambda hands, _: hands.store.inspector.lock_holders(["a"]),
+    "lock_holders": lambda hands, _: hands.store.inspector.lock_holders(),
     "keep_watch": lambda hands, _: hands.store.keep_watch(0, 1),
 }
 ALL = {**WRITES, **READS}

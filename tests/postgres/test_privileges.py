@@ -200,6 +200,8 @@ async def _more_of_a_worker(store: PostgresStore, hands: Hands) -> None:
     inputs = Policy(inputs=(("a", False),))
     await store.enqueue([job(task="app.other", after=(Upstream(first.job_id),), policy=inputs)])
     await other.claim(1, tasks=["app.other"])
+    await enqueued(store, limited(fair="t", task="app.large", args='"' + "x" * 70_000 + '"'))
+    assert await other.claim(1, tasks=["app.large"])
     await store.count_peers(other.me)
     await store.waiting(0.0, 10)
     await store.list_run_elsewhere(hands.me, [third.job_id])

@@ -158,7 +158,7 @@ async def read_details(
         steps=steps,
         upstream=await inspector.dependencies(job_id) if has_upstream else [],
         stream=stream,
-        locked_by=[] if stream is None else await inspector.lock_holders(row.limits),
+        locked_by=[] if stream is None else await inspector.lock_holders(of_counters=False),
         pauses=await inspector.pauses(),
         now=now,
     )

@@ -183,11 +183,11 @@ async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = No
 async def set_limit(it: Acting, new: SetLimit) -> bool:
     """Set a limit, or one key of it; False: there is none of that name.
 
-    The limit's lock is taken first, and alone: exchanges hold it shared to their commits, so one
-    that counts under a permit of it, or makes one, has committed. Streams that the limit blocks are
-    looked at again, by a notice or a mark in this commit. A lowered limit stops nothing that runs.
+    The lock of changes is taken first: exchanges hold it to their commits, so one that has counted
+    under a permit of it, or made one, has committed. Streams that the limit blocks are looked at
+    again, by a notice or a mark in this commit. A lowered limit stops nothing that runs.
     """
-    await it.rows("limits", "lock", name=new.name)
+    await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[new.name])
     if not limits:
         return False
@@ -207,11 +207,11 @@ async def set_limit(it: Acting, new: SetLimit) -> bool:
 async def hold_limit(it: Acting, hold: Hold) -> bool:
     """Let nothing start under a limit for some seconds; 0 ends that. False: there is no such limit.
 
-    One permit is held without the limit's lock; on PostgreSQL by a notice, which waits for no lock
-    either: a fold writes the time on the permit's row, before its exchange claims. An exchange that
-    holds the row at this moment may start jobs that it has counted already. All permits of a limit
-    are held on the limit's row, under its lock.
+    The lock of changes is taken first. On PostgreSQL one permit is held by a notice: a fold writes
+    the time on its row, before its exchange claims. All permits of a limit are held on the limit's
+    row.
     """
+    await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[hold.name])
     if not limits:
         return False
@@ -222,7 +222,6 @@ async def hold_limit(it: Acting, hold: Hold) -> bool:
         await it.rows("limits", "hold", permit=permit, seconds=seconds)
         await it.rows("limits", "mark_one", permit=permit)
     else:
-        await it.rows("limits", "lock", name=hold.name)
         await it.rows("limits", "hold_all", name=hold.name, seconds=seconds)
         await it.rows("limits", "mark", names=[hold.name])
     return True
@@ -249,11 +248,9 @@ async def pause_schedule(it: Acting, name: str, *, paused: bool) -> bool:
 
 
 async def _make_permit(it: Acting, name: str, key: str) -> int:
-    """Return the id of a permit, whose row no prune deletes before the commit; make the row if it
-    is not there."""
+    """Return the id of a permit; make its row if it is not there."""
     permit = permit_id(name, key)
-    if not await it.rows("limits", "keep_permit", permit=permit):
-        await it.rows("limits", "make_permit", permit=permit, name=name, key=key)
+    await it.rows("limits", "make_permit", permit=permit, name=name, key=key)
     return permit
 
 

@@ -451,11 +451,11 @@ class Inspector(ABC):
         return await self._look(lambda rows: _stream_place(rows, job_id, most))
 
     async def lock_holders(
-        self, names: Sequence[str] | None = None, longer_than: float = LONG_LOCK_SECONDS
+        self, *, of_counters: bool = True, longer_than: float = LONG_LOCK_SECONDS
     ) -> list[LockHolder]:
-        """Return other sessions of the server that hold locks without which limits (None: all, and
-        counters) do not go on: at once if their role may not work, else if they have done so for
-        longer than these seconds."""
+        """Return other sessions of the server that hold locks without which limits, or counters, do
+        not go on: at once if their role may not work, else if they have done so for longer than
+        these seconds."""
         return []
 
     async def miscounted(self, most: int = PERMITS_SHOWN) -> list[Miscounted]:

@@ -20,7 +20,7 @@ PERMITS_SHOWN = 1_000
 WAITING_SHOWN = 100  # jobs that are counted for each key
 RUNNING_LOOKED_AT = 20_000  # running jobs
 BLOCKING_LOOKED_AT = 1_000  # permits that block streams
-LONG_LOCK_SECONDS = 5.0  # that a worker's transaction keeps the lock of a limit
+LONG_LOCK_SECONDS = 5.0  # that a worker's transaction keeps the lock of limits
 RECOUNT_SECONDS = 10.0  # for which a permit that blocks streams has not changed
 
 

@@ -331,7 +331,7 @@ class Store(Protocol):
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
         """Store the declarations of these limits, and then of tasks; the values that a person has
-        set stay in force. Waits for no limit that another transaction holds. False: some are not
+        set stay in force. Waits half a second at most for others that change limits. False: none is
         declared for that reason, and no task is; call again. Streams that a changed limit leaves
         room for are opened by later exchanges."""
         ...

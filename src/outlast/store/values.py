@@ -280,8 +280,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     ``valid`` is false if the worker's row no longer stands at that epoch (lost, stopped or
     reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
     scheduled job of these queues falls due, if no more jobs could be claimed. A job that is more
-    than a minute ahead may be left out: workers look again by then. ``contended``: other exchanges
-    held what it needed of streams and permits, so that ``next_due`` is in milliseconds.
+    than a minute ahead may be left out: workers look again by then. ``contended``: another exchange
+    was at the jobs under limits, so that ``next_due`` is in milliseconds.
 
     ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
     be jobs; None: it has looked everywhere, or looks at the rest in turn. ``cut``: further jobs

@@ -74,9 +74,10 @@ class PostgresInspector(Inspector):
         return int((await self._rows("inspect", "wanted", queue=queue))[0]["number"])
 
     async def lock_holders(
-        self, names: Sequence[str] | None = None, longer_than: float = LONG_LOCK_SECONDS
+        self, *, of_counters: bool = True, longer_than: float = LONG_LOCK_SECONDS
     ) -> list[LockHolder]:
-        rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, names, longer_than))
+        values = of_counters, longer_than
+        rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, *values))
         return [LockHolder(*row) for row in rows]
 
     async def environment(self) -> Environment:

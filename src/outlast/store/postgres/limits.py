@@ -21,8 +21,6 @@ from outlast.store.values import Answer
 
 _SQL = statements("postgres", "limits")
 
-LOCKED_MAX = 250  # limits that a transaction locks: a server has a few thousand locks in all
-
 
 class PostgresLimitVerbs:
     """The verbs of ``PostgresStore`` about limits."""
@@ -50,13 +48,10 @@ class PostgresLimitVerbs:
 
     async def _declare_limits(self, limits: Sequence[NewLimit]) -> bool:
         specs = {limit.name: limit.spec for limit in limits}
-        names = [row[0] for row in await self._connections.run(partial(_read_news, specs=specs))]
-        are_all = True
-        for first in range(0, len(names), LOCKED_MAX):
-            some = {name: specs[name] for name in names[first : first + LOCKED_MAX]}
-            declare = partial(_declare, specs=some)
-            are_all &= await self._connections.run(declare, kind=Transaction.COMMITTED)
-        return are_all
+        if not await self._connections.run(partial(_read_news, specs=specs)):
+            return True
+        declare = partial(_declare, specs=specs)
+        return await self._connections.run(declare, kind=Transaction.COMMITTED)
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
         rows = await self._connections.run(
@@ -82,13 +77,13 @@ def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
 
 
 async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
-    """Declare limits; return whether the locks of all were free in time. Each is read under its
-    lock: a value that a person has set meanwhile is put in force, and a limit that another worker
-    has declared in the same way is not written again."""
-    rows = await connection.fetch(_SQL["lock_in_time"], list(specs))
-    locked = {row["name"]: specs[row["name"]] for row in rows}
-    await _put(connection, await _read_news(connection, locked))
-    return len(locked) == len(specs)
+    """Declare limits; return whether the lock of changes was free in time. They are read under it:
+    a value that a person has set meanwhile is put in force, and a limit that another worker has
+    declared in the same way is not written again."""
+    (row,) = await connection.fetch(_SQL["lock_in_time"])
+    if row["is_mine"]:
+        await _put(connection, await _read_news(connection, specs))
+    return bool(row["is_mine"])
 
 
 async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tuple[Any, ...]]:
@@ -111,7 +106,7 @@ async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
 async def put_limit(
     connection: Any, name: str, declared: str | None, own: LimitSpec | None
 ) -> None:
-    """Write a limit, whose lock this transaction has."""
+    """Write a limit, in a transaction that has the lock of changes."""
     text = None if own is None else to_json(own)
     await _put(connection, [(name, declared, text, *_columns(spec_of(declared), own))])
 

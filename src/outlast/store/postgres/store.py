@@ -71,6 +71,7 @@ T = TypeVar("T", Save, Report)
 PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server is full
 TURN_SECONDS = 0.5  # between two tries
 _PRUNE = statements("postgres", "prune")
+_LIMITS = statements("postgres", "limits")
 _SESSION = statements("postgres", "session")
 
 _FROM_THE_OLDEST = (-inf, -inf, -inf)
@@ -217,12 +218,12 @@ class PostgresStore(
             await connection.execute(_SESSION["by_index"])
             ages = (jobs_older_than, dead_older_than)
             found = await connection.fetchrow(_PRUNE["jobs"], limit, *ages, *after)
-            spans = (UNDECLARED_SECONDS, ACTIONS_SECONDS, IDLE_SECONDS)
             left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any permit
-            values = (workers_older_than, left, *spans, first)
-            gone, free = await connection.fetchrow(_PRUNE["workers"], *values)
-            await connection.execute(_PRUNE["permits"], free)
+            values = (workers_older_than, left, UNDECLARED_SECONDS, ACTIONS_SECONDS)
+            gone = await connection.fetchval(_PRUNE["workers"], *values)
             sent = await connection.fetch(_PRUNE["events"], events_older_than, left)
+            if await connection.fetchval(_LIMITS["lock_in_time"]):
+                await connection.execute(_PRUNE["streams"], IDLE_SECONDS, left, first)
             return found["gone"] + gone + len(sent), found
 
         gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)

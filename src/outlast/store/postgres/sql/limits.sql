@@ -20,28 +20,21 @@ ON CONFLICT (name) DO UPDATE
 SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
 
 -- name: lock
--- Take the lock of a limit, to read it before it is changed: of two changes at once, the second waits here, and then
--- reads what the first has committed.
-SELECT pg_advisory_xact_lock(outlast_limit_lock_v1(:name))
+-- Take the keeper lock, before limits are changed: all that exchanges have counted and blocked is committed then, and of
+-- two changes at once, the second waits here, and then reads what the first has committed.
+SELECT outlast_lock_keeper_v1(NULL)
 
 -- name: lock_holders
--- List the sessions that hold a lock by which limits and counters go on: those of limits ($1; NULL: all), that under
--- which jobs start, those under which rows are made, that of counters. Every role that may connect can take such a lock, and while it does, changes or
--- claims do not. So a session whose role may change no limit is listed at once, and one that may ($2: for how many
+-- List the sessions that hold a lock by which limits and (if $1) counters go on. Every role that may connect can take
+-- such a lock, and while it does, the others do not. So a session whose role may change no limit is listed at once, and one that may ($2: for how many
 -- seconds it had its transaction, if this role may see that) once it has it for long. Locks belong to no snapshot. Reads only.
 SELECT l.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS seconds
 FROM (SELECT DISTINCT ON (k.lock, l.backend) k.lock, l.backend, l.role, l.application
-      FROM (SELECT 'the lock of the limit ''' || left(u.name, 60) || '''' AS lock, outlast_limit_lock_v1(u.name) AS key
-            FROM unnest(coalesce($1::text[], ARRAY(SELECT name FROM outlast_limits))) AS u (name)
-            UNION ALL
-            SELECT 'the lock under which new keys of limits get their rows', outlast_row_lock_v1(g.n)
-            FROM generate_series(0, 255) AS g (n)
-            UNION ALL
-            SELECT 'the lock under which jobs under limits start', outlast_keeper_lock_v1()
+      FROM (SELECT 'the lock under which jobs under limits start' AS lock, outlast_keeper_lock_v1() AS key
             UNION ALL
             SELECT 'the lock under which counters are added up', hashtextextended('outlast:minutes', 0::bigint)
-            WHERE $1 IS NULL) k
+            WHERE $1::boolean) k
       JOIN outlast_locks_v1() l ON l.key = k.key) l
 CROSS JOIN LATERAL (SELECT has_table_privilege(l.role, 'outlast_limits', 'UPDATE') AS may_work) m
 LEFT JOIN pg_stat_get_activity(l.backend) a ON true
@@ -49,37 +42,32 @@ WHERE NOT m.may_work OR clock_timestamp() - a.xact_start >= $2::float8 * interva
 ORDER BY m.may_work, l.backend, l.lock LIMIT 5
 
 -- name: lock_in_time
-SELECT outlast_lock_limits_v1($1::text[], 0.5) AS name
+SELECT outlast_lock_keeper_v1(0.5) AS is_mine
 
 -- name: put
 SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 
--- name: keep_permit
--- Keep the row of a permit to the commit, if it is there. FOR KEY SHARE waits for a prune alone.
-SELECT id FROM outlast_permits WHERE id = :permit FOR KEY SHARE
-
 -- name: make_permit
--- Make the row of a permit, under the advisory lock on its id that every maker takes (outlast_make_permits_v1).
-WITH mine AS MATERIALIZED (SELECT pg_advisory_xact_lock(outlast_row_lock_v1(:permit::bigint)))
+-- Make the row of a permit, if it is not there. The transaction has the keeper lock, so no other session makes or prunes it.
 INSERT INTO outlast_permits (id, name, key, touched_at)
-SELECT :permit, :name, :key, extract(epoch FROM clock_timestamp()) FROM mine
+VALUES (:permit, :name, :key, extract(epoch FROM clock_timestamp()))
 ON CONFLICT (id) DO NOTHING
 
 -- name: set_key
--- Give one key of a limit a cap of its own; NULL: take it back. This waits for a fold that holds the row.
+-- Give one key of a limit a cap of its own; NULL: take it back. The transaction has the keeper lock.
 UPDATE outlast_permits SET own_running = :running WHERE id = :permit
 
 -- name: reset_keys
--- Take the caps of all keys of a limit back, whose lock this transaction has. This waits for folds, which wait for no row.
+-- Take the caps of all keys of a limit back. The transaction has the keeper lock.
 UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
 
 -- name: hold
--- Hold one permit, by a notice.
+-- Hold one permit, by a notice. The transaction has the keeper lock, so no prune deletes the row before.
 INSERT INTO outlast_notices (permit, held_until, held_for)
 VALUES (:permit, extract(epoch FROM clock_timestamp()) + :seconds::float8, :seconds)
 
 -- name: hold_all
--- Hold all permits of a limit, whose lock this transaction has.
+-- Hold all permits of a limit. The transaction has the keeper lock.
 UPDATE outlast_limits
 SET held_until = CASE WHEN :seconds::float8 > 0 THEN extract(epoch FROM clock_timestamp()) + :seconds END, held_for = :seconds
 WHERE name = :name

@@ -401,8 +401,7 @@ REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
 -- Limits: the folding of notices, and the claim of streams.
 \ir functions/outlast_needs_v1.sql
 \ir functions/outlast_keeper_lock_v1.sql
-\ir functions/outlast_limit_lock_v1.sql
-\ir functions/outlast_row_lock_v1.sql
+\ir functions/outlast_lock_keeper_v1.sql
 \ir functions/outlast_room_v1.sql
 \ir functions/outlast_make_permits_v1.sql
 \ir functions/outlast_make_streams_v1.sql
@@ -467,7 +466,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_lock_suspects_v1.sql
 
 -- Acts of operators, the jumps of sequences, jobs that messages name, schedules, and unpublished jobs.
-\ir functions/outlast_lock_limits_v1.sql
 \ir functions/outlast_put_limits_v1.sql
 \ir functions/outlast_holders_v1.sql
 \ir functions/outlast_recount_v1.sql

@@ -55,18 +55,13 @@ DELETE FROM outlast_events e USING (
 WHERE e.name = p.name RETURNING e.name
 
 -- name: workers
--- Delete, at most $2 rows of each kind, and lock permits for "permits":
+-- Delete, at most $2 rows of each kind:
 --   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an
 --     exchange wants an active row), so no job can be added while this looks.
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of actions of people that are older than $4 seconds, except actions under way.
 --   * windows of keys that are over; an enqueue that takes one again holds its row locked.
---   * streams that are idle since $5 seconds ago and have no attempt that runs, and no notice of an end: one
---     snapshot shows an attempt or its notice, which settles by the stream's row. The start of an attempt locks the
---     stream and writes touched_at, so that the row is passed over, or no longer old when the lock re-checks it.
---   * free: permits that no attempt holds since then, of these streams, and of the $2 from $6 on in the order of ids,
---     since a permit may come to rest later than its last stream.
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
@@ -92,32 +87,31 @@ WITH old AS MATERIALIZED (
     DELETE FROM outlast_windows w USING (
         SELECT o.key, o.task FROM outlast_windows o WHERE o.until < statement_timestamp()
         ORDER BY o.until LIMIT $2::integer FOR UPDATE SKIP LOCKED) o
-    WHERE w.key = o.key AND w.task = o.task
-), resting AS MATERIALIZED (
-    SELECT s.id, s.permits FROM outlast_streams s
-    WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $5::float8
-      AND s.id NOT IN (SELECT j.stream FROM outlast_jobs j WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL)
-      AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
-    ORDER BY s.touched_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
-), rested AS (
-    DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id
-), free AS (
-    SELECT p.id FROM outlast_permits p
-    WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
-                      || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $6::bigint ORDER BY o.id LIMIT $2)
-                               UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $6 ORDER BY o.id LIMIT $2) LIMIT $2))
-      AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
-      AND greatest(p.touched_at, p.tat, p.held_until) < extract(epoch FROM statement_timestamp()) - $5::float8
-    FOR UPDATE SKIP LOCKED)
-SELECT (SELECT count(*) FROM gone) AS gone, ARRAY(SELECT f.id FROM free f) AS free
+    WHERE w.key = o.key AND w.task = o.task)
+SELECT count(*) FROM gone
 
 -- name: lanes
 SELECT outlast_thin_lanes_v1()
 
--- name: permits
--- Delete the given permits that block no stream and have no notice. An earlier statement has locked them, so the snapshot
--- of this one shows each stream that a claim has blocked and each hold (keep_permit of limits.sql) up to that lock. A job
--- that arrives, or whose stream lacks a permit, has the rows made again.
+-- name: streams
+-- Delete streams that are idle since $1 seconds ago and have no attempt that runs, and no notice of an end, at most $2;
+-- and permits that no attempt holds since then, that block no stream and have no notice: of these streams, and of the
+-- $2 from $3 on in the order of ids, since a permit may come to rest later than its last stream. The transaction has the
+-- keeper lock, so no job starts, no notice is folded and no permit is held or set meanwhile. One snapshot shows an
+-- attempt or the notice of its end. A job that arrives, or whose stream lacks a permit, has the rows made again.
+WITH resting AS MATERIALIZED (
+    SELECT s.id, s.permits FROM outlast_streams s
+    WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $1::float8
+      AND s.id NOT IN (SELECT j.stream FROM outlast_jobs j WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL)
+      AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
+    ORDER BY s.touched_at LIMIT $2::integer
+), rested AS (
+    DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id)
 DELETE FROM outlast_permits p
-WHERE p.id = ANY ($1::bigint[]) AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
+WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
+                  || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $3::bigint ORDER BY o.id LIMIT $2)
+                           UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $3 ORDER BY o.id LIMIT $2) LIMIT $2))
+  AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
+  AND greatest(p.touched_at, p.tat, p.held_until) < extract(epoch FROM statement_timestamp()) - $1
+  AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
   AND p.id NOT IN (SELECT n.permit FROM outlast_notices n WHERE n.permit IS NOT NULL)

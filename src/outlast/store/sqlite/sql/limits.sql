@@ -239,8 +239,6 @@ WHERE name IN (SELECT value FROM json_each(:names)) AND EXISTS (SELECT 1 FROM ou
 -- name: mark_one
 UPDATE outlast_permits SET freed = 1, opens_at = NULL
 WHERE id = :permit AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
--- name: keep_permit
-SELECT id FROM outlast_permits WHERE id = :permit
 -- name: make_permit
 INSERT INTO outlast_permits (id, name, key) VALUES (:permit, :name, :key) ON CONFLICT (id) DO NOTHING
 -- name: hold

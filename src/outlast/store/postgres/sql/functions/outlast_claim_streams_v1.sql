@@ -1,5 +1,5 @@
--- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places): lock the
--- streams, the permits that they need and the jobs, share the places out, and count the jobs as started. The caller
+-- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places): read the
+-- streams and the permits that they need, share the places out, lock the jobs, and count them as started. The caller
 -- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
@@ -14,54 +14,45 @@
 -- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect. Suspects are passed over, and
 -- so are streams that have nothing else; they stay open. Above 0: for suspects of this kind, in streams that have some.
 --
--- Nothing here waits: streams, permits and jobs that other sessions hold are passed over, and so are permits whose
--- limit is being changed (outlast_limit_lock_v1). `contended` says so: the worker comes back in a few milliseconds.
--- If it gets nothing again and again, it comes ever later (TripPlan): one worker with large trips costs less than several
--- that keep each other out.
---   * Concurrent claims: each stream, permit and job is held by one of them to its commit. A row that has changed since
---     the snapshot is re-checked when it is locked; what a permit allows is read by a later statement than the one that
---     has locked it, under the shared lock of its limit.
+-- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes streams or permits, or changes a
+-- limit: what is read here holds to the commit. Nothing here waits: jobs that other sessions hold are passed over.
+--   * Concurrent claims: none claims from streams. An act of a person, an expiry or a requeue holds a job's row to its
+--     commit; one that has changed since the snapshot is re-checked when it is locked.
 --   * A permit's count rises in the commit that draws the tokens. If the commit fails, nothing was started. If its reply
 --     is lost, the attempts are running, hold their permits, and are released by reconcile or reap.
---   * blocked is written only where the permit is locked here and is full with what this transaction has started; idle
---     only where the stream is locked here and a statement of its own finds no other job of it, paused ones included.
---     A job that becomes due later leaves a notice, whose fold needs the stream's row and so comes after this commit.
+--   * blocked is written only where the permit is full with what this transaction has started; idle only where a
+--     statement finds no other job of the stream, paused ones included. A job that becomes due later, and an end, leave
+--     a notice, whose fold needs the lock and so comes after this commit.
 --   * A late worker, a reap: they change jobs that are running, not these.
 --   * An ordered stream starts one job at a time. The job that has begun and not ended for good is its holder: only that
---     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. The holder's
---     row is read here by a later statement than the one that has locked the stream. If its end, or its next place,
---     commits after this read, its notice (outlast_note_v1) is folded after this commit, as that needs the stream's row.
+--     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. If its end,
+--     or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded after this commit.
 --   * A stream that needs several permits, beside streams that need one of them: where it has room under some and others
---     are in use by running attempts, or open in time, a place of each of the first is kept for it, on the permit's row,
---     which is locked here. It is kept for half as long as the stream has waited, and not again before as long a time
+--     are in use by running attempts, or open in time, a place of each of the first is kept for it, on the permit's row.
+--     It is kept for half as long as the stream has waited, and not again before as long a time
 --     has passed: so the stream starts in the end, and what others may use rests for half of the time at most. Who looks
 --     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT contended boolean, OUT more boolean,
-    OUT passed bigint[], OUT reached text)
+    OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT more boolean, OUT passed bigint[], OUT reached text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
     v_now double precision := extract(epoch FROM clock_timestamp());
-    s record; p record; v_names text[]; v_of integer[];
+    s record; p record; v_of integer[];
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
-    v_blocked bigint[]; v_known boolean[]; v_count integer[];
+    v_blocked bigint[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
     v_starts integer; v_kept bigint[]; v_kept_until double precision[]; v_rest boolean; v_seconds double precision;
     v_free_at_first integer[]; v_used integer[]; v_holders bigint[]; v_waits boolean[]; v_begun bigint[];
 BEGIN
     permits := '{}';
-    contended := false;
     cut := false;
     more := false;
     passed := '{}';
-    SELECT NULL::bigint[] AS ids, NULL::text[] AS names, NULL::float8[] AS spacing, NULL::float8[] AS burst,
-           NULL::float8[] AS ahead, NULL::integer[] AS free, NULL::integer[] AS places, NULL::integer[] AS used,
-           NULL::bigint[] AS kept, NULL::float8[] AS kept_until INTO p;
     -- the streams
     WITH RECURSIVE lane (task, queue, nth) AS (
         SELECT h.task, h.queue, 1
@@ -105,27 +96,24 @@ BEGIN
                         AND j.solo <= 0 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
                       ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL
                   ELSE true END
-            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 2 * p_limit) h
-        ORDER BY first DESC, nth, h.turn LIMIT 2 * p_limit
-    ), locked AS MATERIALIZED (
-        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.seen, k.first
-        FROM (SELECT k.id, k.first, count(*) OVER () AS seen FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
-        JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id])
-            AND coalesce(o.blocked, 0) = 0 AND NOT coalesce(o.idle, false)  -- coalesce: by id alone
-        LIMIT p_limit FOR NO KEY UPDATE OF o SKIP LOCKED)
-    SELECT l.*, f.*, coalesce(l.locked, (SELECT count(*) FROM candidate)) AS seen,
+            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT p_limit) h
+        ORDER BY first DESC, nth, h.turn LIMIT p_limit
+    ), chosen AS MATERIALIZED (
+        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.first
+        FROM (SELECT k.id, k.first FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
+        JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]))
+    SELECT l.*, f.*,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
     FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
                  array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
-                 count(*) FILTER (WHERE l.first)::integer AS turns, max(l.seen) AS locked
-          FROM locked l) l,
+                 count(*) FILTER (WHERE l.first)::integer AS turns
+          FROM chosen l) l,
          (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
-          FROM (SELECT u.permit, u.cost, l.n FROM (SELECT l.permits, l.costs, row_number() OVER () AS n FROM locked l) l
+          FROM (SELECT u.permit, u.cost, l.n FROM (SELECT l.permits, l.costs, row_number() OVER () AS n FROM chosen l) l
                 CROSS JOIN LATERAL unnest(l.permits, l.costs) AS u (permit, cost) ORDER BY l.n, u.permit) u) f;
     reached := coalesce(s.reached, '');
-    contended := coalesce(cardinality(s.ids), 0) < least(p_limit, s.seen);
     IF s.ids IS NULL THEN
         more := s.reached IS NULL AND p_from <> '';  -- the last pairs: the next round begins with the first
         RETURN;
@@ -142,15 +130,8 @@ BEGIN
     END IF;
 
     -- the permits that they need (flat, in the order of the streams), with what these allow
-    IF s.permits IS NOT NULL THEN
-        SELECT array_agg(l.id) AS ids, array_agg(l.name) AS names INTO p
-        FROM (SELECT o.id, o.name FROM (SELECT DISTINCT u.id FROM unnest(s.permits) AS u (id)) u
-              JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
-              FOR NO KEY UPDATE OF o SKIP LOCKED) l;
-        permits := coalesce(p.ids, '{}');
-        v_names := ARRAY(SELECT u.name FROM (SELECT DISTINCT u.name FROM unnest(p.names) AS u (name)) u
-                         WHERE pg_try_advisory_xact_lock_shared(outlast_limit_lock_v1(u.name)));
-        SELECT array_agg(o.id) AS ids, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
+    FOR i IN 1..2 LOOP
+        SELECT array_agg(u.id) AS ids, bool_or(o.id IS NULL) AS lacks, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
                array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now
                                    OR o.opens_at > v_now AND o.opens_at IS DISTINCT FROM o.kept_until AND o.touched_at <= v_now + 1 THEN 0
@@ -158,11 +139,13 @@ BEGIN
                array_agg(coalesce(o.own_running, l.running)) AS places, array_agg(o.used) AS used,
                array_agg(CASE WHEN k.count = 1 THEN o.kept_for END) AS kept, array_agg(CASE WHEN o.touched_at <= v_now + 1 THEN coalesce(o.kept_until, 0) ELSE 0 END) AS kept_until
         INTO p
-        FROM unnest(p.ids) AS u (id) JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
+        FROM (SELECT DISTINCT u.id FROM unnest(s.permits) AS u (id)) u LEFT JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
         CROSS JOIN LATERAL (SELECT (o.kept_for IS NOT NULL AND o.kept_until > greatest(v_now, o.touched_at))::integer AS count) k
-        LEFT JOIN outlast_limits l ON l.name = o.name
-        WHERE coalesce(o.name, '') = ANY (v_names);  -- coalesce: by id alone
-    END IF;
+        LEFT JOIN outlast_limits l ON l.name = o.name;
+        EXIT WHEN i = 2 OR p.lacks IS NOT TRUE;
+        PERFORM outlast_make_permits_v1(s.needs, v_now);
+    END LOOP;
+    permits := coalesce(p.ids, '{}');
 
     -- share the places out by turn (share_out in model/limits.py)
     v_free := p.free;
@@ -175,38 +158,33 @@ BEGIN
     FOR i IN 1..cardinality(s.ids) LOOP
         v_room := least(v_share, v_left);
         IF s.ordered[i] THEN v_room := least(v_room, (NOT v_waits[i])::integer); END IF;
-        v_known[i] := true;
         v_rest := false;
         v_seconds := least(0.5 * (v_now - s.since[i]), 1e15);
         v_step := v_need;
         WHILE s.streams[v_step] = i LOOP
             v_one := array_position(p.ids, s.permits[v_step]);
             v_at[v_step] := v_one;
-            IF v_one IS NULL THEN
-                v_known[i] := false;
-            ELSE
-                v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
-                IF v_kept[v_one] = s.ids[i] THEN
-                    v_starts := outlast_room_v1(v_free[v_one] + 1, p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
-                END IF;
-                IF v_starts > 0 THEN
-                    v_rest := true;
-                ELSIF v_free[v_one] > 0 THEN
-                    IF (v_ahead[v_one] + (s.costs[v_step] - p.burst[v_one]) * p.spacing[v_one] <= v_seconds) IS NOT TRUE
-                       OR s.costs[v_step] > p.burst[v_one] THEN
-                        v_seconds := 0;
-                    END IF;
-                ELSIF (p.places[v_one] > 0 AND v_used[v_one] >= p.places[v_one]) IS NOT TRUE THEN
+            v_starts := outlast_room_v1(v_free[v_one], p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
+            IF v_kept[v_one] = s.ids[i] THEN
+                v_starts := outlast_room_v1(v_free[v_one] + 1, p.spacing[v_one], p.burst[v_one], v_ahead[v_one], s.costs[v_step]);
+            END IF;
+            IF v_starts > 0 THEN
+                v_rest := true;
+            ELSIF v_free[v_one] > 0 THEN
+                IF (v_ahead[v_one] + (s.costs[v_step] - p.burst[v_one]) * p.spacing[v_one] <= v_seconds) IS NOT TRUE
+                   OR s.costs[v_step] > p.burst[v_one] THEN
                     v_seconds := 0;
                 END IF;
-                -- only time is missing: no later stream passes this one
-                IF v_starts <= 0 AND s.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
-                v_room := least(v_room, v_starts);
+            ELSIF (p.places[v_one] > 0 AND v_used[v_one] >= p.places[v_one]) IS NOT TRUE THEN
+                v_seconds := 0;
             END IF;
+            -- only time is missing: no later stream passes this one
+            IF v_starts <= 0 AND s.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
+            v_room := least(v_room, v_starts);
             v_step := v_step + 1;
         END LOOP;
-        v_quota[i] := CASE WHEN v_known[i] THEN v_room ELSE 0 END;
-        v_rest := v_rest AND v_known[i] AND v_quota[i] = 0 AND v_seconds > 0 AND v_left > 0 AND NOT v_waits[i];
+        v_quota[i] := v_room;
+        v_rest := v_rest AND v_quota[i] = 0 AND v_seconds > 0 AND v_left > 0 AND NOT v_waits[i];
         WHILE v_need < v_step LOOP
             v_one := v_at[v_need];
             IF v_quota[i] > 0 AND v_kept[v_one] = s.ids[i] THEN
@@ -231,7 +209,6 @@ BEGIN
         END LOOP;
         v_left := v_left - v_quota[i];
     END LOOP;
-    contended := contended OR false = ANY (v_known);
 
     -- the jobs; those that have expired are passed over, and ended by the next exchange
     started := clock_timestamp();
@@ -299,7 +276,7 @@ BEGIN
         FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
             v_room := v_taken[s.streams[i]];
-            CONTINUE WHEN v_step IS NULL OR v_room = 0;
+            CONTINUE WHEN v_room = 0;
             v_free[v_step] := v_free[v_step] - v_room;
             v_ahead[v_step] := v_ahead[v_step] + v_room * s.costs[i] * coalesce(p.spacing[v_step], 0);
             v_count[v_step] := v_count[v_step] + v_room;
@@ -313,7 +290,7 @@ BEGIN
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.count > 0 OR u.kept_until <> coalesce(o.kept_until, 0));
         FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
-            CONTINUE WHEN v_step IS NULL OR v_blocked[s.streams[i]] IS NOT NULL OR NOT v_known[s.streams[i]];
+            CONTINUE WHEN v_blocked[s.streams[i]] IS NOT NULL;
             IF outlast_room_v1(v_free[v_step] + coalesce(v_kept[v_step] = s.ids[s.streams[i]], false)::integer,
                                p.spacing[v_step], p.burst[v_step], v_ahead[v_step], s.costs[i]) <= 0 THEN
                 v_blocked[s.streams[i]] := s.permits[i];
@@ -337,8 +314,5 @@ BEGIN
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
     more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0 OR passed <> '{}';
-    IF false = ANY (v_known) THEN
-        PERFORM outlast_make_permits_v1(s.needs, v_now);
-    END IF;
 END
 $$;

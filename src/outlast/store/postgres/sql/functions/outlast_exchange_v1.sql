@@ -23,11 +23,11 @@
 --    those that may be lost. The reply then says that the worker is not valid; the worker reconnects, which draws an
 --    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
 --    the incarnation seen in step 1 holds until the commit.
---    What the look or the ends have shown is done first (outlast_prepare_claim_v1), and only by the one session that gets
---    the keeper lock (outlast_keeper_lock_v1), which keeps it to its commit; it alone claims jobs of streams. It is tried
---    before anything of this is done, so who does not get it has lost some microseconds: it leaves a notice of its ends,
---    claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing (`contended`,
---    TripPlan). A try fails while another session waits for the lock, so changes of limits get in between exchanges.
+--    What the look or the ends have shown is done first (outlast_prepare_claim_v1). One session at a time folds notices
+--    and claims from streams: that which gets the keeper lock (outlast_keeper_lock_v1), to its commit. It is only tried,
+--    before anything of this is done, so who does not get it has lost some microseconds: it claims from the line alone,
+--    and comes back in a few milliseconds, ever later if it gets nothing (`contended`, TripPlan). A try fails while
+--    another session waits for the lock, so changes of limits get in between exchanges.
 --    If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
 --    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
@@ -61,9 +61,9 @@
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller gives back jobs that were claimed before it knew of a pause.
--- 5  Look once more at the permits that are locked here (outlast_leave_permits_v1). Say when to come back: if there are
---    places left, when the next job falls due or a limit opens; in a few milliseconds, if other sessions held what this
---    one needed.
+-- 5  Look once more at the permits that this has looked at (outlast_leave_permits_v1). Say when to come back: if there are
+--    places left, when the next job falls due or a limit opens; in a few milliseconds, if another session had the
+--    keeper lock.
 -- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
 --    (wakes, outlast_followed_v1).
 -- 7  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
@@ -151,15 +151,7 @@ BEGIN
         -- 3
         IF v_look.is_long OR v_ends.is_long OR v_look.read - v_look.read_before > 1000
            OR v_look.due <= (CASE WHEN p_req.queues = '{}' THEN v_now ELSE 'infinity' END) THEN
-            v_is_long := pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
-            v_contended := NOT v_is_long;
-        END IF;
-        IF v_contended THEN
-            v_look.due := NULL;
-            IF v_ends.ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(v_ends.ended); END IF;
-        ELSIF v_is_long THEN
-            v_room := 65536;
-            p_req.claims_max := least(p_req.claims_max, 200);
+            v_is_long := true;
             v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended);
             v_open := v_first.streams;
             v_look.due := v_first.due;
@@ -168,6 +160,10 @@ BEGIN
             v_expired := v_first.expired;
             v_permits := v_first.permits;
             v_contended := v_first.contended;
+            IF v_first.is_keeper THEN
+                v_room := 65536;
+                p_req.claims_max := least(p_req.claims_max, 200);
+            END IF;
         END IF;
         IF v_runnable IS NOT NULL AND NOT outlast_line_up_v1(v_runnable) THEN v_look.unknown := true; END IF;
         IF v_look.unknown THEN
@@ -202,7 +198,6 @@ BEGIN
                     IF v_solo = 0 THEN v_from := v_next.reached; END IF;
                     v_permits := v_permits || v_next.permits;
                     v_passed := v_passed || v_next.passed;
-                    v_contended := v_contended OR v_next.contended;
                     v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;

@@ -1,19 +1,16 @@
--- Fold notices: apply them to the streams and permits that can be locked, and delete them. p_ended: the streams of
--- attempts that this transaction has ended without a notice; it leaves one where a permit cannot be locked. Returns the permits that
--- are locked now and blocked streams, at which the caller looks before its commit (outlast_leave_permits_v1), the
--- streams that are open now, whether a notice stays because a row is held elsewhere, and whether there may be more
--- than p_most notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put
+-- Fold notices: apply them to streams and permits, and delete them. p_ended: the streams of attempts that this
+-- transaction has ended without a notice. Returns the permits that were looked at and block streams, at which the caller
+-- looks before its commit (outlast_leave_permits_v1), the streams that are open now, and whether there may be more than
+-- p_most notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put
 -- into their streams.) p_tasks, p_queues (empty: all), p_not_queues, p_not_tenants: the jobs that the caller may claim.
 -- Runs inside outlast_prepare_claim_v1, under the planner settings of outlast_exchange_v1.
 --
--- Nothing here waits. A notice is folded whole or stays: rows of streams, permits and notices that another session
--- holds are passed over (SKIP LOCKED), and that session, or a later exchange, folds it. Why that is right:
---   * Another exchange folds at the same time: it skips the notices that this one holds, so each is done once. If this
---     transaction ends without a commit, its changes and the deletion are undone together.
---   * A claim that marks a stream idle at this moment holds the stream's row, so this cannot lock it and keeps the
---     notice of the arrival; the row is locked even if it looks open, since that claim may be about to commit.
---   * A claim that marks a stream blocked holds the permit's row to its commit, so this cannot lock the permit and
---     keeps the notice; once it can, the statement that reads what the permit blocks comes after the lock and sees it.
+-- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes these rows. Why that is right:
+--   * Others append notices at the same time: one that is not committed yet is folded by the next exchange. If this
+--     transaction ends without a commit, its changes and the deletion of notices are undone together.
+--   * A claim that marks a stream idle or blocked has had the lock before, so this sees what it has written; and what
+--     has arrived, ended or changed meanwhile has left a notice, which is folded here or later.
+--   * A late worker, a reap: a refused end changes no row and leaves no notice (outlast_note_v1).
 --   * A stream or permit that is not there holds nothing: it was deleted because it was not in use (prune.sql), and an
 --     arrival makes it again. A permit's count is at least the number of its ends that are noted, so none is deleted
 --     before these are folded.
@@ -28,56 +25,48 @@
 -- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
 -- paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused,
 -- however many others stand before them; of paused tenants it opens those that stand before them, too, p_most at most, so
--- that the next fold goes on behind those. If the fold meets as many notices as it takes at most, those that stay are appended
--- again, one for each stream, in their order, so that notices of rows that stay locked hide no others.
+-- that the next fold goes on behind those.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
-    p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT stayed boolean, OUT more boolean)
+    p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_all record; v_ends record; v_arrived bigint[]; v_free bigint[] := '{}'; v_idle bigint[]; v_new record; v_stay bigint[] := '{}';
-    v_targets bigint[]; v_held bigint[] := '{}'; v_look bigint[]; v_open record; v_more bigint[];
+    v_all record; v_ends record; v_new record; v_targets bigint[]; v_look bigint[]; v_open record;
 BEGIN
     permits := '{}';
     opened := '{}';
-    stayed := false;
-    more := false;
-    SELECT array_agg(n.ctid) AS rows, array_agg(n.stream) AS streams, array_agg(n.permit) AS permits,
-           array_agg(n.ended) AS ended, array_agg(n.arrived) AS arrived,
-           array_agg(n.spent) AS spent, array_agg(least(n.held_until, p_now + n.held_for)) AS held, bool_or(n.arrived) AS any_arrived
+    WITH gone AS (
+        DELETE FROM outlast_notices n
+        WHERE n.ctid = ANY (ARRAY(SELECT o.ctid FROM outlast_notices o ORDER BY o.id LIMIT p_most))
+        RETURNING n.*)
+    SELECT array_agg(g.stream) AS streams, array_agg(g.permit) AS permits, array_agg(g.ended) AS ended,
+           array_agg(g.arrived) AS arrived, array_agg(g.task) AS tasks, array_agg(g.queue) AS queues,
+           array_agg(g.spent) AS spent, array_agg(least(g.held_until, p_now + g.held_for)) AS held, bool_or(g.arrived) AS any_arrived
     INTO v_all
-    FROM (SELECT n.ctid, n.* FROM outlast_notices n ORDER BY n.id LIMIT p_most FOR UPDATE SKIP LOCKED) n;
+    FROM (SELECT * FROM gone ORDER BY id) g;
+    more := coalesce(cardinality(v_all.streams), 0) >= p_most;
 
     IF v_all.any_arrived THEN
-        v_arrived := ARRAY(SELECT DISTINCT u.stream FROM unnest(v_all.streams, v_all.arrived) AS u (stream, arrived)
-                           WHERE u.arrived AND u.stream IS NOT NULL);
-        SELECT coalesce(array_agg(l.id), '{}'), array_agg(l.id) FILTER (WHERE l.idle OR l.blocked = -2) INTO v_free, v_idle
-        FROM (SELECT s.id, s.idle, s.blocked FROM unnest(v_arrived) AS u (id) JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id])
-              FOR NO KEY UPDATE OF s SKIP LOCKED) l;
-        IF v_idle IS NOT NULL THEN
-            UPDATE outlast_streams s SET idle = false, blocked = nullif(s.blocked, -2), touched_at = p_now WHERE s.id = ANY (v_idle);
-        END IF;
-        IF cardinality(v_free) < cardinality(v_arrived) THEN
-            SELECT array_agg(n.stream ORDER BY n.id) AS ids, array_agg(n.task ORDER BY n.id) AS tasks,
-                   array_agg(n.queue ORDER BY n.id) AS queues
-            INTO v_new
-            FROM (SELECT DISTINCT ON (n.stream, n.task, n.queue) n.id, n.stream, n.task, n.queue
-                  FROM unnest(v_all.rows) AS r (row) JOIN outlast_notices n ON n.ctid = r.row
-                  WHERE n.arrived AND n.stream IS NOT NULL
-                    AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.id = n.stream)
-                  ORDER BY n.stream, n.task, n.queue, n.id) n;
-            IF v_new.ids IS NOT NULL THEN
-                v_more := outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, p_now);
-                v_free := v_free || v_more;
-            END IF;
-            v_stay := ARRAY(SELECT u FROM unnest(v_arrived) AS u EXCEPT SELECT u FROM unnest(v_free) AS u);
-        END IF;
+        SELECT array_agg(u.stream) AS ids, array_agg(u.task) AS tasks, array_agg(u.queue) AS queues
+        INTO v_new
+        FROM (SELECT u.stream, u.task, u.queue, min(u.n) AS n
+              FROM unnest(v_all.streams, v_all.tasks, v_all.queues, v_all.arrived) WITH ORDINALITY
+                   AS u (stream, task, queue, arrived, n)
+              WHERE u.arrived AND u.stream IS NOT NULL GROUP BY u.stream, u.task, u.queue ORDER BY n) u;
+        UPDATE outlast_streams s SET idle = false, blocked = nullif(s.blocked, -2), touched_at = p_now
+        WHERE s.id = ANY (v_new.ids) AND (s.idle OR s.blocked = -2);
+        SELECT array_agg(u.id ORDER BY u.n) AS ids, array_agg(u.task ORDER BY u.n) AS tasks,
+               array_agg(u.queue ORDER BY u.n) AS queues
+        INTO v_new
+        FROM unnest(v_new.ids, v_new.tasks, v_new.queues) WITH ORDINALITY AS u (id, task, queue, n)
+        WHERE (SELECT s.id FROM outlast_streams s WHERE s.id = u.id) IS NULL;  -- no join: by id alone
+        IF v_new.ids IS NOT NULL THEN PERFORM outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, p_now); END IF;
     END IF;
 
     -- the permits that notices are about, and those that have opened by now
-    SELECT array_agg(e.stream) AS streams, array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended
+    SELECT array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended
     INTO v_ends
     FROM (SELECT u.stream, sum(u.ended) AS ended
           FROM unnest(v_all.streams, v_all.ended) AS u (stream, ended) WHERE u.ended <> 0 GROUP BY u.stream
@@ -93,18 +82,6 @@ BEGIN
                           ORDER BY p.opens_at LIMIT p_most) t
         WHERE t.opens_at <= p_now OR t.touched_at > p_now + 1);
     IF v_targets <> '{}' THEN
-        permits := ARRAY(
-            SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-            FOR NO KEY UPDATE OF p SKIP LOCKED);
-        IF cardinality(permits) < cardinality(v_targets) THEN
-            v_held := ARRAY(SELECT p.id FROM unnest(v_targets) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-                            WHERE p.id <> ALL (permits));
-            IF v_held <> '{}' THEN
-                v_stay := v_stay || ARRAY(
-                    SELECT s.id FROM (SELECT DISTINCT u FROM unnest(v_all.streams || p_ended) AS u WHERE u IS NOT NULL) u (id)
-                    JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) WHERE s.permits && v_held);
-            END IF;
-        END IF;
         UPDATE outlast_permits p
         SET used = p.used - c.ended,
             tat = least(1e15, p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
@@ -116,20 +93,19 @@ BEGIN
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held, max(c.set_at) AS set_at
               FROM (SELECT u.permit, u.ended, 0 AS spent, NULL::double precision AS held, NULL::bigint AS set_at
-                    FROM unnest(v_ends.streams, v_ends.permits, v_ends.ended) AS u (stream, permit, ended)
-                    WHERE u.stream <> ALL (v_stay)
+                    FROM unnest(v_ends.permits, v_ends.ended) AS u (permit, ended)
                     UNION ALL
                     SELECT u.permit, 0, u.spent, CASE WHEN u.n >= coalesce(u.set_at, 0) THEN u.held END, u.set_at
                     FROM (SELECT u.*, max(u.n) FILTER (WHERE u.held IS NOT NULL AND u.spent IS NULL) OVER (PARTITION BY u.permit) AS set_at
                           FROM unnest(v_all.permits, v_all.spent, v_all.held) WITH ORDINALITY AS u (permit, spent, held, n)
                           WHERE u.permit IS NOT NULL) u
                     UNION ALL
-                    SELECT u, 0, 0, NULL, NULL FROM unnest(permits) AS u) c
-              WHERE c.permit = ANY (permits) GROUP BY c.permit) c
+                    SELECT u, 0, 0, NULL, NULL FROM unnest(v_targets) AS u) c
+              GROUP BY c.permit) c
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
-        permits := ARRAY(SELECT u FROM unnest(permits) AS u
+        permits := ARRAY(SELECT u FROM unnest(v_targets) AS u
                          WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL);
         v_look := permits;
         -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
@@ -188,38 +164,13 @@ BEGIN
                                     WHERE a.queue <> ALL (p_not_queues)) s) s) s) c
                       WHERE c.fits AND c.nth - c.own::integer < t.room) b) f;
             EXIT WHEN v_open.streams IS NULL;
-            v_more := ARRAY(SELECT s.id FROM unnest(v_open.streams, v_open.permits) AS u (stream, permit)
-                            JOIN outlast_streams s ON s.id = ANY (ARRAY[u.stream]) AND coalesce(s.blocked, 0) = u.permit
-                            FOR NO KEY UPDATE OF s SKIP LOCKED);
-            UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_more);
-            opened := opened || v_more;
+            UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_open.streams);
+            opened := opened || v_open.streams;
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
                             GROUP BY u.permit HAVING NOT bool_or(u.own));
             EXIT WHEN v_look = '{}';
-            more := v_own = 1;  -- those of paused tenants alone
+            more := more OR v_own = 1;  -- those of paused tenants alone
         END LOOP;
-    END IF;
-
-    stayed := v_stay <> '{}' OR v_held <> '{}';
-    more := more OR coalesce(cardinality(v_all.rows), 0) >= p_most;
-    IF v_stay <> '{}' THEN
-        PERFORM outlast_leave_ends_v1(ARRAY(SELECT u FROM unnest(p_ended) AS u WHERE u = ANY (v_stay)));
-    END IF;
-    IF v_all.rows IS NULL THEN RETURN; END IF;
-    IF v_stay = '{}' AND v_held = '{}' THEN
-        DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows);
-    ELSE
-        WITH gone AS (
-            DELETE FROM outlast_notices n WHERE n.ctid = ANY (v_all.rows)
-                AND (cardinality(v_all.rows) >= p_most
-                     OR (n.stream = ANY (v_stay)) IS NOT TRUE AND (n.permit = ANY (v_held)) IS NOT TRUE)
-            RETURNING n.*)
-        INSERT INTO outlast_notices (stream, permit, ended, arrived, task, queue, spent, held_until, held_for)
-        SELECT g.stream, g.permit, sum(g.ended), bool_or(g.arrived), g.task, g.queue,
-               sum(g.spent), max(g.held_until), max(g.held_for)
-        FROM gone g
-        WHERE g.stream = ANY (v_stay) OR g.permit = ANY (v_held)
-        GROUP BY g.stream, g.permit, g.task, g.queue, CASE WHEN g.held_until IS NOT NULL THEN g.id END ORDER BY min(g.id);
     END IF;
 END
 $$;

@@ -1,22 +1,18 @@
 -- Make the rows of streams that have none, and of their permits (outlast_make_permits_v1), from a job that waits in
 -- each. p_tasks and p_queues say where a job of the stream may wait; a
--- stream may come several times. Returns the streams that are settled: their rows are made, or no job waits in them
--- any more. The others are left to the exchange that is making them. A stream that another exchange has made meanwhile
--- is not settled: it may be idle already.
+-- stream may come several times. The caller has the keeper lock (outlast_keeper_lock_v1), so no other session makes them.
 --
 -- Who may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job of which the id
 -- is what its task, queue, priority and needs give (outlast_stream_id_v1), and whether it is that of one tenant; other
 -- jobs there are passed over, 20,000 at most (some 30 us each), and never start. In needs that can be read, the ids of permits are those of their names
 -- and keys (outlast_needs_v1).
---
--- As for permits, an insert waits for no other session: it is tried under an advisory lock.
 CREATE FUNCTION outlast_make_streams_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_now double precision)
-RETURNS bigint[]
+RETURNS void
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_new record; v_others bigint[]; v_settled bigint[];
+    v_new record;
 BEGIN
     SELECT array_agg(f.id) AS ids, array_agg(f.n::integer) AS ns, array_agg(f.needs) AS needs,
            array_agg(f.tenant) AS tenants, array_agg(f.rank) AS ranks
@@ -36,20 +32,13 @@ BEGIN
                   FROM (SELECT CASE WHEN j.aged IS NULL THEN j.priority END AS priority,
                                CASE WHEN w.permits IS NOT NULL THEN j.needs ELSE '[]' END AS needs) i) f
               WHERE w.permits IS NOT NULL AND (f.is_common OR f.is_fair) LIMIT 1) j) f;
-    v_settled := ARRAY(SELECT u FROM unnest(p_ids) AS u EXCEPT SELECT u FROM unnest(v_new.ids) AS u);
-    IF v_new.ids IS NULL THEN RETURN v_settled; END IF;
-
-    v_others := outlast_make_permits_v1(v_new.needs, p_now);
-    WITH made AS (
-        INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, touched_at, permits, costs, needs, ordered)
-        SELECT u.id, p_tasks[u.n], p_queues[u.n], u.rank, u.tenant, nextval('outlast_turn_seq'), p_now, w.permits, w.costs,
-               u.needs, strpos(u.needs, ',true]') > 0
-        FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants, v_new.ranks) AS u (id, n, needs, tenant, rank)
-        CROSS JOIN LATERAL outlast_needs_v1(u.needs) w
-        WHERE NOT w.permits && v_others AND pg_try_advisory_xact_lock(outlast_row_lock_v1(u.id))
-        ON CONFLICT (id) DO NOTHING
-        RETURNING id)
-    SELECT v_settled || coalesce(array_agg(m.id), '{}') INTO v_settled FROM made m;
-    RETURN v_settled;
+    IF v_new.ids IS NULL THEN RETURN; END IF;
+    PERFORM outlast_make_permits_v1(v_new.needs, p_now);
+    INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, touched_at, permits, costs, needs, ordered)
+    SELECT u.id, p_tasks[u.n], p_queues[u.n], u.rank, u.tenant, nextval('outlast_turn_seq'), p_now, w.permits, w.costs,
+           u.needs, strpos(u.needs, ',true]') > 0
+    FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants, v_new.ranks) AS u (id, n, needs, tenant, rank)
+    CROSS JOIN LATERAL outlast_needs_v1(u.needs) w
+    ON CONFLICT (id) DO NOTHING;
 END
 $$;

@@ -5,8 +5,10 @@
 -- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1). due: when the next one falls due.
 -- 2  Look for expired jobs, notices, streams and permits. The look comes after the ends, which may have left notices.
 -- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
--- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1), and fold notices of ends and arrivals
---    (outlast_fold_v1).
+-- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1).
+-- 5  If there is something to do for limits, or if streams are open, try the keeper lock (outlast_keeper_lock_v1), and
+--    keep it to the commit (is_keeper): then fold notices of ends and arrivals (outlast_fold_v1), and the caller claims
+--    from streams. Without it, leave a notice of p_ended, and all else to the session that has it (contended).
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right
@@ -15,7 +17,7 @@ CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now timestamptz, p_ended bigint[],
     OUT due timestamptz, OUT next_due timestamptz, OUT runnable bigint[], OUT expired integer,
     OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
-    OUT contended boolean)
+    OUT is_keeper boolean, OUT contended boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -24,9 +26,10 @@ DECLARE
     v_index oid := 'outlast_jobs_expires'::regclass;
     v_from timestamptz := outlast_read_from_v1(v_index, p_now);
     v_read bigint := pg_stat_get_xact_tuples_returned(v_index);
-    v_due record; v_look record; v_resolved record; v_folded record;
+    v_due record; v_look record; v_resolved record; v_folded record; v_folds boolean;
 BEGIN
     expired := 0;
+    is_keeper := false;
     contended := false;
     served := '{}';
     FOR i IN 1..cardinality(p_req.limits) LOOP
@@ -41,8 +44,7 @@ BEGIN
             WHERE j.expires_at IS NOT NULL AND j.state IN ('queued', 'blocked')
               AND j.expires_at >= v_from AND j.expires_at <= p_now
             ORDER BY j.expires_at LIMIT 1) AS expires,
-           p_ended IS NOT NULL OR EXISTS (SELECT FROM outlast_notices)
-               OR EXISTS (SELECT FROM outlast_upstream_notices) AS notices,
+           EXISTS (SELECT FROM outlast_upstream_notices) AS upstream, EXISTS (SELECT FROM outlast_notices) AS notices,
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
            -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
            (SELECT bool_or(p.opens_at <= v_at OR p.touched_at > v_at + 1)
@@ -58,19 +60,30 @@ BEGIN
     IF v_look.expires IS NOT NULL THEN expired := outlast_expire_v1(500); END IF;
     IF expired = 500 THEN next_due := p_now; END IF;
     -- 4
-    IF v_look.notices OR v_look.opened THEN
+    IF v_look.upstream THEN
         FOR i IN 1..3 LOOP  -- an end may follow from another
             v_resolved := outlast_resolve_v1(500);
             runnable := runnable || v_resolved.ids;
             EXIT WHEN NOT v_resolved.more;
         END LOOP;
+        IF v_resolved.more THEN next_due := p_now; END IF;
+        v_look.notices := EXISTS (SELECT FROM outlast_notices);
+    END IF;
+    -- 5
+    v_folds := p_ended IS NOT NULL OR v_look.notices OR coalesce(v_look.opened, false);
+    IF NOT (v_folds OR streams) THEN RETURN; END IF;
+    is_keeper := pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
+    IF NOT is_keeper THEN
+        contended := true;
+        streams := false;
+        IF p_ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(p_ended); END IF;
+    ELSIF v_folds THEN
         v_folded := outlast_fold_v1(v_at, 1500, p_ended, served, p_req.queues, p_req.not_queues,
                                      p_req.not_tenants);
-        IF v_resolved.more OR v_folded.more THEN next_due := p_now; END IF;
+        IF v_folded.more THEN next_due := p_now; END IF;
         streams := true;
         permits := v_folded.permits;
         opened := v_folded.opened;
-        contended := v_folded.stayed;
     END IF;
 END
 $$;

@@ -1,15 +1,12 @@
 -- Write limits: the declaration of the code, the values of a person, and those in force (running to per), which count
--- from then on. The caller holds the locks of these limits alone (outlast_limit_lock_v1), and has read their rows since
--- it has them.
+-- from then on. The caller has the keeper lock (outlast_keeper_lock_v1), and has read their rows since it has that.
 --
--- Right against an exchange that reads such a limit, and blocks streams by its permits as it was: the lock was taken
--- alone, so that exchange has committed. The look for blocked streams sees what it has blocked, and leaves a notice for
--- each permit that blocks one; exchanges that begin later read the new row, or pass over the limit's streams while this
--- transaction lasts. A lowered limit stops nothing that runs.
+-- Right against an exchange that reads such a limit, and blocks streams by its permits as it was: it has had the lock,
+-- and has committed. The look for blocked streams sees what it has blocked, and leaves a notice for each permit that
+-- blocks one; the next session with the lock reads the new row. A lowered limit stops nothing that runs.
 --
 -- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
--- no rate, or is none. This may wait for the rows that an exchange holds; no exchange waits for a row or for this lock,
--- so nothing deadlocks.
+-- no rate, or is none.
 CREATE FUNCTION outlast_put_limits_v1(
     p_names text[], p_declared text[], p_own text[], p_running integer[], p_spacing double precision[],
     p_burst double precision[], p_per text[]) RETURNS void

@@ -13,10 +13,10 @@
 -- kept_for, kept_until: a place of it is kept for this stream (outlast_claim_streams_v1).
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
--- keeps jobs from being forgotten: a stream is marked blocked only under the lock of that permit, by an exchange at
--- whose commit it is full; a transaction that locks a permit and leaves it with room for a stream that it blocks leaves a
--- notice, or writes opens_at; and a stream is marked idle only under its own lock, where a fresh statement sees none
--- of its jobs.
+-- keeps jobs from being forgotten: a stream is marked blocked only by an exchange at whose commit that permit is full; a
+-- transaction that changes a permit and leaves it with room for a stream that it blocks leaves a notice, or writes
+-- opens_at; and a stream is marked idle only where a fresh statement sees none of its jobs. Only sessions with the keeper
+-- lock (outlast_keeper_lock_v1) write limits, permits and streams.
 --
 -- outlast_tasks: how jobs of each task wait, as the code of the newest worker says, by which SQL of other languages
 -- finds their streams (outlast_stream_v1): a JSON array of the names of its limits, whether tenants take turns, how its
@@ -25,7 +25,7 @@
 -- In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for good, and -2 in
 -- blocked says that the stream waits for it.
 --
--- A notice says what an exchange that can lock a stream or a permit has to do to it. It is appended, by any
+-- A notice says what the next exchange with the keeper lock has to do to a stream or a permit. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), or a job of it has become due (arrived, with what finds that job: task, queue). permit: this cost was spent
 -- (spent; below 0: given back by an attempt that never began), nothing starts until then (held_until; with spent: at
