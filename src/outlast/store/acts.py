@@ -207,9 +207,7 @@ async def set_limit(it: Acting, new: SetLimit) -> bool:
 async def hold_limit(it: Acting, hold: Hold) -> bool:
     """Let nothing start under a limit for some seconds; 0 ends that. False: there is no such limit.
 
-    The lock of changes is taken first. On PostgreSQL one permit is held by a notice: a fold writes
-    the time on its row, before its exchange claims. All permits of a limit are held on the limit's
-    row.
+    The lock of changes is taken first. All permits of a limit are held on the limit's row.
     """
     await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[hold.name])

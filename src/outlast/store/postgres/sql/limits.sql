@@ -62,9 +62,13 @@ UPDATE outlast_permits SET own_running = :running WHERE id = :permit
 UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
 
 -- name: hold
--- Hold one permit, by a notice. The transaction has the keeper lock, so no prune deletes the row before.
-INSERT INTO outlast_notices (permit, held_until, held_for)
-VALUES (:permit, extract(epoch FROM clock_timestamp()) + :seconds::float8, :seconds)
+-- Hold one permit. The transaction has the keeper lock, so no exchange counts under it or folds its notices. A person's
+-- hold takes the place of all before it, also of those of tasks that no exchange has folded yet.
+WITH forgotten AS (UPDATE outlast_notices SET held_until = NULL WHERE permit = :permit AND held_until IS NOT NULL)
+UPDATE outlast_permits p
+SET held_until = CASE WHEN :seconds::float8 > 0 THEN n.now + :seconds END,
+    tat = n.now + greatest(0, p.tat - greatest(n.now, p.touched_at)), touched_at = n.now
+FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) n WHERE p.id = :permit
 
 -- name: hold_all
 -- Hold all permits of a limit. The transaction has the keeper lock.
@@ -103,14 +107,8 @@ SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
 -- name: holds
--- Until when these permits are held. A hold that no exchange has folded yet is read from its notice, among the newest
--- 10,000. Reads only.
-SELECT p.id, coalesce(n.held_until, p.held_until) AS held_until
-FROM outlast_permits p
-LEFT JOIN (SELECT DISTINCT ON (n.permit) n.permit, n.held_until
-           FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
-           WHERE n.held_until IS NOT NULL ORDER BY n.permit, n.id DESC) n ON n.permit = p.id
-WHERE p.id = ANY (:permits::bigint[])
+-- Until when these permits are held. Reads only.
+SELECT id, held_until FROM outlast_permits WHERE id = ANY (:permits::bigint[])
 
 -- name: count_running
 -- The attempts that run under each limit, among the first :rows running jobs. Streams and permits are looked up one by
@@ -185,13 +183,9 @@ WITH looked AS MATERIALIZED (
     FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) e
     CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = e.stream LIMIT 1) s
     CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
-    WHERE e.ended <> 0 GROUP BY n.permit
-), held AS MATERIALIZED (
-    SELECT DISTINCT ON (n.permit) n.permit, n.held_until
-    FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
-    WHERE n.held_until IS NOT NULL ORDER BY n.permit, n.id DESC)
+    WHERE e.ended <> 0 GROUP BY n.permit)
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
-       coalesce(h.held_until, p.held_until) AS held_until, coalesce(n.ended, 0) AS noted,
+       p.held_until, coalesce(n.ended, 0) AS noted,
        (SELECT count(*) FROM (
             SELECT FROM (SELECT * FROM outlast_streams s WHERE s.blocked = p.id
                          ORDER BY s.blocked, s.rank, s.turn LIMIT :waiting) s
@@ -203,14 +197,13 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
 FROM (SELECT o.* FROM looked
       CROSS JOIN LATERAL (SELECT * FROM outlast_permits o WHERE o.id = looked.id LIMIT 1) o
       WHERE o.name = :name ORDER BY o.used DESC, o.id LIMIT :most) p
-LEFT JOIN outlast_limits l ON l.name = p.name LEFT JOIN noted n ON n.permit = p.id LEFT JOIN held h ON h.permit = p.id
+LEFT JOIN outlast_limits l ON l.name = p.name LEFT JOIN noted n ON n.permit = p.id
 ORDER BY p.used DESC, p.id
 
 -- name: permit
 -- One permit, as in `permits`, without what waits. Reads only.
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
-       coalesce((SELECT n.held_until FROM outlast_notices n WHERE n.permit = p.id AND n.held_until IS NOT NULL
-                 ORDER BY n.id DESC LIMIT 1), p.held_until) AS held_until,
+       p.held_until,
        coalesce((SELECT sum(n.ended)::bigint FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
                  JOIN outlast_streams s ON s.id = n.stream
                  WHERE n.ended <> 0 AND p.id = ANY (s.permits)), 0) AS noted

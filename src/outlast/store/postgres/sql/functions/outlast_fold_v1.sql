@@ -18,8 +18,7 @@
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
 --     A hold that is still a notice lasts no longer than was asked for (held_for).
 --
--- The newest hold of a person counts, and a later one of a task that has found the limit exhausted (it also says what is
--- spent) if it is longer.
+-- A hold of a task that has found the limit exhausted counts if it is longer than the one that is on the row.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
 -- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
@@ -86,21 +85,19 @@ BEGIN
         SET used = p.used - c.ended,
             tat = least(1e15, p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
-            held_until = nullif(greatest(p_now, c.held, CASE WHEN c.set_at IS NULL AND p.held_until > greatest(p_now, p.touched_at)
+            held_until = nullif(greatest(p_now, c.held, CASE WHEN p.held_until > greatest(p_now, p.touched_at)
                                                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
             opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END,
             kept_until = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_until END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
-                     max(c.held) AS held, max(c.set_at) AS set_at
-              FROM (SELECT u.permit, u.ended, 0 AS spent, NULL::double precision AS held, NULL::bigint AS set_at
+                     max(c.held) AS held
+              FROM (SELECT u.permit, u.ended, 0 AS spent, NULL::double precision AS held
                     FROM unnest(v_ends.permits, v_ends.ended) AS u (permit, ended)
                     UNION ALL
-                    SELECT u.permit, 0, u.spent, CASE WHEN u.n >= coalesce(u.set_at, 0) THEN u.held END, u.set_at
-                    FROM (SELECT u.*, max(u.n) FILTER (WHERE u.held IS NOT NULL AND u.spent IS NULL) OVER (PARTITION BY u.permit) AS set_at
-                          FROM unnest(v_all.permits, v_all.spent, v_all.held) WITH ORDINALITY AS u (permit, spent, held, n)
-                          WHERE u.permit IS NOT NULL) u
+                    SELECT u.permit, 0, u.spent, u.held
+                    FROM unnest(v_all.permits, v_all.spent, v_all.held) AS u (permit, spent, held) WHERE u.permit IS NOT NULL
                     UNION ALL
-                    SELECT u, 0, 0, NULL, NULL FROM unnest(v_targets) AS u) c
+                    SELECT u, 0, 0, NULL FROM unnest(v_targets) AS u) c
               GROUP BY c.permit) c
         WHERE p.id = ANY (ARRAY[c.permit])
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);

@@ -28,8 +28,8 @@
 -- A notice says what the next exchange with the keeper lock has to do to a stream or a permit. It is appended, by any
 -- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
 -- (ended), or a job of it has become due (arrived, with what finds that job: task, queue). permit: this cost was spent
--- (spent; below 0: given back by an attempt that never began), nothing starts until then (held_until; with spent: at
--- least until then, as a task says; for so long by a clock that steps: held_for), or only that there is room.
+-- (spent; below 0: given back by an attempt that never began), nothing starts until then, as a task says (held_until;
+-- for so long by a clock that steps: held_for), or only that there is room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
