@@ -21,7 +21,7 @@ from tests.conformance.connections_kit import (
     SqlalchemySession,
     Sqlite3,
 )
-from tests.conformance.shop_kit import Shop, every_kind, plainest, write
+from tests.conformance.shop_kit import Shop, chief_kinds, plainest, write
 
 kind = shop_kit.kind
 shop = shop_kit.shop
@@ -86,6 +86,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "key": using(key="k"),
         "debounce": using(key="d", debounce=5),
         "replace": using(key="r", on_conflict="replace"),
+        "replace one that waits": using(key="known", on_conflict="replace"),
         "once_per": using(key="o", once_per=3600),
         "after": using(after=lambda known: known.job),
         "after an end": using(key="e", after=lambda known: ended(known.job)),
@@ -136,11 +137,12 @@ def test_each_public_verb_that_takes_a_connection_is_tried():
     assert takes == VERBS.keys() - {"App.enqueue_many"}
 
 
-@every_kind
+@chief_kinds
 async def test_a_verb_is_part_of_the_callers_transaction(shop: Shop, caller: Caller):
     attempt, _ = await shop.attempt()
     await shop.app.schedules.put("known", shop.mail.call("a"), every=600)
-    known = Known(shop, await shop.mail.enqueue("known"), attempt)
+    job = await shop.mail.using(key="known", on_conflict="replace").enqueue("known")
+    known = Known(shop, job, attempt)
     verbs = {name: verb for cases in VERBS.values() for name, verb in cases.items()}
     if not isinstance(caller, (SqlalchemySession, AsyncSqlalchemySession)):
         del verbs["on_commit"]
@@ -164,14 +166,22 @@ async def try_verb(known: Known, caller: Caller, verb: Verb) -> None:
             await verb(known, caller.connection)
         assert await seen(known.shop) == before
         await caller.call(end)
-        assert (await seen(known.shop) == before) == (end == caller.rollback)
+        after = await seen(known.shop)
+        assert (after == before) == (end == caller.rollback)
+        assert (ours(after) == ours(before)) == (end == caller.rollback)
         known.attempt._steps.clear()  # the rollback has undone the step
+
+
+def ours(rows: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    """What the verb has written, without the caller's own row."""
+    return [row for row in rows if row[0] != "orders"]
 
 
 SEEN = {
     "orders": "id",
     "outlast_jobs": "id, state, args",
     "outlast_labels": "job_id, label",
+    "outlast_windows": "key, job_id",
     "outlast_dependencies": "job_id, upstream_id, wants",
     "outlast_schedules": "name, version",
     "outlast_events": "name, value",

@@ -106,38 +106,6 @@ async def test_a_taken_key_returns_its_job(shop: Shop, caller: Caller):
 
 
 @every_connection
-async def test_a_waiting_job_is_replaced_by_the_callers_commit(shop: Shop, caller: Caller):
-    mail = shop.mail.using(key="k", on_conflict="replace")
-    first = await mail.enqueue("a")
-    await write(caller)
-    await caller.enqueue(mail, "b")
-    await caller.call(caller.rollback)
-    assert await shop.jobs() == ['{"to":"a"}']
-    await write(caller)
-    again = await caller.enqueue(mail, "c")
-    await caller.call(caller.commit)
-    assert (again.id, again.created) == (first.id, False)
-    assert await shop.jobs() == ['{"to":"c"}']
-
-
-@every_connection
-async def test_a_window_is_taken_by_the_callers_commit(shop: Shop, caller: Caller):
-    mail = shop.mail.using(key="k", once_per=1e9)
-    await write(caller)
-    await caller.enqueue(mail, "a")
-    await caller.call(caller.rollback)
-    await write(caller)
-    first = await caller.enqueue(mail, "b")
-    await caller.call(caller.commit)
-    assert first.created
-    await first.cancel()
-    await write(caller)
-    again = await caller.enqueue(mail, "c")
-    await caller.call(caller.commit)
-    assert (again.id, again.created, again.same_args) == (first.id, False, False)
-
-
-@every_connection
 async def test_a_key_of_another_task_is_an_error_and_the_transaction_goes_on(
     shop: Shop, caller: Caller
 ):

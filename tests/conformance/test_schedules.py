@@ -8,16 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from outlast.base.sync import drive
 from outlast.errors import BadData
 from outlast.model.job import State
 from outlast.model.schedule_plan import CatchUp, Overlap
-from outlast.store.foreign import checked
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
-from outlast.store.schedules import AHEAD_SECONDS, OWED_MAX, Deleted, NewSchedule, Put
-from tests.conformance import shop_kit
-from tests.conformance.connections_kit import Caller, Plain
+from outlast.store.schedules import AHEAD_SECONDS, OWED_MAX, Deleted, Put
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, ended, enqueued, job
 from tests.conformance.schedules_kit import (
@@ -30,9 +26,7 @@ from tests.conformance.schedules_kit import (
     row_of,
     schedule,
 )
-from tests.conformance.shop_kit import Shop, chief_kinds, write
 
-kind, shop, caller = shop_kit.kind, shop_kit.shop, shop_kit.caller
 ODD = ["a b", "ä€🎉", "x'; DROP TABLE outlast_schedules; --", "%_", "..", "A" * 500, "\x7f\t"]
 
 
@@ -310,36 +304,6 @@ async def test_a_bad_call_is_refused_when_it_is_fired_and_leaves_its_tick_due(st
     with pytest.raises(BadData):
         await store.fire([firing(due, due.since)])
     assert await due_one(store) == due
-
-
-@chief_kinds
-async def test_what_is_put_in_a_callers_transaction_is_in_use_after_its_commit(
-    shop: Shop, caller: Caller
-) -> None:
-    steps = [
-        (schedule(), caller.rollback, Put.CREATED, []),
-        (schedule(), caller.commit, Put.CREATED, ["nightly"]),
-        (schedule(), caller.commit, Put.SAME, ["nightly"]),
-        (schedule(spec='{"every":9}'), caller.commit, Put.CHANGED, ["nightly"]),
-    ]
-    for new, ends, put, names in steps:
-        await write(caller)
-        assert await put_in(shop, caller, new) == [put]
-        await caller.call(ends)
-        assert [row.name for row in await shop.store.inspector.schedules()] == names
-    assert (await row_of(shop.store)).spec == '{"every":9}'
-
-
-async def put_in(shop: Shop, caller: Caller, new: NewSchedule) -> list[Put]:
-    """Put a schedule on the caller's connection, where that may be used."""
-    store_id = await shop.store.store_id()
-
-    async def put() -> list[Put]:
-        return await (await checked(caller.connection, store_id)).put_schedules([new])
-
-    if isinstance(caller, Plain):
-        return list(await caller.call(lambda: drive(put())))
-    return await put()
 
 
 # ------------------------------------------------------------------- each tick is accounted for
