@@ -19,8 +19,6 @@ from tests.cases import each_case
 app = in_process_kit.app
 store = in_process_kit.store
 
-SECRET = "4111 1111"
-
 
 class Cover(msgspec.Struct):
     path: str
@@ -252,44 +250,6 @@ def test_the_test_kit_keeps_steps_through_a_crash() -> None:
         jobs.drain_sync()
         assert job.result_sync(timeout=0) == "drawn"
     assert calls == ["cover"]
-
-
-async def test_values_are_encrypted(app_url: str, store: Store) -> None:
-    key = outlast.Encryption.make_key()
-    app = outlast.App(app_url, payloads=[outlast.Encryption({"k": key}, required=True)])
-
-    async def card() -> str:
-        return SECRET
-
-    @app.task(retries=1, backoff=0.0)
-    async def pays() -> str:
-        attempt = outlast.current()
-        number = await attempt.step("card", card)
-        if attempt.number == 1:
-            raise ValueError("not yet")
-        return number
-
-    async with app.worker():
-        job = await pays.enqueue()
-        assert await job.result(timeout=DEADLINE) == SECRET
-    await app.close()
-    text = await stored_step(app_url, job.id)
-    assert text.startswith(' ["outlast:payload",["aes-256-gcm:k"]')
-    assert SECRET not in text
-
-
-@pytest.fixture
-def app_url(store_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> str:
-    monkeypatch.setenv("OUTLAST_RUN_DIR", str(tmp_path / "run"))
-    return store_url
-
-
-async def stored_step(url: str, job_id: int) -> str:
-    statement = f"SELECT value FROM outlast_steps WHERE job_id = {job_id}"
-    async with transaction(url) as connection:
-        if url.startswith("sqlite"):
-            return str(connection.execute(statement).fetchone()[0])
-        return str(await connection.fetchval(statement))
 
 
 async def test_a_dead_job_that_is_requeued_goes_on_from_its_steps(app: outlast.App) -> None:
