@@ -194,19 +194,3 @@ def test_a_terminal_shows_a_bar(dead, folder: Path) -> None:
         os.close(theirs)
     assert said.stdout == b"3 jobs requeued\n"
     assert "action 1" in shown
-
-
-@pytest.mark.parametrize(
-    ("options", "says"),
-    [
-        (["requeue", "17", "--dry-run"], "--dry-run goes with a filter"),
-        (["requeue", "17", "--error", "late"], "name the dead jobs"),
-        (["requeue"], "or with --all"),
-        (["discard"], "or with --all"),
-        (["discard", "1", "--all"], "name the dead jobs"),
-        (["discard", "--all", "--since", "1h"], "name the dead jobs"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(outlast: Outlast, options, says, sqlite_url) -> None:
-    outlast("migrate", "--url", sqlite_url)
-    outlast("dead", *options, "--url", sqlite_url).refused(2, says)

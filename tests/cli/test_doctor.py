@@ -151,10 +151,6 @@ def test_a_file_that_left_wal_mode_is_a_problem_and_is_left_so(
     assert sqlite3.connect(path).execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
-def test_a_wrong_url_is_wrong_usage(outlast: Outlast) -> None:
-    outlast("doctor", "--url", "mysql://db").refused(2, "is not the URL of a store")
-
-
 @pytest.fixture(scope="module")
 def sound_server() -> Iterator[PostgresServer]:
     """A server as it should be, that these tests may set otherwise."""

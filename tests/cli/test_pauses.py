@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from harness.servers import PostgresServer
-from tests.cases import each_case
 from tests.cli.conftest import Filled, Outlast
 
 
@@ -54,17 +53,3 @@ def test_nothing_is_said_to_be_paused_that_is_not(
     said = outlast("pause", "queue", "typo", "--url", pg_url)
     said.refused(3, "the database is read-only")
     assert "paused" not in said.out + said.err
-
-
-@each_case(
-    ("arguments", "told"),
-    [
-        (["everything"], "everything: write queue, task, tenant or all, then its name"),
-        (["queue"], "which queue? Give its name"),
-        (["all", "mail"], "all has no name: it is every queue"),
-        (["queue", ""], "is not a text with at least one character"),
-        (["all", "--wait", "soon"], "soon"),
-    ],
-)
-def test_wrong_usage_is_refused(rows: Filled, arguments: list[str], told: str) -> None:
-    rows("pause", *arguments).refused(2, told)

@@ -74,10 +74,6 @@ def test_jobs_are_filtered(rows: Filled, options: list[str], wanted: set[str]) -
     assert {job["id"] for job in document["jobs"]} == {rows.ids[name] for name in wanted}
 
 
-def test_an_unknown_state_is_refused_with_the_known_ones(rows: Filled) -> None:
-    rows("jobs", "--state", "failed").refused(2, "dead", "retrying", "silent")
-
-
 async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url: str) -> None:
     async with opened(sqlite_url) as store:
         command = '{"argv":["tar","czf","/backup/a b.tgz"]}'

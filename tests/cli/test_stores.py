@@ -71,21 +71,6 @@ def test_a_file_that_no_command_can_use_is_refused(
     assert "Traceback" not in said.err
 
 
-@each_case(
-    ("command", "url"),
-    [
-        (["jobs"], "nonsense"),
-        (["jobs"], "sqlite:///:memory:"),
-        (["migrate"], "mysql://db/x"),
-        (["migrate", "--check"], "sqlite://x.db"),
-        (["worker", "shop:app"], "nonsense"),
-        (["worker", "shop:app"], "sqlite:///:memory:"),
-    ],
-)
-def test_a_bad_url_is_wrong_usage(outlast: Outlast, command: list[str], url: str) -> None:
-    outlast(*command, "--url", url).refused(2)
-
-
 @each_case("command", [["jobs"], ["migrate"], ["worker", "shop:app"]])
 def test_a_database_that_cannot_be_reached_is_unavailable(
     outlast: Outlast, command: list[str]
@@ -160,10 +145,6 @@ async def test_after_a_restore_tokens_go_on_far_above(
     assert before + 1_000_000 <= int(found[1]) < after
 
 
-def test_check_and_after_restore_exclude_each_other(outlast: Outlast) -> None:
-    outlast("migrate", "--check", "--after-restore").refused(2)
-
-
 @pytest.fixture
 async def role(session: Any) -> AsyncIterator[str]:
     """A role of PostgreSQL that may do nothing yet."""
@@ -225,6 +206,3 @@ def test_grants_that_cannot_be_made_are_refused(outlast: Outlast, bare_pg_url: s
         2, "no role 'no_such_role'"
     )
     outlast("migrate", "--grant", "a", "--url", "sqlite:///x.db").refused(2, "knows no roles")
-    outlast("migrate", "--only", "enqueue").refused(2, "--grant")
-    outlast("migrate", "--verbose").refused(2, "--grant")
-    outlast("migrate", "--check", "--grant", "a").refused(2, "--grant")

@@ -88,11 +88,6 @@ def test_a_worker_looks_at_all_queues_before_it_exits(
     assert ended.count("completed") == MANY
 
 
-def test_a_count_goes_with_until_empty(outlast: Outlast) -> None:
-    for options in (["--max-jobs", 3], ["--until-empty", "--max-jobs", 0]):
-        outlast("worker", "shop:app", *options).refused(2, "--max-jobs", "--until-empty")
-
-
 POLLS = """
 import outlast
 

@@ -250,6 +250,8 @@ def test_a_full_log_pipe_does_not_block_the_worker(outlast: Outlast, folder: Pat
         (["--log-format", "xml"], ["--log-format", "text"]),
         (["--lease", "long"], ["--lease"]),
         (["--keep-dead", "-1"], ["--keep-dead must be seconds from 0"]),
+        (["--url", "nonsense"], ["is not the URL of a store"]),
+        (["--url", "sqlite:///:memory:"], [":memory:"]),
     ],
 )
 def test_a_setting_that_cannot_work_is_named(

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 
-import pytest
-
 from outlast.model.lease import DeathCause
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
@@ -114,21 +112,10 @@ def test_draining_a_gone_or_unknown_worker_is_refused_and_asks_none(
     assert asked(outlast, sqlite_url) == []
 
 
-@pytest.mark.parametrize("arguments", [(), ("web", "--all")])
-def test_drain_without_a_name_or_all_is_refused(
-    outlast: Outlast, arguments: tuple[str, ...]
-) -> None:
-    outlast("workers", "drain", *arguments).refused(2, "name the workers to drain, or give --all")
-
-
 def test_drain_all_says_when_there_are_no_workers(outlast: Outlast, sqlite_url: str) -> None:
     asyncio.run(with_store(sqlite_url, "old", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "--all", "--url", sqlite_url)
     assert (said.code, said.out) == (0, "no worker is alive, so none was asked\n")
-
-
-def test_options_of_the_list_do_not_go_with_it(outlast: Outlast) -> None:
-    outlast("workers", "--all", "drain", "web").refused(2, "do not go with drain")
 
 
 def test_a_failing_worker_shows_the_duty_that_fails(outlast: Outlast, store_url: str) -> None:
