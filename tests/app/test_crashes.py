@@ -130,7 +130,12 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "effect", "remedy", "when"), MISTAKES)
+@pytest.mark.slow_but(
+    "imports_again", "starts_over", "swallows_the_loss", "appends_again", "posts_again"
+)
+@pytest.mark.parametrize(
+    ("name", "effect", "remedy", "when"), MISTAKES, ids=[each[0] for each in MISTAKES]
+)
 def test_a_mistake_is_found_with_its_line_and_remedy(
     servers: dict[str, int], name: str, effect: str, remedy: str, when: str
 ) -> None:
@@ -171,6 +176,7 @@ def test_a_mailer_sends_nothing_without_consent() -> None:
     assert MailServer.mails == []
 
 
+@pytest.mark.slow
 def test_requests_of_each_library_are_counted(servers: dict[str, int]) -> None:
     url = {"url": f"http://127.0.0.1:{servers['http']}/posts"}
     report = run("posts_by_libraries", url, allow_connect=[servers["http"]])

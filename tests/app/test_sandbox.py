@@ -180,6 +180,7 @@ def as_on_a_kernel(most: int, error: int) -> list[str]:
 NAMES = {*sandbox_acts.ACTS, *sandbox_acts.ALLOWED}
 
 
+@pytest.mark.slow_but("this kernel")
 @pytest.mark.parametrize("known", [24, 8], ids=["this kernel", "one without rules for TCP"])
 def test_a_task_changes_and_reaches_nothing_that_is_real(real: Real, known: int) -> None:
     before = real.look()
@@ -191,6 +192,7 @@ def test_a_task_changes_and_reaches_nothing_that_is_real(real: Real, known: int)
     assert not Path("own.db").exists()
 
 
+@pytest.mark.slow_but("own")
 @pytest.mark.parametrize("user", ["own", "ordinary"])
 def test_each_act_is_refused_on_the_spot_and_would_be_done_otherwise(real: Real, user: str) -> None:
     """As root, too, where that runs the tests."""
@@ -218,6 +220,7 @@ def test_a_port_is_reached_that_is_allowed_and_no_other(real: Real) -> None:
     assert done == {"TCP", *sandbox_acts.ALLOWED}
 
 
+@pytest.mark.slow
 def test_an_older_kernel_refuses_whole_classes_of_acts(real: Real) -> None:
     before = real.look()
     without_signals = act(prefix=as_on_a_kernel(16, errno.E2BIG))

@@ -67,6 +67,7 @@ def test_a_clean_task_exits_with_0_and_one_that_cannot_run_says_why(outlast: Out
     outlast("crash-test", "gatherer:app", "gather", '"b"', "--copy", "b").refused(2, "--copy b")
 
 
+@pytest.mark.slow
 def test_a_call_under_limits_that_waits_for_an_event_is_tried(outlast: Outlast) -> None:
     pay = ("crash-test", "gatherer:app", "pay", "17")
     outlast(*pay).refused(2, "--tenant")

@@ -38,6 +38,7 @@ def until_it_is(session: psycopg.Connection[Any], statement: str, number: int) -
     until(lambda: session.execute(statement.encode()).fetchone() == (number,), statement)
 
 
+@pytest.mark.slow
 def test_a_sleeping_worker_leaves_the_database_alone_and_runs_what_comes(
     outlast: Outlast, folder: Path, pg_url: str
 ) -> None:

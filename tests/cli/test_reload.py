@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import Outlast
 from tests.cli.test_worker import worker
 from tests.waiting import until
@@ -19,6 +21,7 @@ def code(speed: str, work: str) -> str:
     )
 
 
+@pytest.mark.slow
 def test_jobs_run_in_the_code_as_it_was_saved_last(outlast: Outlast, folder: Path) -> None:
     source = folder / "jobs.py"
     source.write_text(code("slow", "    time.sleep(3600)\n"))
@@ -51,7 +54,3 @@ def test_jobs_run_in_the_code_as_it_was_saved_last(outlast: Outlast, folder: Pat
         until(lambda: job(2)["state"] == "completed")
         assert job(2)["result"] == "last"
         assert running.end() == 0
-
-
-def test_reload_needs_an_application(outlast: Outlast) -> None:
-    outlast("worker", "--shell", "--reload").refused(2, "--reload is for an application")

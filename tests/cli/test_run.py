@@ -172,7 +172,7 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
 
 
-@pytest.mark.slow_on("postgres")
+@pytest.mark.slow
 def test_commands_share_a_limit(outlast: Outlast, folder: Path, store_url: str) -> None:
     at = {"OUTLAST_URL": store_url}
     declare(store_url, NewLimit("host", LimitSpec(spacing=1.0, burst=5.0, per=Per.LIMIT_KEY)))
@@ -259,10 +259,6 @@ def test_a_checkpoint_fits_the_environment_of_the_next_attempt(here: Here) -> No
     inside = {"OUTLAST_SOCKET": "@missing", "OUTLAST_TOKEN": "7"}
     here(["checkpoint", "x" * 100_001], **inside).refused(2, "at most 100,000 bytes")
     here(["checkpoint", os.fsdecode(b"\xff")], **inside).refused(2, "UTF-8")
-
-
-def test_a_worker_needs_an_application_or_commands(here: Here) -> None:
-    here(["worker"]).refused(2, "MODULE:APP", "--shell")
 
 
 @pytest.mark.slow_but("structlog")
