@@ -10,7 +10,6 @@ zone's clocks), 5,000 actions, labels, and what workers have counted in that mon
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -65,8 +64,8 @@ WORD = "CASE WHEN i % 500 = 7 THEN 'dead' WHEN i % 100 = 3 THEN 'cancelled' ELSE
 FINISHED = f"""
 INSERT INTO outlast_jobs (id, task, queue, state, run_at, enqueued_at, args, tenant, attempt_count,
     failures, token, completed_by, started_at, ended_at, result, fingerprint)
-SELECT i, task, queue, word, T(ended - 2), T(ended - 2), args, tenant, tries, tries - 1, 2 * i,
-    CASE word WHEN 'completed' THEN 1 + i % {LIVE} END, T(ended - 1), T(ended),
+SELECT i, task, queue, word, ended - 2, ended - 2, args, tenant, tries, tries - 1, 2 * i,
+    CASE word WHEN 'completed' THEN 1 + i % {LIVE} END, ended - 1, ended,
     CASE word WHEN 'completed' THEN '{{"file":"Emma.pdf","bytes":' || i || '}}' END,
     CASE word WHEN 'dead' THEN 'group' || ((i / 500) % {GROUPS}) END
 FROM (SELECT i, 'shop.task' || (i % {TASKS}) AS task, 'queue' || (i % {QUEUES}) AS queue,
@@ -94,31 +93,31 @@ INSERT INTO outlast_labels (job_id, label) SELECT i, 'sale' FROM NUMBERS WHERE i
 QUEUED = f"""
 INSERT INTO outlast_jobs (id, task, queue, position, run_at, enqueued_at, args, tenant)
 SELECT i, {NAMES}, CASE WHEN $due = 1 THEN i END,
-    T(CASE WHEN $due = 1 THEN $now - 100.0 ELSE $now + {DAY} + i / 1000.0 END), T($now - 100.0),
+    CASE WHEN $due = 1 THEN $now - 100.0 ELSE $now + {DAY} + i / 1000.0 END, $now - 100.0,
     {ARGUMENTS}, {TENANT} FROM NUMBERS"""
 SUSPECT = f"""
 INSERT INTO outlast_jobs (id, task, queue, run_at, enqueued_at, args, attempt_count, losses, solo,
     incident, cohort)
-SELECT i, {NAMES}, T($now - 50.0), T($now - 90.0), {ARGUMENTS}, 1, 1, 1, i / 20, i / 20
+SELECT i, {NAMES}, $now - 50.0, $now - 90.0, {ARGUMENTS}, 1, 1, 1, i / 20, i / 20
 FROM NUMBERS"""
 RUN = f"""
 INSERT INTO outlast_jobs (id, task, queue, state, run_at, enqueued_at, args, attempt_count, token,
     worker_id, started_at)
-SELECT i, {NAMES}, 'running', T($now - 50.0), T($now - 90.0), {ARGUMENTS}, 1, 2 * i, 1 + i % {LIVE},
-    T($now - 30.0) FROM NUMBERS"""
+SELECT i, {NAMES}, 'running', $now - 50.0, $now - 90.0, {ARGUMENTS}, 1, 2 * i, 1 + i % {LIVE},
+    $now - 30.0 FROM NUMBERS"""
 WORKER = f"""
 INSERT INTO outlast_workers (id, name, host, pid, boot_id, status, heartbeat, lease, started_at,
     heartbeat_at, lease_expires_at, stopped_at, tasks, release)
 SELECT i, 'shop-' || i, 'host' || (i % 7), 4711, 'b',
     CASE WHEN i <= {LIVE} THEN 'active' ELSE 'stopped' END,
-    2, 600000, T($now - 9e5), T($now - 1), T($now + 6e5), CASE WHEN i > {LIVE} THEN T($now - i) END,
+    2, 600000, $now - 9e5, $now - 1, $now + 6e5, CASE WHEN i > {LIVE} THEN $now - i END,
     $tasks, '2026.11' FROM NUMBERS"""
 REFUSED = """
 INSERT INTO outlast_refusals (job_id, token, verb, at, late_by)
-SELECT 500 * i + 7, 2 * (500 * i + 7), 'end', T($now - i), 4.0 FROM NUMBERS"""
+SELECT 500 * i + 7, 2 * (500 * i + 7), 'end', $now - i, 4.0 FROM NUMBERS"""
 ACTED = """
 INSERT INTO outlast_actions (at, actor, verb, target, job_id, counts, moved_at)
-SELECT T($now - i), 'ada', 'requeue', 'job ' || i, i, '{"requeued":1}', T($now - i) FROM NUMBERS"""
+SELECT $now - i, 'ada', 'requeue', 'job ' || i, i, '{"requeued":1}', $now - i FROM NUMBERS"""
 COUNTED = f"""
 INSERT INTO outlast_minutes (level, worker_id, batch, at, kind, queue, task, outcome, jobs, firsts,
     seconds, waited, {", ".join(BUCKET)})
@@ -194,9 +193,9 @@ def _parts(statement: Statement) -> Iterator[tuple[str, dict[str, Any]]]:
         yield text, values | {"first": at, "until": min(last, at + STEP - 1)}
 
 
-def _written(text: str, values: dict[str, Any], instant: str, numbers: str) -> str:
+def _written(text: str, values: dict[str, Any], numbers: str) -> str:
     """Return a statement with its values in it, as one kind of store takes it."""
-    text = re.sub(r"\bT\(", f"{instant}(", text).replace("NUMBERS", numbers)
+    text = text.replace("NUMBERS", numbers)
     for name in sorted(values, key=len, reverse=True):
         value = values[name]
         shown = "'" + value.replace("'", "''") + "'" if isinstance(value, str) else repr(value)
@@ -213,7 +212,7 @@ def _fill_file(path: Path, rows: int, work: Iterable[Statement]) -> None:
         for statement in work:
             for text, values in _parts(statement):
                 cursor.execute("BEGIN")
-                cursor.execute(_written(text, values, "", numbers))
+                cursor.execute(_written(text, values, numbers))
                 cursor.execute("COMMIT")
         for name in SEQUENCES:
             value = {"worker": LIVE + GONE, "token": 4 * rows}.get(name, 2 * rows)
@@ -229,7 +228,7 @@ async def _fill_server(url: str, rows: int, work: Iterable[Statement]) -> None:
             filled = await connection.fetchval(FILLED)
             await connection.execute(FILL.format(NO_ROOM))
         for text, values in _parts(statement):
-            await connection.execute(_written(text, values, "to_timestamp", numbers), timeout=600)
+            await connection.execute(_written(text, values, numbers), timeout=600)
     await connection.execute(FILL.format(filled))
     for name, sequence in SEQUENCES.items():
         value = {"worker": LIVE + GONE, "token": 4 * rows}.get(name, 2 * rows)

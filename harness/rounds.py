@@ -16,7 +16,7 @@ MOST = int(os.environ.get("OUTLAST_TEST_MOST") or 0)  # 0: as it is
 FUNCTIONS = {  # of PostgreSQL: where the numbers stand
     "outlast_prepare_claim_v1": [
         r"(?<=outlast_resolve_v1\()",
-        r"(?<=outlast_fold_v1\(v_at, )",
+        r"(?<=outlast_fold_v1\(p_now, )",
         r"(?<=outlast_expire_v1\()",
         r"(?<=expired = )",
         r"(?<=opens_at LIMIT )",

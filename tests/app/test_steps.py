@@ -332,8 +332,7 @@ async def _slept(store: Store, job_id: int, times: int) -> bool:
 
 async def run_now(url: str, job_id: int) -> None:
     """Make a job due that waits for its time."""
-    now = "0" if url.startswith("sqlite") else "clock_timestamp()"
     async with transaction(url) as connection:
-        done = connection.execute(f"UPDATE outlast_jobs SET run_at = {now} WHERE id = {job_id}")
+        done = connection.execute(f"UPDATE outlast_jobs SET run_at = 0 WHERE id = {job_id}")
         if asyncio.iscoroutine(done):
             await done

@@ -193,20 +193,19 @@ async def test_a_job_is_kept_for_its_own_time(store_url: str, store: Store, hand
     assert await prune(store) == 0
     async with raw(store_url) as file:  # as if the first three had ended long ago
         for name, seconds in {longer: 3, shorter: 3, usual: 3, cancelled: 0.5}.items():
-            assert await file.run(_set_back(store_url, name, seconds * HOUR))
+            assert await file.run(_set_back(name, seconds * HOUR))
     assert await prune(store) == 2
     assert await left(store) == [longer, cancelled]
     async with raw(store_url) as file:
         for name in (longer, cancelled):
-            assert await file.run(_set_back(store_url, name, 100 * HOUR))
+            assert await file.run(_set_back(name, 100 * HOUR))
     assert await prune(store) == 2
     assert await left(store) == []
 
 
-def _set_back(url: str, job_id: int, seconds: float) -> str:
-    span = f"{seconds}" if url.startswith("sqlite") else f"interval '{seconds} seconds'"
+def _set_back(job_id: int, seconds: float) -> str:
     columns = ", ".join(
-        f"{name} = {name} - {span}"
+        f"{name} = {name} - {seconds}"
         for name in ("enqueued_at", "run_at", "started_at", "ended_at", "prune_at")
     )
     return f"UPDATE outlast_jobs SET {columns} WHERE id = {job_id}"
@@ -220,7 +219,7 @@ async def test_what_is_deleted_at_once_is_bounded(
     await hands.hand_in(*map(ended, await hands.claim()))
     async with raw(store_url) as file:
         for job_id in jobs:
-            assert await file.run(_set_back(store_url, job_id, 2 * HOUR))
+            assert await file.run(_set_back(job_id, 2 * HOUR))
     gone = 0
     while count := await store.prune(jobs_older_than=HOUR, workers_older_than=HOUR, limit=limit):
         assert count <= limit
@@ -234,7 +233,7 @@ async def test_a_requeued_job_begins_its_time_at_its_next_end(
     (job_id,) = await enqueued(store, kept(HOUR))
     await store.cancel([job_id])
     async with raw(store_url) as file:
-        assert await file.run(_set_back(store_url, job_id, 2 * HOUR))
+        assert await file.run(_set_back(job_id, 2 * HOUR))
     await store.requeue([job_id])
     assert await prune(store) == 0
     await hands.hand_in(ended(await hands.claim_one(), OutcomeKind.DEAD))

@@ -195,8 +195,7 @@ async def test_a_window_by_a_clock_that_was_ahead_does_not_count(
 async def end_windows(store_url: str, *, seconds: int = 10**9) -> None:
     """Let the windows that are under way be over, or move them as a clock that was ahead."""
     async with raw(store_url) as file:
-        age = f"interval '{seconds} seconds'" if "postgres" in store_url else str(seconds)
-        assert await file.run(f"UPDATE outlast_windows SET until = until - {age}")
+        assert await file.run(f"UPDATE outlast_windows SET until = until - {seconds}")
 
 
 async def test_windows_that_are_over_are_pruned(store: Store, store_url: str) -> None:

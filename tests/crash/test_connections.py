@@ -22,7 +22,7 @@ WHERE wait_event_type = 'Lock' AND query LIKE '%outlast_exchange%'
 NEW_JOB = """
 SELECT outlast_add_lanes_v1('{noop}', '{default}', '{0}');
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-VALUES ('noop', 'default', now(), now(), '{}', nextval('outlast_position_seq'))
+VALUES ('noop', 'default', 0, 0, '{}', nextval('outlast_position_seq'))
 """
 
 

@@ -26,7 +26,7 @@ WITH run AS (
 ), permit AS (
     SELECT p.*, coalesce(r.number, 0) AS running, coalesce(n.number, 0) AS noted,
            coalesce(p.own_running, l.running) AS cap, l.name IS NOT NULL AS is_known,
-           extract(epoch FROM clock_timestamp()) AS now, l.held_until AS limit_held, l.spacing,
+           date_part('epoch', clock_timestamp()) AS now, l.held_until AS limit_held, l.spacing,
            l.burst
     FROM outlast_permits p LEFT JOIN run r ON r.permit = p.id LEFT JOIN note n ON n.permit = p.id
     LEFT JOIN outlast_limits l ON l.name = p.name

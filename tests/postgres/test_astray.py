@@ -37,7 +37,7 @@ async def test_gone_workers_are_found_before_between_and_after_live_ones(
             )
         else:
             await connection.execute(
-                "UPDATE outlast_workers SET status = 'lost', stopped_at = now() WHERE id = $1",
+                "UPDATE outlast_workers SET status = 'lost', stopped_at = 0 WHERE id = $1",
                 workers[number].worker_id,
             )
     found = await connection.fetch("SELECT g.id FROM outlast_gone_v1() AS g (id) ORDER BY 1")

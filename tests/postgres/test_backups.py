@@ -98,9 +98,9 @@ def test_an_older_program_works_unless_a_step_says_otherwise(shop: Shop) -> None
     shown = shop.run(block("Go back a release"))
     assert set(re.findall(r"\| (\d+\.\d+)$", shown, re.MULTILINE)) == {PROGRAM_VERSION}
     newer = "INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at)"
-    shop.server.sql(f"{newer} VALUES (8, 'later', 'x', '{PROGRAM_VERSION}', now())", "shop")
+    shop.server.sql(f"{newer} VALUES (8, 'later', 'x', '{PROGRAM_VERSION}', 0)", "shop")
     assert "ok" in shop.run('outlast verify --url "$OWNER_URL" && echo ok')
-    shop.server.sql(f"{newer} VALUES (9, 'contracts', 'x', '0.2', now())", "shop")
+    shop.server.sql(f"{newer} VALUES (9, 'contracts', 'x', '0.2', 0)", "shop")
     said = shop.run('outlast verify --url "$OWNER_URL"', code=3)
     (quoted,) = re.findall(r"`(the schema of this store serves .*?)`", PAGE)
     assert quoted in said

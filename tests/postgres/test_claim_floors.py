@@ -117,7 +117,7 @@ async def test_no_floor_follows_a_position_that_was_never_drawn(line: Line, pg_u
     other = await asyncpg.connect(pg_url)
     await other.execute(
         "INSERT INTO outlast_jobs (run_at, enqueued_at, task, queue, args, position)"
-        " VALUES (now(), now(), 't', 'default', '{}', 9223372036854775806)"
+        " VALUES (0, 0, 't', 'default', '{}', 9223372036854775806)"
     )
     await other.execute("SELECT outlast_thin_lanes_v1()")
     await other.close()

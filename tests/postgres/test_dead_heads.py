@@ -157,7 +157,7 @@ async def test_ticks_that_were_put_off_cost_neither_peeks_nor_looks(
     await store.put_schedules([schedule(n, overlap=Overlap.ALLOW) for n in names])
     await session.execute(SNAPSHOT)
     for hour in range(1, 11):
-        ahead = f"extract(epoch FROM now()) + 3600 * {hour}"
+        ahead = f"date_part('epoch', now()) + 3600 * {hour}"
         await watcher.execute(f"UPDATE outlast_schedules SET since = {ahead}, next_tick = {ahead}")
     await watcher.execute("UPDATE outlast_schedules SET paused = true")
     index = "outlast_schedules_next"
@@ -175,7 +175,7 @@ async def test_a_delayed_job_that_is_committed_below_a_floor_is_found(
     (late,) = await enqueued(store, job(delay=1_000.0))
     late_commit = watcher.transaction()
     await late_commit.start()
-    past = "UPDATE outlast_jobs SET run_at = now() - interval '1 second' WHERE id = $1"
+    past = "UPDATE outlast_jobs SET run_at = date_part('epoch', now()) - 1 WHERE id = $1"
     await watcher.execute(past, late)
     await session.execute(SNAPSHOT)
     await work_off(store, hands, delay=0.001)

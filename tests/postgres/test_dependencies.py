@@ -165,7 +165,7 @@ async def test_ends_of_a_wide_group_leave_no_notices_and_a_walk_goes_on_where_it
     await hands.hand_in(ended(mine))
     assert await session.fetch("SELECT FROM outlast_upstream_notices") == []
     await session.execute(
-        "UPDATE outlast_jobs SET state = 'completed', ended_at = now(), position = NULL"
+        "UPDATE outlast_jobs SET state = 'completed', ended_at = 0, position = NULL"
         " WHERE state = 'queued' AND id <> $1",
         last,
     )

@@ -20,7 +20,7 @@ from tests.conformance.test_children import spawned, waits
 from tests.postgres.kit import change_function
 
 FORGET = "DELETE FROM outlast_lanes"
-OLD = "UPDATE outlast_lanes SET added_at = added_at - interval '2 days'"
+OLD = "UPDATE outlast_lanes SET added_at = added_at - 172800"
 NAMED = "SELECT queue, count(*) FROM outlast_lanes GROUP BY queue ORDER BY queue"
 TIDY = "SELECT outlast_thin_lanes_v1()"
 

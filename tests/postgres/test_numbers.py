@@ -26,7 +26,7 @@ NO_NUMBERS = {
     "outlast_watch_3_seq": "a register: it numbers nothing",
 }
 # A row with a number that its sequence has not reached: its table, the column, and other columns.
-TIMES = {"run_at": "now()", "enqueued_at": "now()"}
+TIMES = {"run_at": "0", "enqueued_at": "0"}
 LANE = {"task": "'t'", "queue": "'q'"}
 ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
     "outlast_jobs_id_seq": ("outlast_jobs", "id", {**TIMES, **LANE, "args": "''"}),
@@ -41,23 +41,23 @@ ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
         "outlast_workers",
         "id",
         dict.fromkeys(("name", "host", "boot_id"), "'w'")
-        | dict.fromkeys(("started_at", "heartbeat_at", "lease_expires_at"), "now()")
+        | dict.fromkeys(("started_at", "heartbeat_at", "lease_expires_at"), "0")
         | {"pid": "1", "heartbeat": "1", "lease": "6"},
     ),
     "outlast_refusals_id_seq": (
         "outlast_refusals",
         "id",
-        {"job_id": "1", "token": "1", "verb": "'end'", "at": "now()"},
+        {"job_id": "1", "token": "1", "verb": "'end'", "at": "0"},
     ),
     "outlast_pauses_id_seq": (
         "outlast_pauses",
         "id",
-        {"kind": "'queue'", "name": "'x'", "paused_at": "now()"},
+        {"kind": "'queue'", "name": "'x'", "paused_at": "0"},
     ),
     "outlast_actions_id_seq": (
         "outlast_actions",
         "id",
-        {"at": "now()", "actor": "'a'", "verb": "'v'", "moved_at": "now()"},
+        {"at": "0", "actor": "'a'", "verb": "'v'", "moved_at": "0"},
     ),
     "outlast_notices_id_seq": ("outlast_notices", "id", {"stream": "1"}),
     "outlast_upstream_notices_id_seq": ("outlast_upstream_notices", "id", {"job_id": "1"}),

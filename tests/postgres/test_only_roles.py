@@ -49,7 +49,7 @@ SELECT jsonb_agg(row ORDER BY row)::text FROM one
 STORE = """WITH m AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, policy, state, awaited)
-    VALUES ('mine', 'default', '{}', 0, now(), now(), '{}', 'blocked', true) RETURNING id)
+    VALUES ('mine', 'default', '{}', 0, 0, 0, '{}', 'blocked', true) RETURNING id)
 SELECT set_config('my.job', id::text, true) FROM m;
 """
 MINE = "current_setting('my.job')::bigint"
@@ -68,7 +68,7 @@ def stream(task: str = TASK, needs: str = "$needs", rank: int = 0) -> str:
     return f"""
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, policy, position, stream, needs)
-VALUES ('{task}', 'default', '{{}}', {rank}, now(), now(), '{{}}', -5, $stream, '{needs}');
+VALUES ('{task}', 'default', '{{}}', {rank}, 0, 0, '{{}}', -5, $stream, '{needs}');
 INSERT INTO outlast_notices (stream, arrived, task, queue)
 VALUES ($stream, true, '{task}', 'default')"""
 

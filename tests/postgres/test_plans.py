@@ -28,23 +28,23 @@ FINISHED = 100_000
 FINISHED_JOBS = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
                           started_at, ended_at, result, key)
-SELECT 't', 'default', 'completed', now(), now(), '{{}}', 1, nextval('outlast_token_seq'), now(),
-       now(), '1', 'old' || n
+SELECT 't', 'default', 'completed', 0, 0, '{{}}', 1, nextval('outlast_token_seq'), 0,
+       date_part('epoch', now()), '1', 'old' || n
 FROM generate_series(1, {finished}) n;
 INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
-SELECT nextval('outlast_token_seq'), n, 1, 'error', 'failure', now(), now()
+SELECT nextval('outlast_token_seq'), n, 1, 'error', 'failure', 0, 0
 FROM generate_series(1, {finished}) n"""
 
 UNSERVABLE = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, priority, position)
-SELECT 'unknown', 'mixed', now(), now(), '{}', 50, nextval('outlast_position_seq')
+SELECT 'unknown', 'mixed', 0, 0, '{}', 50, nextval('outlast_position_seq')
 FROM generate_series(1, 20000) n"""
 
 
 SUSPECTS = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident, position)
 SELECT CASE WHEN n % 10 = 0 THEN 't' ELSE 'unknown' || n % 3 END, 'suspects' || n % 2,
-       now(), now(), '{}', 1 + (n % 50 = 0)::integer, n / 100, nextval('outlast_position_seq')
+       0, 0, '{}', 1 + (n % 50 = 0)::integer, n / 100, nextval('outlast_position_seq')
 FROM generate_series(1, 1000) n"""
 
 

@@ -33,12 +33,12 @@ READ_MAX = 600  # rows that a scan may read on the way of 50 jobs
 
 WAITING_JOBS = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 'other', 'others', now(), now(), '{}', nextval('outlast_position_seq')
+SELECT 'other', 'others', 0, 0, '{}', nextval('outlast_position_seq')
 FROM generate_series(1, $1::integer);"""
 RUNNING_JOBS = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
                           worker_id, started_at)
-SELECT 'other', 'others', 'running', now(), now(), '{}', 1, nextval('outlast_token_seq'), $2, now()
+SELECT 'other', 'others', 'running', 0, 0, '{}', 1, nextval('outlast_token_seq'), $2, 0
 FROM generate_series(1, $1::integer)"""
 LOGS = """
 INSERT INTO outlast_logs (token, job_id, number, printed, lines)

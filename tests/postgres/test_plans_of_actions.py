@@ -8,7 +8,7 @@ from tests.postgres.plans_kit import by_index, session
 DEAD = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, started_at, ended_at, args,
                           token)
-SELECT 't', 'q', 'dead', now(), now(), now(), now(), '{}', n
+SELECT 't', 'q', 'dead', date_part('epoch', now()), date_part('epoch', now()), 0, 0, '{}', n
 FROM generate_series(1, 50000) n"""
 
 

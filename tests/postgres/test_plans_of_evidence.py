@@ -13,11 +13,11 @@ from tests.postgres.plans_kit import Session, by_index, session
 FILL = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
                           started_at, ended_at, tenant, fingerprint)
-SELECT 't', 'default', CASE WHEN n % 2 = 0 THEN 'dead' ELSE 'completed' END, now(), now(), '{}', 1,
-       nextval('outlast_token_seq'), now(), now(), 'many', CASE WHEN n % 2 = 0 THEN n % 7 END
+SELECT 't', 'default', CASE WHEN n % 2 = 0 THEN 'dead' ELSE 'completed' END, 0, 0, '{}', 1,
+       nextval('outlast_token_seq'), 0, 0, 'many', CASE WHEN n % 2 = 0 THEN n % 7 END
 FROM generate_series(1, 50000) n;
 INSERT INTO outlast_attempts (token, job_id, number, outcome, charge, started_at, ended_at)
-SELECT token, id, 1, 'error', 'failure', now(), now() FROM outlast_jobs"""
+SELECT token, id, 1, 'error', 'failure', 0, 0 FROM outlast_jobs"""
 
 
 async def scans_of(s: Session) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ KINDS = {
 """A part of each statement -> the rows that it may read."""
 FILL = f"""
 INSERT INTO outlast_jobs (id, task, queue, state, run_at, enqueued_at, args, position)
-SELECT n, 't', 'q', CASE WHEN n > {JOBS} THEN 'blocked' ELSE 'queued' END, now(), now(), '{{}}',
+SELECT n, 't', 'q', CASE WHEN n > {JOBS} THEN 'blocked' ELSE 'queued' END, 0, 0, '{{}}',
        CASE WHEN n <= {JOBS} THEN n END
 FROM generate_series(1, {2 * JOBS}) n;
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)

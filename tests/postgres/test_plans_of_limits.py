@@ -27,7 +27,7 @@ KEYS = 1000
 ROWS = 2 * STATISTICS_MAX + 3 * PERMITS_SHOWN
 API = permit_id("api", "")
 JOBS = """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position, stream, needs)
-SELECT 't', 'q', now(), now(), '{}', nextval('outlast_position_seq'), """
+SELECT 't', 'q', 0, 0, '{}', nextval('outlast_position_seq'), """
 STREAMS = """INSERT INTO outlast_streams
 (id, turn, blocked, touched_at, rank, task, queue, permits, costs, needs)
 SELECT n, n, nullif(%s, 0), 0, 0, 't', 'q', ARRAY[n], '{1}', '[]' FROM generate_series(%s) n"""
@@ -40,8 +40,8 @@ CROWD = [
     f"{JOBS} n, '[]' FROM generate_series(1, 20000) n",
     """INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, state, worker_id, token,
         attempt_count, started_at, stream, needs)
-    SELECT 't', 'q', now(), now(), '{}', 'running', 1, nextval('outlast_token_seq'),
-        1, now(), 20001, '[]' FROM generate_series(1, 3)""",
+    SELECT 't', 'q', 0, 0, '{}', 'running', 1, nextval('outlast_token_seq'),
+        1, date_part('epoch', now()), 20001, '[]' FROM generate_series(1, 3)""",
     f"INSERT INTO outlast_permits (id, name, key, touched_at) VALUES ({API}, 'api', '', 0)",
     STREAMS % (API, "20002, 20002"),
     f"{JOBS} 20002, '[]' FROM generate_series(1, 30000)",

@@ -14,15 +14,15 @@ from tests.postgres.plans_kit import session
 LARGE = {"outlast_jobs", "outlast_minutes"}
 WAITING = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 't0', 'q' || n % 2, now(), now(), '{}', nextval('outlast_position_seq')
+SELECT 't0', 'q' || n % 2, 0, 0, '{}', nextval('outlast_position_seq')
 FROM generate_series(1, 60000) n"""
 LATER = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args)
-SELECT 't', 'q0', now() + n % 2 * interval '1 hour' - interval '1 minute', now(), '{}'
+SELECT 't', 'q0', date_part('epoch', now()) + n % 2 * 3600 - 60, date_part('epoch', now()), '{}'
 FROM generate_series(1, 60000) n"""
 COUNTED = f"""
 INSERT INTO outlast_minutes
-SELECT l.level, 0, n, extract(epoch FROM now())::bigint - n % 3000,
+SELECT l.level, 0, n, date_part('epoch', now())::bigint - n % 3000,
        'attempt', 'q', 't' || n, 'completed', 1, 0, 0, 0{", 0" * 2 * BUCKETS}
 FROM unnest('{{minute,total}}'::text[]) l (level) CROSS JOIN generate_series(1, 30000) n"""
 

@@ -22,28 +22,28 @@ PAGES_MAX = 5_000  # of 8 kB, in the cache or not
 FILL = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, position, ended_at)
 SELECT 't', 'default', CASE n % 3 WHEN 0 THEN 'queued' WHEN 1 THEN 'completed' ELSE 'dead' END,
-       now(), now(), '{}', CASE n % 3 WHEN 0 THEN n END, CASE n % 3 WHEN 0 THEN NULL ELSE now() END
+       0, 0, '{}', CASE n % 3 WHEN 0 THEN n END, CASE n % 3 WHEN 0 THEN NULL ELSE 0 END
 FROM generate_series(1, 75000) n"""
 
 LANES = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 't' || n % 30, 'q' || n % 2, now(), now(), '{}', n FROM generate_series(1, 30000) n;
+SELECT 't' || n % 30, 'q' || n % 2, 0, 0, '{}', n FROM generate_series(1, 30000) n;
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args)
-SELECT 't', 'q' || n % 25, now() + interval '1 day', now(), '{}' FROM generate_series(1, 25000) n;
+SELECT 't', 'q' || n % 25, 9e9, 0, '{}' FROM generate_series(1, 25000) n;
 INSERT INTO outlast_workers (name, host, pid, boot_id, status, heartbeat, lease, started_at,
                              heartbeat_at, lease_expires_at, stopped_at)
-SELECT 'w', 'h', 1, 'b', 'stopped', 2, 60, now(), now(), now(), now() - n * interval '1 second'
+SELECT 'w', 'h', 1, 'b', 'stopped', 2, 60, 0, 0, 0, 1e9 - n
 FROM generate_series(1, 25000) n"""
 
 FEW = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 't0', 'q0', now(), now(), '{}', 0 FROM generate_series(1, 20);
+SELECT 't0', 'q0', 0, 0, '{}', 0 FROM generate_series(1, 20);
 INSERT INTO outlast_workers (name, host, pid, boot_id, status, heartbeat, lease, started_at,
                              heartbeat_at, lease_expires_at)
-SELECT 'w', 'h', 1, 'b', 'active', 2, 60, now(), now(), now() FROM generate_series(1, 20) n"""
+SELECT 'w', 'h', 1, 'b', 'active', 2, 60, 0, 0, 0 FROM generate_series(1, 20) n"""
 TASKS = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, position)
-SELECT 'm' || n, 'many', now(), now(), '{}', n FROM generate_series(1, 2000) n"""
+SELECT 'm' || n, 'many', 0, 0, '{}', n FROM generate_series(1, 2000) n"""
 
 
 def largest(scans: list[dict[str, Any]]) -> float:

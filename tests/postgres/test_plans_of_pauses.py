@@ -8,7 +8,7 @@ from tests.postgres.plans_kit import by_index, session
 
 PAUSED = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, tenant, position)
-SELECT 'p', 'paused', now(), now(), '{}', NULL, nextval('outlast_position_seq')
+SELECT 'p', 'paused', 0, 0, '{}', NULL, nextval('outlast_position_seq')
 FROM generate_series(1, 100000) n"""
 
 

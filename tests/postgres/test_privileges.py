@@ -222,12 +222,11 @@ async def _enqueue_in_a_window(store: Store, session: Any) -> None:
     once = job(key="once", on_key=OnKey(window=1e9))
     (first,) = await enqueued(store, once)
     await session.execute(
-        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = now(), position = NULL"
-        " WHERE id = $1",
+        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = 0, position = NULL WHERE id = $1",
         first,
     )
     assert await enqueued(store, once) == [first]
-    await session.execute("UPDATE outlast_windows SET until = now()")
+    await session.execute("UPDATE outlast_windows SET until = date_part('epoch', now())")
     assert await enqueued(store, once) != [first]
 
 
@@ -412,7 +411,7 @@ async def test_a_role_for_enqueuing_stops_a_schedule_by_its_key_until_that_job_e
     least = await asyncpg.connect(role)
     await least.execute(
         "INSERT INTO outlast_jobs (run_at, enqueued_at, task, queue, args, key)"
-        " VALUES (now(), now(), 't', 'q', '{}', 'outlast:schedule:nightly')"
+        " VALUES (0, 0, 't', 'q', '{}', 'outlast:schedule:nightly')"
     )
     await least.close()
     (forged,) = await store.inspector.jobs(JobFilter())
@@ -434,7 +433,7 @@ async def test_a_role_for_enqueuing_names_no_id_and_no_part_of_a_run(
     state and end it would make up history."""
     await granted(pg_url, Purpose.ENQUEUE)
     own = await asyncpg.connect(role)
-    said = "(run_at, enqueued_at, task, queue, args{}) VALUES (now(), now(), 't', 'q', '{{}}'{})"
+    said = "(run_at, enqueued_at, task, queue, args{}) VALUES (0, 0, 't', 'q', '{{}}'{})"
     await own.execute(f"INSERT INTO outlast_jobs {said.format('', '')}")
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await own.execute(f"INSERT INTO outlast_jobs {said.format(f', {column}', ', NULL')}")

@@ -15,7 +15,7 @@ from tests.conformance.kit import TASK, Hands, ended, enqueued, job, row_of
 from tests.postgres.kit import blocked
 
 BEGIN = """UPDATE outlast_jobs SET state = 'running', token = nextval('outlast_token_seq'),
-           attempt_count = 1, worker_id = $2, started_at = now(), position = NULL WHERE id = $1"""
+           attempt_count = 1, worker_id = $2, started_at = 0, position = NULL WHERE id = $1"""
 
 
 def keyed(args: str) -> NewJob:
@@ -72,8 +72,7 @@ async def test_an_enqueue_in_a_window_waits_for_one_that_is_not_committed_yet(
     await transaction.start()
     (first,) = await enqueue_on(session, [once])
     await session.execute(
-        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = now(), position = NULL"
-        " WHERE id = $1",
+        "UPDATE outlast_jobs SET state = 'cancelled', ended_at = 0, position = NULL WHERE id = $1",
         first.job_id,
     )
     late = asyncio.create_task(enqueue())

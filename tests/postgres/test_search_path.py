@@ -38,7 +38,7 @@ TABLES = f"""
     CREATE FUNCTION public.spy() RETURNS integer {RAISES};
     CREATE VIEW public.outlast_schema AS
     SELECT public.spy() AS number, '' AS name, '' AS checksum, '' AS compatible_from,
-           now() AS applied_at
+           0.0::float8 AS applied_at
 """
 CHANNEL = f"""
     CREATE FUNCTION public.outlast_channel_v1() RETURNS text {RAISES};

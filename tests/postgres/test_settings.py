@@ -237,9 +237,13 @@ async def test_an_exchange_waits_for_the_disk_if_a_job_begins_or_ends(
     seen = {}
     for case, limit, change in [
         ("nothing", 0, "SELECT"),
-        ("two places", 0, "UPDATE outlast_jobs SET run_at = now()"),
+        ("two places", 0, "UPDATE outlast_jobs SET run_at = date_part('epoch', now())"),
         ("a claim", 1, "SELECT"),
-        ("an expiry", 0, "UPDATE outlast_jobs SET expires_at = now() WHERE state = 'queued'"),
+        (
+            "an expiry",
+            0,
+            "UPDATE outlast_jobs SET expires_at = date_part('epoch', now()) WHERE state = 'queued'",
+        ),
     ]:
         await session.execute(change)
         async with session.transaction():

@@ -13,36 +13,36 @@ from outlast.store.postgres.store import PostgresStore
 
 INSERT = """
 INSERT INTO outlast_jobs (task, queue, args, run_at, enqueued_at, {columns})
-VALUES ('t', 'q', '{{}}', now(), now(), {values})"""
+VALUES ('t', 'q', '{{}}', 0, 0, {values})"""
 
 SOUND = [
     {"state": "'queued'", "position": "1"},
     {"state": "'queued'"},
     {"state": "'queued'", "solo": "2"},
-    {"state": "'running'", "worker_id": "1", "token": "1", "started_at": "now()"},
-    {"state": "'completed'", "ended_at": "now()", "token": "1"},
-    {"state": "'dead'", "ended_at": "now()", "priority": "-100"},
-    {"state": "'cancelled'", "ended_at": "now()", "priority": "100"},
+    {"state": "'running'", "worker_id": "1", "token": "1", "started_at": "0"},
+    {"state": "'completed'", "ended_at": "0", "token": "1"},
+    {"state": "'dead'", "ended_at": "0", "priority": "-100"},
+    {"state": "'cancelled'", "ended_at": "0", "priority": "100"},
 ]
 UNSOUND = {
     "no such state": {"state": "'lost'"},
-    "running without a worker": {"state": "'running'", "token": "1", "started_at": "now()"},
-    "running without a token": {"state": "'running'", "worker_id": "1", "started_at": "now()"},
+    "running without a worker": {"state": "'running'", "token": "1", "started_at": "0"},
+    "running without a token": {"state": "'running'", "worker_id": "1", "started_at": "0"},
     "running without a start": {"state": "'running'", "worker_id": "1", "token": "1"},
     "running, and in the line": {**SOUND[3], "position": "1"},
-    "running, and ended": {**SOUND[3], "ended_at": "now()"},
+    "running, and ended": {**SOUND[3], "ended_at": "0"},
     "queued, but held": {**SOUND[3], "state": "'queued'"},
-    "queued, but ended": {"state": "'queued'", "ended_at": "now()"},
+    "queued, but ended": {"state": "'queued'", "ended_at": "0"},
     "ended, but held": {**SOUND[3], "state": "'dead'"},
     "ended without a time": {"state": "'completed'"},
-    "ended, and in the line": {"state": "'dead'", "ended_at": "now()", "position": "1"},
+    "ended, and in the line": {"state": "'dead'", "ended_at": "0", "position": "1"},
     "too high": {"state": "'queued'", "priority": "101"},
     "too low": {"state": "'queued'", "priority": "-101"},
 }
 # Each column that the constraint reads, changed alone.
 CHANGES = [
     (SOUND[0], "priority = 101"),
-    (SOUND[0], "ended_at = now()"),
+    (SOUND[0], "ended_at = 0"),
     (SOUND[0], "worker_id = 1"),
     (SOUND[3], "worker_id = NULL"),
     (SOUND[3], "token = NULL"),

@@ -68,7 +68,7 @@ class Twins:
         )
         place = None
         if job["aged"] is not None:  # how long before its due time, in ms
-            place = round(job["run_at"].timestamp() * 1000) - job["aged"]
+            place = round(job["run_at"] * 1000) - job["aged"]
         return {
             "stream": job["stream"],
             "needs": None if job["needs"] is None else needs_of(job["needs"]),

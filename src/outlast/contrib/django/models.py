@@ -16,11 +16,11 @@ from outlast.model.job import State
 
 
 class MomentField(models.Field):
-    """A read-only time: seconds since 1970 on SQLite, a timestamp on PostgreSQL."""
+    """A read-only time, stored as seconds since 1970."""
 
     def from_db_value(self, value: Any, expression: Any, connection: Any) -> datetime | None:
         """Return the time in the form of Django's settings: aware, or in the server's zone."""
-        at = value if value is None or isinstance(value, datetime) else moment(value)
+        at = moment(value)
         if at is None or timezone.is_aware(at) == settings.USE_TZ:
             return at
         change = timezone.make_aware if settings.USE_TZ else timezone.make_naive

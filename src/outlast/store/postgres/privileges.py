@@ -58,6 +58,7 @@ _OF_A_WORKER = {
     "outlast_schema": "SELECT",
     "outlast_incarnation": "SELECT INSERT UPDATE",
     "outlast_history": "SELECT",
+    "outlast_jobs_for_people": "SELECT",
     "outlast_actions_id_seq": "SELECT UPDATE",
     "outlast_jobs_id_seq": "SELECT UPDATE",
     "outlast_notices_id_seq": "SELECT UPDATE",

@@ -4,8 +4,7 @@
 -- Groups of the :rows newest dead jobs, the group with the latest death first, from the index of dead jobs alone,
 -- which holds all these columns.
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
-       extract(epoch FROM min(ended_at))::float8 AS first_at,
-       extract(epoch FROM max(ended_at))::float8 AS last_at,
+       min(ended_at) AS first_at, max(ended_at) AS last_at,
        (sum(count(*)) OVER ())::bigint AS looked_at
 FROM (SELECT id, fingerprint, ended_at FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */
       WHERE state = 'dead' ORDER BY id DESC LIMIT :rows) d
@@ -17,8 +16,7 @@ WITH looked AS MATERIALIZED (
     SELECT id, fingerprint, ended_at, queue, task, tenant FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */
     WHERE state = 'dead' ORDER BY id DESC LIMIT :rows)
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
-       extract(epoch FROM min(ended_at))::float8 AS first_at,
-       extract(epoch FROM max(ended_at))::float8 AS last_at,
+       min(ended_at) AS first_at, max(ended_at) AS last_at,
        (SELECT count(*) FROM looked) AS looked_at
 FROM looked
 WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
@@ -27,7 +25,7 @@ GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 -- name: ended_floor
 -- The least token among the :rows newest attempts with tokens below :before, how many those are, and when the
 -- first of them ended.
-SELECT min(token) AS token, count(*) AS number, extract(epoch FROM min(ended_at))::float8 AS back_to
+SELECT min(token) AS token, count(*) AS number, min(ended_at) AS back_to
 FROM (SELECT token, ended_at FROM outlast_attempts
       WHERE token < :before ORDER BY token DESC LIMIT :rows) a
 -- name: suspects

@@ -2,7 +2,7 @@
 
 -- name: refusals
 -- Refused writes, newest first; the attempt of that token shows which worker tried it.
-SELECT r.id, r.job_id, r.token, r.verb, extract(epoch FROM r.at)::float8 AS at, r.late_by,
+SELECT r.id, r.job_id, r.token, r.verb, r.at, r.late_by,
        coalesce(
            (SELECT a.worker FROM outlast_attempts a
             WHERE a.token = r.token AND a.job_id = r.job_id),
@@ -41,24 +41,23 @@ SELECT queue, state, count(*) AS number FROM outlast_jobs GROUP BY queue, state
 -- name: history_jobs
 -- Jobs by rising id, for the checker. In the snapshot of its transaction.
 SELECT j.id, j.state, j.attempt_count, j.failures, j.losses, j.policy, j.solo, j.token,
-       extract(epoch FROM j.started_at)::float8 AS started_at,
-       extract(epoch FROM j.ended_at)::float8 AS ended_at,
+       j.started_at, j.ended_at,
        j.worker_id, w.status AS worker_status, j.task, j.queue, j.tenant,
        CASE WHEN strpos(j.needs, ',true]') > 0 THEN j.stream END AS ordered
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.worker_id
 WHERE j.id > :after ORDER BY j.id LIMIT :limit::integer
 -- name: history_attempts
 -- Closed attempts of a range of jobs, including job :last (NULL: to the end).
-SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
-       extract(epoch FROM ended_at)::float8 AS ended_at, crash IS NOT NULL AS has_crash, worker_id,
+SELECT job_id, token, number, outcome, charge, started_at,
+       ended_at, crash IS NOT NULL AS has_crash, worker_id,
        dropped
 FROM outlast_attempts
 WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
 ORDER BY job_id, token
 -- name: attempts
 -- The closed attempts of a job, in the order of their tokens.
-SELECT job_id, token, number, outcome, charge, extract(epoch FROM started_at)::float8 AS started_at,
-       extract(epoch FROM ended_at)::float8 AS ended_at, worker_id, worker, host, pid, message,
+SELECT job_id, token, number, outcome, charge, started_at,
+       ended_at, worker_id, worker, host, pid, message,
        progress, checkpoint_age, crash, repeats, dropped
 FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: children_end

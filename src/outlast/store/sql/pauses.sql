@@ -2,5 +2,5 @@
 
 -- name: pauses
 -- All pauses, by id.
-SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop
+SELECT id, kind, name, paused_at, paused_by, reason, stop
 FROM outlast_pauses ORDER BY id

@@ -6,7 +6,6 @@ import re
 
 from outlast.store import statements as shared
 
-_TIME = re.compile(r"extract\(epoch FROM ((?:min|max)\([\w.]+\)|[\w.]+)\)::float8")
 _CAST = re.compile(r"::\w+(?:\[\])?")
 _HINT = re.compile(r"/\*! (.*?) \*/")
 
@@ -17,7 +16,6 @@ def statements(topic: str) -> dict[str, str]:
 
 
 def _adapt(text: str) -> str:
-    """Return a shared statement for SQLite: times are numbers of seconds, casts are dropped, and
-    the text of a hint ``/*! … */``, which names an index, becomes part of the statement."""
-    text = _TIME.sub(r"\1", text.replace("strpos(", "instr("))
-    return _HINT.sub(r"\1", _CAST.sub("", text))
+    """Return a shared statement for SQLite: casts are dropped, and the text of a hint ``/*! … */``,
+    which names an index, becomes part of the statement."""
+    return _HINT.sub(r"\1", _CAST.sub("", text.replace("strpos(", "instr(")))

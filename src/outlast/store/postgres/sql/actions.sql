@@ -30,9 +30,9 @@ WITH asked AS (
     UPDATE outlast_jobs j
     SET cancel_requested = true, position = NULL,
         state = CASE WHEN j.state = 'running' THEN j.state ELSE 'cancelled' END,
-        ended_at = CASE WHEN j.state <> 'running' THEN clock_timestamp() END,
+        ended_at = CASE WHEN j.state <> 'running' THEN date_part('epoch', clock_timestamp()) END,
         prune_at = CASE WHEN j.state <> 'running' AND j.keep IS NOT NULL
-                        THEN clock_timestamp() + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+                        THEN date_part('epoch', clock_timestamp()) + greatest(0, least(j.keep, 1e9)) END
     WHERE j.id = ANY (:ids::bigint[]) RETURNING j.id, j.state, j.worker_id)
 SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false)::text
             WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'cancel:' || worker_id::text)::text END
@@ -43,7 +43,8 @@ FROM asked
 -- of that key that is not committed yet, this waits for the commit at the unique index, and fails.
 WITH revived AS (
     UPDATE outlast_jobs j
-    SET state = 'queued', position = n.position, run_at = clock_timestamp(), requeued_at = clock_timestamp(),
+    SET state = 'queued', position = n.position,
+        run_at = date_part('epoch', clock_timestamp()), requeued_at = date_part('epoch', clock_timestamp()),
         failures = 0, losses = 0, solo = 0, incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL,
         prune_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
         checkpoint = CASE WHEN :from_scratch::boolean THEN NULL ELSE j.checkpoint END,
@@ -58,9 +59,9 @@ SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => true) FROM 
 WITH skipped AS (
     UPDATE outlast_jobs j
     SET state = 'completed', token = n.token, attempt_count = j.attempt_count + 1, fingerprint = NULL,
-        started_at = clock_timestamp(), ended_at = clock_timestamp(),
+        started_at = date_part('epoch', clock_timestamp()), ended_at = date_part('epoch', clock_timestamp()),
         prune_at = CASE WHEN j.keep IS NOT NULL
-                        THEN clock_timestamp() + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+                        THEN date_part('epoch', clock_timestamp()) + greatest(0, least(j.keep, 1e9)) END
     FROM unnest(:ids::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM skipped
@@ -102,8 +103,8 @@ SELECT outlast_notify_v1(:ids::bigint[])
 -- running and with where it stands.
 INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
                              up_to_id, as_of, before_id, moved_at)
-VALUES (clock_timestamp(), :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
-        :up_to_id, :as_of, :before_id, clock_timestamp())
+VALUES (date_part('epoch', clock_timestamp()), :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
+        :up_to_id, :as_of, :before_id, date_part('epoch', clock_timestamp()))
 RETURNING id
 
 -- name: forget_oldest
@@ -125,10 +126,11 @@ SELECT counts, state, before_id FROM outlast_actions WHERE id = :id FOR UPDATE
 
 -- name: move
 -- Note where an action stands, in the transaction that has locked it (`standing`).
-UPDATE outlast_actions SET counts = :counts, state = :state, before_id = :before_id, moved_at = clock_timestamp()
+UPDATE outlast_actions
+SET counts = :counts, state = :state, before_id = :before_id, moved_at = date_part('epoch', clock_timestamp())
 WHERE id = :id
 
 -- name: stop
 -- Stop an action that is under way. This waits for a step that is just being taken; the next step finds it stopped.
-UPDATE outlast_actions SET state = 'stopped', moved_at = clock_timestamp() WHERE id = :id AND state = 'running'
-RETURNING id
+UPDATE outlast_actions SET state = 'stopped', moved_at = date_part('epoch', clock_timestamp())
+WHERE id = :id AND state = 'running' RETURNING id

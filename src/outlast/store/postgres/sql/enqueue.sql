@@ -11,14 +11,12 @@ WITH inserted AS (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep, stream,
         needs, aged, state, awaited)
-    SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
-           CASE WHEN n.due <= statement_timestamp() AND NOT n.waits THEN nextval('outlast_position_seq') END,
+    SELECT n.task, n.queue, n.args, n.priority, n.due, date_part('epoch', statement_timestamp()),
+           CASE WHEN n.due <= date_part('epoch', statement_timestamp()) AND NOT n.waits THEN nextval('outlast_position_seq') END,
            n.tenant, n.policy, n.timeout, n.ends, n.keep, n.stream, n.needs,
-           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
-    FROM (SELECT h.*, coalesce(to_timestamp(h.run_at),
-                               statement_timestamp() + h.delay * interval '1 second') AS due,
-           coalesce(to_timestamp(h.expires_at),
-                    statement_timestamp() + h.expires * interval '1 second') AS ends
+           ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
+    FROM (SELECT h.*, coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
+                 coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
           FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
                       $6::float8[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::float8[],
                       $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[], $17::boolean[])
@@ -47,7 +45,8 @@ SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 -- job gets. Nothing here depends on what the tables hold, so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
-SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
+SELECT $1::text, $2::text, h.args, $4::smallint,
+       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
        nextval('outlast_position_seq'), $5::text, $6::text, $7::float8
 FROM string_to_table(
          CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
@@ -67,11 +66,12 @@ WITH arrived AS (
 )
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, stream, needs, aged)
-SELECT $1::text, $2::text, h.args, $4::smallint, statement_timestamp(), statement_timestamp(),
+SELECT $1::text, $2::text, h.args, $4::smallint,
+       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
        nextval('outlast_position_seq'), CASE WHEN cardinality($5::text[]) = 1 THEN $5[1] ELSE h.tenant END, $6::text,
        $7::float8, CASE WHEN cardinality($10::bigint[]) = 1 THEN $10[1] ELSE h.stream END,
        CASE WHEN cardinality($11::text[]) = 1 THEN $11[1] ELSE h.needs END,
-       ((extract(epoch FROM statement_timestamp()) - $12::float8) * 1000)::bigint
+       ((date_part('epoch', statement_timestamp()) - $12::float8) * 1000)::bigint
 FROM ROWS FROM (
          string_to_table(
              CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
@@ -87,7 +87,8 @@ RETURNING id
 -- so a plan may be kept for good.
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
-VALUES ($1::text, $2::text, $3::text, $4::smallint, statement_timestamp(), statement_timestamp(),
+VALUES ($1::text, $2::text, $3::text, $4::smallint,
+        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
         nextval('outlast_position_seq'), $5::text, $6::text, $7::float8)
 RETURNING id,
     CASE WHEN $8::boolean THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left($2::text, 1000))::text
@@ -100,13 +101,12 @@ RETURNING id,
 INSERT INTO outlast_jobs (
     task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at,
     keep, key)
-SELECT $1::text, $2::text, $3::text, $4::smallint, d.due, statement_timestamp(),
-       CASE WHEN d.due <= statement_timestamp() THEN nextval('outlast_position_seq') END,
+SELECT $1::text, $2::text, $3::text, $4::smallint, d.due, date_part('epoch', statement_timestamp()),
+       CASE WHEN d.due <= date_part('epoch', statement_timestamp()) THEN nextval('outlast_position_seq') END,
        $7::text, $8::text, $9::float8,
-       coalesce(to_timestamp($11::float8), statement_timestamp() + $10::float8 * interval '1 second'),
+       coalesce($11::float8, date_part('epoch', statement_timestamp()) + $10::float8),
        $12::float8, $14::text
-FROM (SELECT coalesce(to_timestamp($6::float8),
-                      statement_timestamp() + $5::float8 * interval '1 second') AS due) d
+FROM (SELECT coalesce($6::float8, date_part('epoch', statement_timestamp()) + $5::float8) AS due) d
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 RETURNING id,
     CASE WHEN $13::boolean AND position IS NOT NULL
@@ -123,10 +123,8 @@ RETURNING id,
 -- a role with that right could take the ids that come next, and then no other job could be stored.
 WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
-           coalesce(to_timestamp(h.run_at),
-                    statement_timestamp() + h.delay * interval '1 second') AS due,
-           coalesce(to_timestamp(h.expires_at),
-                    statement_timestamp() + h.expires * interval '1 second') AS ends
+           coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
+           coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
     FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
                 $7::text[], $8::text[], $9::float8[], $10::float8[],
                 $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[],
@@ -138,10 +136,10 @@ WITH numbered AS MATERIALIZED (
     INSERT INTO outlast_jobs (
         task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
         expires_at, keep, key, stream, needs, aged, state, awaited)
-    SELECT n.task, n.queue, n.args, n.priority, n.due, statement_timestamp(),
-           CASE WHEN n.due <= statement_timestamp() AND NOT n.waits THEN n.place END,
+    SELECT n.task, n.queue, n.args, n.priority, n.due, date_part('epoch', statement_timestamp()),
+           CASE WHEN n.due <= date_part('epoch', statement_timestamp()) AND NOT n.waits THEN n.place END,
            n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key, n.stream, n.needs,
-           ((extract(epoch FROM n.due) - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
+           ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, key, queue, position, stream, task

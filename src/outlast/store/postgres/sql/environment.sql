@@ -8,7 +8,7 @@
 -- server, the role or the database, the one that leaves the fewest; a superuser is under the first alone. The kind of
 -- other roles' sessions may be hidden: they count as clients. Reads only.
 SELECT current_setting('server_version_num')::integer AS version,
-       extract(epoch FROM clock_timestamp())::float8 AS clock,
+       date_part('epoch', clock_timestamp()) AS clock,
        current_setting('fsync') AS fsync,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('full_page_writes') AS full_page_writes,

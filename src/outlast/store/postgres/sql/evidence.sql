@@ -5,8 +5,7 @@
 -- that is NULL lets every attempt pass. Reads only. The LIMIT in the lookup of the job rules out plans that begin
 -- with all jobs of a tenant.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
-       extract(epoch FROM a.started_at)::float8 AS started_at,
-       extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
+       a.started_at, a.ended_at, a.worker_id, a.worker, a.host,
        left(a.message, 2000) AS message, a.repeats, j.task, j.queue, j.tenant
 FROM outlast_attempts a
 LEFT JOIN LATERAL (
@@ -20,8 +19,7 @@ ORDER BY a.token DESC LIMIT :limit
 -- The last closed attempt of each of these jobs that has one, without large columns. Reads only. It is found by the
 -- index on (job_id, number), as in `jobs_of` of inspect.sql.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
-       extract(epoch FROM a.started_at)::float8 AS started_at,
-       extract(epoch FROM a.ended_at)::float8 AS ended_at, a.worker_id, a.worker, a.host,
+       a.started_at, a.ended_at, a.worker_id, a.worker, a.host,
        left(a.message, 2000) AS message, a.repeats
 FROM unnest(:ids::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
     SELECT * FROM outlast_attempts WHERE job_id = wanted.id
@@ -30,8 +28,8 @@ FROM unnest(:ids::bigint[]) AS wanted (id) CROSS JOIN LATERAL (
 -- name: causes
 -- Count the outcomes of the :rows newest attempts (by token): of one tenant's jobs, or of all (NULL). Reads only.
 SELECT outcome, count(*) AS number,
-       count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour,
-       extract(epoch FROM max(ended_at))::float8 AS last_at
+       count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour,
+       max(ended_at) AS last_at
 FROM (SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT :rows) a
 WHERE :tenant::text IS NULL OR (SELECT j.tenant FROM outlast_jobs j WHERE j.id = a.job_id) = :tenant
 GROUP BY outcome ORDER BY 2 DESC, 1

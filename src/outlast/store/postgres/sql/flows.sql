@@ -16,16 +16,16 @@ LIMIT :most::integer
 -- name: members
 -- These jobs, as far as a flow shows them. may_return: it waits again, if what it waited for is requeued. phase: as
 -- phase_of in documents.py, as far as the job itself tells it, without workers, pauses and limits.
-SELECT j.id, j.task, j.state, j.tenant, extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at,
+SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
        CASE WHEN j.state <> 'queued' THEN j.state
             WHEN j.solo > 0 THEN 'suspect'
-            WHEN j.position IS NOT NULL OR j.run_at <= statement_timestamp() THEN 'queued'
+            WHEN j.position IS NOT NULL OR j.run_at <= date_part('epoch', statement_timestamp()) THEN 'queued'
             WHEN j.attempt_count > 0 AND EXISTS (
                 SELECT FROM outlast_waits v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) THEN 'waiting'
             WHEN j.failures > 0 OR j.losses > 0 THEN 'retrying'
             ELSE 'scheduled' END AS phase,
        j.state = 'cancelled' AND NOT j.cancel_requested AND j.attempt_count = 0 AND j.key IS NULL
-           AND (j.expires_at IS NULL OR j.expires_at > statement_timestamp()) AS may_return
+           AND (j.expires_at IS NULL OR j.expires_at > date_part('epoch', statement_timestamp())) AS may_return
 FROM unnest(:ids::bigint[]) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 
 -- name: waited

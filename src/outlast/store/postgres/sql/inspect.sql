@@ -19,23 +19,19 @@ WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- hold, else `limited`. event: the event for which it waits. Reads only. The LIMIT in the lookup of the worker rules out plans that begin with all
 -- workers, including gone ones.
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.position IS NULL AND j.run_at > statement_timestamp() AS waiting,
+       j.state = 'queued' AND j.position IS NULL AND j.run_at > date_part('epoch', statement_timestamp()) AS waiting,
        CASE WHEN :text_max::integer IS NULL THEN j.args ELSE left(j.args, :text_max) END AS args, j.policy,
-       extract(epoch FROM j.run_at)::float8 AS run_at,
-       extract(epoch FROM j.enqueued_at)::float8 AS enqueued_at, extract(epoch FROM j.requeued_at)::float8 AS requeued_at,
-       extract(epoch FROM j.expires_at)::float8 AS expires_at,
+       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at,
        coalesce(j.worker_id, j.completed_by) AS worker_id, w.name AS worker,
-       w.host, j.key, j.tenant, extract(epoch FROM j.started_at)::float8 AS started_at,
-       extract(epoch FROM j.ended_at)::float8 AS ended_at, j.cancel_requested,
-       extract(epoch FROM j.hard_deadline)::float8 AS hard_deadline, j.progress,
+       w.host, j.key, j.tenant, j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole::boolean THEN left(j.checkpoint, :text_max) END AS checkpoint,
-       extract(epoch FROM j.checkpoint_at)::float8 AS checkpoint_at,
+       j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole::boolean THEN left(j.result, :text_max) END AS result,
-       j.solo, j.incident, extract(epoch FROM j.stack_at)::float8 AS stack_at,
+       j.solo, j.incident, j.stack_at,
        CASE WHEN :whole THEN left(j.stack, 131072) END AS stack, j.needs,
        CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
            SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
-                       WHEN greatest(p.held_until, l.held_until) > extract(epoch FROM statement_timestamp()) THEN 'throttled'
+                       WHEN greatest(p.held_until, l.held_until) > date_part('epoch', statement_timestamp()) THEN 'throttled'
                        WHEN p.opens_at IS NOT NULL AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
                        ELSE 'limited' END
            FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked
@@ -44,8 +40,8 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
        CASE WHEN j.state = 'queued' AND j.position IS NULL AND j.attempt_count > 0 THEN (
            SELECT v.event FROM outlast_waits v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) END AS event,
        a.job_id AS last_job_id, a.token AS last_token, a.number AS last_number, a.outcome AS last_outcome,
-       a.charge AS last_charge, extract(epoch FROM a.started_at)::float8 AS last_started_at,
-       extract(epoch FROM a.ended_at)::float8 AS last_ended_at, a.worker_id AS last_worker_id, a.worker AS last_worker,
+       a.charge AS last_charge, a.started_at AS last_started_at,
+       a.ended_at AS last_ended_at, a.worker_id AS last_worker_id, a.worker AS last_worker,
        a.host AS last_host, a.pid AS last_pid, a.message AS last_message, a.progress AS last_progress,
        a.checkpoint_age AS last_checkpoint_age, a.crash AS last_crash, a.repeats AS last_repeats, a.dropped AS last_dropped
 FROM outlast_jobs j
@@ -79,7 +75,7 @@ SELECT ARRAY(
            SELECT j.id FROM looked j
            WHERE (:args IS NULL OR strpos(lower(j.args COLLATE "C"), lower(:args COLLATE "C")) > 0
                                 AND j.args NOT LIKE ' ["outlast:payload",%')
-             AND (:within::float8 IS NULL OR j.at >= statement_timestamp() - make_interval(secs => :within))
+             AND (:within::float8 IS NULL OR j.at >= date_part('epoch', statement_timestamp()) - :within)
              AND (:error::text IS NULL
                   OR (SELECT strpos(lower((t.outcome || ': ' || t.message) COLLATE "C"), lower(:error COLLATE "C"))
                       FROM outlast_attempts t WHERE t.job_id = j.id ORDER BY t.number DESC, t.token DESC LIMIT 1) > 0)
@@ -110,7 +106,8 @@ WITH RECURSIVE up (id) AS (
 SELECT NOT EXISTS (
     SELECT FROM up LEFT JOIN outlast_jobs o ON o.id = ANY (ARRAY[up.id])
     WHERE o.id IS NULL OR o.state IN ('completed', 'dead') OR o.state = 'cancelled'
-          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL OR o.expires_at <= now()
+          AND (o.cancel_requested OR o.attempt_count > 0 OR o.key IS NOT NULL
+               OR o.expires_at <= date_part('epoch', statement_timestamp())
                OR coalesce((SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id = o.id AND d.state = 3 LIMIT 1),
                            (SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = o.id AND d.place < 0 LIMIT 1)) IS NULL)) AS found
 -- name: circle
@@ -153,7 +150,7 @@ WHERE NOT w.woken AND j.state = 'queued' AND j.position IS NULL
 LIMIT :most
 -- name: steps
 -- The steps of a job that are kept, in their order, without their values.
-SELECT name, token, extract(epoch FROM at)::float8 AS at, octet_length(value) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
+SELECT name, token, at, octet_length(value) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: workers
 -- Workers with the number of jobs that they hold: the live ones, and the :gone_max that have gone last, each by its
@@ -164,14 +161,11 @@ WITH held AS MATERIALIZED (
     GROUP BY worker_id)
 SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
        w.tasks, coalesce(held.number, 0) AS running,
-       extract(epoch FROM w.started_at)::float8 AS started_at,
-       extract(epoch FROM w.heartbeat_at)::float8 AS heartbeat_at,
-       extract(epoch FROM w.lease_expires_at)::float8 AS lease_expires_at,
-       extract(epoch FROM w.stopped_at)::float8 AS stopped_at, w.release, w.lock_path,
+       w.started_at, w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path,
        w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
-       w.wakeup, w.failing, extract(epoch FROM w.failing_since)::float8 AS failing_since,
+       w.wakeup, w.failing, w.failing_since,
        w.boot_id, w.lock_device, w.lock_inode, w.acknowledged_pauses, w.stacks,
-       outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS unheard
+       date_part('epoch', statement_timestamp()) - w.heartbeat_at AS unheard
 FROM ((SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id)
       UNION ALL
       (SELECT * FROM outlast_workers WHERE stopped_at IS NOT NULL ORDER BY stopped_at DESC, id DESC LIMIT :gone_max)) w
@@ -249,4 +243,4 @@ GROUP BY task ORDER BY task
 
 -- name: now
 -- The time of the database, in seconds since 1970.
-SELECT extract(epoch FROM clock_timestamp())::float8 AS now
+SELECT date_part('epoch', clock_timestamp()) AS now

@@ -8,9 +8,9 @@
 -- changes) is left to `lock_unkept`.
 WITH done AS (
     UPDATE outlast_jobs
-    SET state = 'completed', ended_at = clock_timestamp(), result = $3, completed_by = worker_id,
+    SET state = 'completed', ended_at = date_part('epoch', clock_timestamp()), result = $3, completed_by = worker_id,
         prune_at = CASE WHEN keep IS NOT NULL
-                        THEN clock_timestamp() + least(keep, 1e9) * interval '1 second' END,
+                        THEN date_part('epoch', clock_timestamp()) + least(keep, 1e9) END,
         worker_id = NULL, hard_deadline = NULL
     WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
     RETURNING id, stream IS NOT NULL OR awaited AS noted)
@@ -60,5 +60,5 @@ WITH locked AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'
     FOR NO KEY UPDATE SKIP LOCKED)
-UPDATE outlast_jobs j SET stack = $3, stack_at = clock_timestamp() FROM locked l WHERE j.id = l.id
+UPDATE outlast_jobs j SET stack = $3, stack_at = date_part('epoch', clock_timestamp()) FROM locked l WHERE j.id = l.id
 RETURNING j.id

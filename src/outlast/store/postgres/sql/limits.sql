@@ -50,7 +50,7 @@ SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 -- name: make_permit
 -- Make the row of a permit, if it is not there. The transaction has the keeper lock, so no other session makes or prunes it.
 INSERT INTO outlast_permits (id, name, key, touched_at)
-VALUES (:permit, :name, :key, extract(epoch FROM clock_timestamp()))
+VALUES (:permit, :name, :key, date_part('epoch', clock_timestamp()))
 ON CONFLICT (id) DO NOTHING
 
 -- name: set_key
@@ -68,12 +68,12 @@ WITH forgotten AS (UPDATE outlast_notices SET held_until = NULL WHERE permit = :
 UPDATE outlast_permits p
 SET held_until = CASE WHEN :seconds::float8 > 0 THEN n.now + :seconds END,
     tat = n.now + greatest(0, p.tat - greatest(n.now, p.touched_at)), touched_at = n.now
-FROM (SELECT extract(epoch FROM clock_timestamp())::float8 AS now) n WHERE p.id = :permit
+FROM (SELECT date_part('epoch', clock_timestamp()) AS now) n WHERE p.id = :permit
 
 -- name: hold_all
 -- Hold all permits of a limit. The transaction has the keeper lock.
 UPDATE outlast_limits
-SET held_until = CASE WHEN :seconds::float8 > 0 THEN extract(epoch FROM clock_timestamp()) + :seconds END, held_for = :seconds
+SET held_until = CASE WHEN :seconds::float8 > 0 THEN date_part('epoch', clock_timestamp()) + :seconds END, held_for = :seconds
 WHERE name = :name
 
 -- name: mark
@@ -229,7 +229,7 @@ WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 
 -- name: holders
 -- The running jobs under a permit, those that run longest first, :most at most, among 20,000 running jobs. Reads only.
-SELECT j.id, w.name AS worker, outlast_seconds_v1(statement_timestamp(), j.started_at) AS seconds
+SELECT j.id, w.name AS worker, date_part('epoch', statement_timestamp()) - j.started_at AS seconds
 FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id IS NOT NULL
       ORDER BY worker_id LIMIT 20000) j
 JOIN outlast_streams s ON s.id = j.stream AND :permit = ANY (s.permits)
@@ -241,7 +241,7 @@ ORDER BY j.started_at, j.id LIMIT :most
 -- Found by index, within the rounding of times. Reads only.
 SELECT j.id FROM outlast_jobs j
 WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-  AND j.run_at BETWEEN to_timestamp(least(:until::float8, 1e11) - 0.001) AND to_timestamp(least(:until::float8, 1e11) + 0.001)
+  AND j.run_at BETWEEN :until::float8 - 0.001 AND :until + 0.001
   AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
 ORDER BY j.run_at LIMIT 1
 
@@ -282,7 +282,7 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
            WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
        OR s.blocked IS NOT NULL AND p.opens_at IS NULL
        AND p.used < coalesce(p.own_running, l.running, 2147483647) AND l.name IS NOT NULL
-       AND greatest(p.held_until, l.held_until, 0) <= extract(epoch FROM statement_timestamp())
+       AND greatest(p.held_until, l.held_until, 0) <= date_part('epoch', statement_timestamp())
        AND s.costs[array_position(s.permits, p.id)] <= CASE WHEN l.spacing IS NULL THEN 1e9 ELSE l.burst END
        AND NOT EXISTS (SELECT FROM outlast_notices n JOIN outlast_streams o ON o.id = n.stream
                        WHERE p.id = ANY (o.permits))

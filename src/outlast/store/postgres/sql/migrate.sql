@@ -77,16 +77,15 @@ ORDER BY 2
 
 -- name: applied
 -- The applied migrations. Reads only.
-SELECT number, name, checksum, compatible_from,
-       extract(epoch FROM applied_at)::float8 AS applied_at
+SELECT number, name, checksum, compatible_from, applied_at
 FROM outlast_schema ORDER BY number
 
 -- name: note
 -- Note an applied migration, in the transaction that applied it, under the advisory lock that admits one migrator.
 -- The first step draws the store's id.
 INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at, store_id)
-VALUES ($1::integer, $2, $3, $4, clock_timestamp(), CASE WHEN $1::integer = 1 THEN gen_random_uuid() END)
-RETURNING extract(epoch FROM applied_at)::float8
+VALUES ($1::integer, $2, $3, $4, date_part('epoch', clock_timestamp()), CASE WHEN $1::integer = 1 THEN gen_random_uuid() END)
+RETURNING applied_at
 
 -- name: store_id
 -- The id of this schema. It never changes.

@@ -7,7 +7,7 @@
 INSERT INTO outlast_minutes
 SELECT r.* FROM jsonb_array_elements(:rows::text::jsonb) AS e (counted)
 CROSS JOIN LATERAL jsonb_populate_record(NULL::outlast_minutes, jsonb_build_object(
-    'at', floor(extract(epoch FROM statement_timestamp()) / 60)::bigint * 60) || e.counted) AS r
+    'at', floor(date_part('epoch', statement_timestamp()) / 60)::bigint * 60) || e.counted) AS r
 ON CONFLICT DO NOTHING
 
 -- name: turn
@@ -19,7 +19,7 @@ SELECT pg_try_advisory_xact_lock(hashtextextended('outlast:minutes', 0::bigint))
 -- Take out rows of a level that are :seconds old, the oldest :most, by the index.
 DELETE FROM outlast_minutes m WHERE m.ctid = ANY (ARRAY(
     SELECT o.ctid FROM outlast_minutes o
-    WHERE o.level = :level::text AND o.at < floor(extract(epoch FROM statement_timestamp()))::bigint - :seconds::bigint
+    WHERE o.level = :level::text AND o.at < floor(date_part('epoch', statement_timestamp()))::bigint - :seconds::bigint
     ORDER BY o.at LIMIT :most))
 RETURNING m.*
 
@@ -36,7 +36,7 @@ RETURNING m.*
 -- of them. :by_queue and :by_task: whether to tell queues and tasks apart or to add them up under the empty name. :queue
 -- and :task: NULL lets all pass. Reads only.
 WITH span AS MATERIALIZED (
-    SELECT extract(epoch FROM statement_timestamp())::float8 AS now
+    SELECT date_part('epoch', statement_timestamp()) AS now
 ), seen AS MATERIALIZED (
     SELECT m.* FROM span s CROSS JOIN unnest('{worker,minute}'::text[]) AS l (level) CROSS JOIN LATERAL (
         SELECT m.* FROM outlast_minutes m

@@ -9,12 +9,12 @@
 -- notification only saves the wait for a look.
 WITH paused AS (
     INSERT INTO outlast_pauses AS mine (kind, name, paused_at, paused_by, reason, stop)
-    VALUES (:kind, :name, clock_timestamp(), :paused_by, :reason, :stop)
+    VALUES (:kind, :name, date_part('epoch', clock_timestamp()), :paused_by, :reason, :stop)
     ON CONFLICT (kind, name) DO UPDATE
     SET id = DEFAULT, paused_by = coalesce(excluded.paused_by, mine.paused_by),
         reason = coalesce(excluded.reason, mine.reason), stop = excluded.stop
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
-SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
+SELECT id, kind, name, paused_at, paused_by, reason, stop,
        CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM paused
 
@@ -24,7 +24,7 @@ FROM paused
 WITH resumed AS (
     DELETE FROM outlast_pauses WHERE kind = :kind AND name = :name
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
-SELECT id, kind, name, extract(epoch FROM paused_at)::float8 AS paused_at, paused_by, reason, stop,
+SELECT id, kind, name, paused_at, paused_by, reason, stop,
        CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'pause')::text END
 FROM resumed
 

@@ -20,26 +20,26 @@
 WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
-      AND ended_at < statement_timestamp() - least($2::float8, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($4::float8) AND (NOT awaited OR outlast_is_over_v1(id))
+      AND ended_at < date_part('epoch', statement_timestamp()) - least($2::float8, 1e9)
+      AND ended_at >= $4::float8 AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY prune_at, ended_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
     SELECT id, prune_at AS at FROM outlast_jobs
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= statement_timestamp()
-      AND prune_at >= to_timestamp($5::float8) AND (NOT awaited OR outlast_is_over_v1(id))
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= date_part('epoch', statement_timestamp())
+      AND prune_at >= $5::float8 AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY prune_at LIMIT $1 - (SELECT count(*) FROM old) FOR UPDATE SKIP LOCKED
 ), dead AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE $3::float8 IS NOT NULL AND state = 'dead'
-      AND ended_at < statement_timestamp() - least($3, 1e9) * interval '1 second'
-      AND ended_at >= to_timestamp($6::float8) AND (NOT awaited OR outlast_is_over_v1(id))
+      AND ended_at < date_part('epoch', statement_timestamp()) - least($3, 1e9)
+      AND ended_at >= $6::float8 AND (NOT awaited OR outlast_is_over_v1(id))
     ORDER BY ended_at
     LIMIT $1 - (SELECT count(*) FROM old) - (SELECT count(*) FROM kept) FOR UPDATE SKIP LOCKED
 ), found AS MATERIALIZED (SELECT id FROM old UNION ALL SELECT id FROM kept UNION ALL SELECT id FROM dead)
 SELECT (SELECT count(*) FROM found) AS gone,
-       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM old), $4) AS old,
-       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM kept), $5) AS kept,
-       coalesce((SELECT extract(epoch FROM max(at))::float8 - 0.001 FROM dead), $6) AS dead,
+       coalesce((SELECT max(at) - 0.001 FROM old), $4) AS old,
+       coalesce((SELECT max(at) - 0.001 FROM kept), $5) AS kept,
+       coalesce((SELECT max(at) - 0.001 FROM dead), $6) AS dead,
        outlast_forget_v1(ARRAY(SELECT id FROM found)) AS done
 
 -- name: events
@@ -48,7 +48,7 @@ SELECT (SELECT count(*) FROM found) AS gone,
 -- an old event: it would have found it.
 DELETE FROM outlast_events e USING (
     SELECT o.name FROM outlast_events o
-    WHERE o.at < statement_timestamp() - $1::float8 * interval '1 second'
+    WHERE o.at < date_part('epoch', statement_timestamp()) - $1::float8
       AND NOT EXISTS (SELECT FROM outlast_waits w JOIN outlast_jobs j ON j.id = w.job_id
                       WHERE w.event = o.name AND j.ended_at IS NULL)
     ORDER BY o.at LIMIT $2::integer FOR UPDATE SKIP LOCKED) p
@@ -65,7 +65,7 @@ WHERE e.name = p.name RETURNING e.name
 WITH old AS MATERIALIZED (
     SELECT w.id FROM outlast_workers w
     WHERE w.status IN ('stopped', 'lost')
-      AND w.stopped_at < statement_timestamp() - least($1::float8, 1e9) * interval '1 second'
+      AND w.stopped_at < date_part('epoch', statement_timestamp()) - least($1::float8, 1e9)
       AND NOT EXISTS (SELECT FROM outlast_jobs j WHERE j.worker_id = w.id)
     ORDER BY w.stopped_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), gone AS (
@@ -73,19 +73,19 @@ WITH old AS MATERIALIZED (
 ), undeclared AS (
     DELETE FROM outlast_schedules s USING (
         SELECT d.name FROM outlast_schedules d
-        WHERE d.declared_at < extract(epoch FROM statement_timestamp()) - $3::float8
+        WHERE d.declared_at < date_part('epoch', statement_timestamp()) - $3::float8
           AND (NOT d.paused OR d.origin = 'deleted')
         ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
     WHERE s.name = u.name
 ), forgotten AS (
     DELETE FROM outlast_actions a USING (
         SELECT r.id FROM outlast_actions r
-        WHERE r.state <> 'running' AND r.at < statement_timestamp() - $4::float8 * interval '1 second'
+        WHERE r.state <> 'running' AND r.at < date_part('epoch', statement_timestamp()) - $4::float8
         ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
     WHERE a.id = f.id
 ), over AS (
     DELETE FROM outlast_windows w USING (
-        SELECT o.key, o.task FROM outlast_windows o WHERE o.until < statement_timestamp()
+        SELECT o.key, o.task FROM outlast_windows o WHERE o.until < date_part('epoch', statement_timestamp())
         ORDER BY o.until LIMIT $2::integer FOR UPDATE SKIP LOCKED) o
     WHERE w.key = o.key AND w.task = o.task)
 SELECT count(*) FROM gone
@@ -101,7 +101,7 @@ SELECT outlast_thin_lanes_v1()
 -- attempt or the notice of its end. A job that arrives, or whose stream lacks a permit, has the rows made again.
 WITH resting AS MATERIALIZED (
     SELECT s.id, s.permits FROM outlast_streams s
-    WHERE s.idle AND s.touched_at < extract(epoch FROM statement_timestamp()) - $1::float8
+    WHERE s.idle AND s.touched_at < date_part('epoch', statement_timestamp()) - $1::float8
       AND s.id NOT IN (SELECT j.stream FROM outlast_jobs j WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL)
       AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
     ORDER BY s.touched_at LIMIT $2::integer
@@ -112,6 +112,6 @@ WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u
                   || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $3::bigint ORDER BY o.id LIMIT $2)
                            UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $3 ORDER BY o.id LIMIT $2) LIMIT $2))
   AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
-  AND greatest(p.touched_at, p.tat, p.held_until) < extract(epoch FROM statement_timestamp()) - $1
+  AND greatest(p.touched_at, p.tat, p.held_until) < date_part('epoch', statement_timestamp()) - $1
   AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
   AND p.id NOT IN (SELECT n.permit FROM outlast_notices n WHERE n.permit IS NOT NULL)

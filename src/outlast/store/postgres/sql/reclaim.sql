@@ -17,9 +17,9 @@ SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 -- hard_deadline. The list is a hundred times as long as what is closed of it at once, so that attempts
 -- that cannot be closed yet, because their rows are held or their grace is long, do not hide those behind them.
 SELECT j.id, j.token, j.worker_id,
-       outlast_seconds_v1(statement_timestamp(), j.hard_deadline), j.policy
+       date_part('epoch', statement_timestamp()) - j.hard_deadline, j.policy
 FROM outlast_jobs j
-WHERE j.hard_deadline < statement_timestamp() - $1 * interval '1 second' AND j.state = 'running'
+WHERE j.hard_deadline < date_part('epoch', statement_timestamp()) - $1 AND j.state = 'running'
 ORDER BY j.hard_deadline LIMIT $2
 
 -- name: superseded

@@ -19,7 +19,7 @@ WITH gone AS (
     UPDATE outlast_schedules s
     SET origin = 'deleted', declared = false, declared_at = t.now, next_tick = NULL, call = '', spec = '',
         version = '', versions = '', owed = ''
-    FROM (SELECT extract(epoch FROM statement_timestamp())::float8 AS now) t
+    FROM (SELECT date_part('epoch', statement_timestamp()) AS now) t
     WHERE s.name = $1 AND s.origin <> 'deleted'
       AND (s.declared_at IS NULL OR abs(s.declared_at - t.now) > $2::float8)
     RETURNING 1)
@@ -29,7 +29,7 @@ SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
 
 -- name: lock
 -- Lock a schedule, and read what a pause judges (store/acts.py).
-SELECT s.paused, s.since, s.owed, s.spec, extract(epoch FROM clock_timestamp())::float8 AS now
+SELECT s.paused, s.since, s.owed, s.spec, date_part('epoch', clock_timestamp()) AS now
 FROM outlast_schedules s WHERE s.name = :name AND s.origin <> 'deleted' FOR NO KEY UPDATE
 
 -- name: pause
@@ -51,9 +51,8 @@ SELECT t.now,
           AND n.next_tick > t.now AND n.next_tick <= t.now + 60
         ORDER BY n.next_tick LIMIT 1) AS first_after,
        s.*
-FROM (SELECT extract(epoch FROM c.now)::float8 AS now,
-             extract(epoch FROM outlast_read_from_v1('outlast_schedules_next'::regclass, c.now))::float8 AS floor
-      FROM (SELECT clock_timestamp() AS now OFFSET 0) c) t
+FROM (SELECT c.now, outlast_read_from_v1('outlast_schedules_next'::regclass, c.now) AS floor
+      FROM (SELECT date_part('epoch', clock_timestamp()) AS now OFFSET 0) c) t
 LEFT JOIN LATERAL (
     SELECT d.name, d.revision, d.next_tick, d.since, d.owed, d.call, d.spec, d.overlap, d.catch_up, d.grace,
            d.version, d.declared_at
@@ -105,7 +104,7 @@ WHERE s.name = f.name
 UPDATE outlast_schedules s SET declared = false
 FROM (SELECT d.name FROM outlast_schedules d
       WHERE d.name = ANY ($1::text[]) AND d.declared
-        AND abs(d.declared_at - extract(epoch FROM statement_timestamp())) > $2::float8
+        AND abs(d.declared_at - date_part('epoch', statement_timestamp())) > $2::float8
       FOR NO KEY UPDATE SKIP LOCKED) l
 WHERE s.name = l.name
 RETURNING 1

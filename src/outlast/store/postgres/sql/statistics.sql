@@ -26,7 +26,7 @@ WITH RECURSIVE head AS (
         ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) n
 ), seen AS MATERIALIZED (
     SELECT * FROM ((SELECT queue, task, run_at FROM head LIMIT :lanes) UNION ALL (SELECT * FROM stream LIMIT :lanes)) s LIMIT :lanes)
-SELECT queue, task, extract(epoch FROM min(run_at))::float8 AS oldest, (SELECT count(*) FROM seen) AS heads
+SELECT queue, task, min(run_at) AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen GROUP BY queue, task
 
 -- name: count_lanes
@@ -59,7 +59,7 @@ WITH RECURSIVE q AS (
         SELECT j.queue, j.run_at FROM outlast_jobs j
         WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
         ORDER BY j.queue, j.run_at LIMIT 1) n)
-SELECT queue, CASE WHEN run_at <= statement_timestamp() THEN extract(epoch FROM run_at)::float8 END AS oldest
+SELECT queue, CASE WHEN run_at <= date_part('epoch', statement_timestamp()) THEN run_at END AS oldest
 FROM q LIMIT :lanes
 
 -- name: count_waiting
@@ -69,12 +69,12 @@ SELECT w.queue,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at <= statement_timestamp()
+              AND o.run_at <= date_part('epoch', statement_timestamp())
             ORDER BY o.queue, o.run_at LIMIT :most) c) AS due,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.queue = w.queue COLLATE "C" AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-              AND o.run_at > statement_timestamp()
+              AND o.run_at > date_part('epoch', statement_timestamp())
             ORDER BY o.queue, o.run_at LIMIT :most) c) AS scheduled
 FROM unnest(:queues::text[]) AS w (queue)
 
@@ -83,8 +83,8 @@ FROM unnest(:queues::text[]) AS w (queue)
 -- them ended within the last minute and hour. Among jobs with their own retention (keep), the :most that are kept
 -- longest count. Reads only.
 SELECT queue, state, count(*) AS number,
-       count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 minute') AS minute,
-       count(*) FILTER (WHERE ended_at > statement_timestamp() - interval '1 hour') AS hour
+       count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 60) AS minute,
+       count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour
 FROM ((SELECT queue, state, ended_at FROM outlast_jobs
        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
        ORDER BY prune_at DESC, ended_at DESC LIMIT :most)
@@ -110,6 +110,6 @@ GROUP BY w.queue, w.task ORDER BY w.queue, w.task
 
 -- name: refused
 -- Count the refused writes of the last day, among the few that are kept, and return the server's now.
-SELECT count(*) FILTER (WHERE at > statement_timestamp() - interval '1 day') AS number,
-       extract(epoch FROM statement_timestamp())::float8 AS now
+SELECT count(*) FILTER (WHERE at > date_part('epoch', statement_timestamp()) - 86400) AS number,
+       date_part('epoch', statement_timestamp()) AS now
 FROM outlast_refusals

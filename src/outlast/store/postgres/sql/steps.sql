@@ -22,7 +22,7 @@ WITH locked AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
 ), kept AS (
     INSERT INTO outlast_steps AS s (job_id, name, token, value, at)
-    SELECT id, $3, $2, $4, clock_timestamp() FROM locked
+    SELECT id, $3, $2, $4, date_part('epoch', clock_timestamp()) FROM locked
     ON CONFLICT DO NOTHING
     RETURNING s.job_id
 ), forgiven AS (

@@ -31,7 +31,8 @@ WITH before AS MATERIALIZED (
     ORDER BY id FOR UPDATE
 ), replaced AS (
     UPDATE outlast_workers w
-    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = 'restarted'
+    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, cause = 'restarted',
+        stopped_at = date_part('epoch', clock_timestamp())
     FROM before WHERE w.id = before.id
     RETURNING w.id
 ), slept AS (
@@ -42,8 +43,8 @@ INSERT INTO outlast_workers AS mine (
     name, host, pid, boot_id, heartbeat, lease, queues, tasks, tags, lacks, instance, release,
     lock_path, lock_device, lock_inode, registration, stacks, started_at, heartbeat_at, lease_expires_at)
 VALUES ($1, $2, $3, $4, $5::float8, $6::float8, $7, $8, $9, $10, $11, $12, $13, $14, $15, $17, '',
-        statement_timestamp(), statement_timestamp(),
-        statement_timestamp() + least($6::float8, 1e9) * interval '1 second')
+        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
+        date_part('epoch', statement_timestamp()) + least($6::float8, 1e9))
 ON CONFLICT (registration) DO UPDATE
 SET beat = mine.beat + 1, heartbeat_at = excluded.heartbeat_at,
     lease_expires_at = excluded.lease_expires_at
@@ -71,9 +72,9 @@ WITH me AS MATERIALIZED (
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)
 UPDATE outlast_workers w
 SET status = $2::text,
-    stopped_at = CASE WHEN $2::text = 'stopped' THEN coalesce(w.stopped_at, clock_timestamp()) END,
+    stopped_at = CASE WHEN $2::text = 'stopped' THEN coalesce(w.stopped_at, date_part('epoch', clock_timestamp())) END,
     cause = CASE WHEN $4::float8 IS NULL THEN w.cause ELSE 'asleep' END,
-    lease_expires_at = coalesce(clock_timestamp() + make_interval(secs => $4::float8), w.lease_expires_at)
+    lease_expires_at = coalesce(date_part('epoch', clock_timestamp()) + $4::float8, w.lease_expires_at)
 FROM me WHERE w.id = me.id
 RETURNING w.id
 
@@ -104,7 +105,7 @@ UPDATE outlast_workers SET wakeup = $2 WHERE id = $1 AND registration IS NOT DIS
 -- does. For people: it guards nothing, and races with nothing but the worker's own beats. A row that has ended keeps
 -- its last text.
 UPDATE outlast_workers
-SET failing = $2, failing_since = statement_timestamp() - $3::float8 * interval '1 second'
+SET failing = $2, failing_since = date_part('epoch', statement_timestamp()) - $3::float8
 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')
 
 -- name: count_peers
@@ -140,7 +141,7 @@ WITH now AS MATERIALIZED (
 SELECT a.orphans, a.overdue, a.now, a.next_tick, now.incarnation AS here,
        w.id AS worker_id, w.name, w.host, w.boot_id, w.beat, w.heartbeat, w.lease, w.lock_path,
        w.lock_device, w.lock_inode,
-       outlast_seconds_v1(statement_timestamp(), w.heartbeat_at) AS age,
+       date_part('epoch', statement_timestamp()) - w.heartbeat_at AS age,
        outlast_presence_v1(
            now.store, w.id, w.registration, w.presence, now.incarnation, now.held) AS presence,
        w.presence AS incarnation, coalesce(w.cause = 'tether', false) AS told_gone,
@@ -198,7 +199,7 @@ WITH gone AS MATERIALIZED (
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED
 ), reaped AS (
     UPDATE outlast_workers w
-    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = clock_timestamp(), cause = $3,
+    SET status = 'lost', epoch = least(w.epoch, 2147483646) + 1, stopped_at = date_part('epoch', clock_timestamp()), cause = $3,
         begun = coalesce(w.begun, $4)
     FROM gone
     WHERE w.id = gone.id AND ($3 <> 'presence' OR 'absent' = outlast_presence_v1(

@@ -20,7 +20,7 @@ BEGIN
         SELECT a.task, a.queue, a.priority,
                (SELECT l.added_by FROM outlast_lanes l
                 WHERE l.task = a.task AND l.queue = a.queue AND l.priority = a.priority
-                  AND l.added_at > statement_timestamp() - interval '1 hour'
+                  AND l.added_at > date_part('epoch', statement_timestamp()) - 3600
                 ORDER BY l.added_at LIMIT 1) AS added_by
         FROM (SELECT DISTINCT u.task, u.queue, u.priority FROM unnest(p_tasks, p_queues, p_priorities) AS u (task, queue, priority)) a
     ), added AS (

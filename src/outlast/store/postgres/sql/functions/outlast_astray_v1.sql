@@ -13,10 +13,10 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_index oid := 'outlast_jobs_deadline'::regclass; v_from timestamptz := outlast_read_from_v1(v_index, v_now);
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_index oid := 'outlast_jobs_deadline'::regclass; v_from double precision := outlast_read_from_v1(v_index, v_now);
     v_read bigint := pg_stat_get_xact_tuples_returned(v_index);
-    v_first timestamptz;
+    v_first double precision;
 BEGIN
     orphans := EXISTS (SELECT FROM outlast_gone_v1());
     SELECT j.hard_deadline INTO v_first FROM outlast_jobs j
@@ -25,8 +25,8 @@ BEGIN
     IF pg_stat_get_xact_tuples_returned(v_index) - v_read > 1000 THEN
         PERFORM outlast_keep_floor_v1(v_index, v_from, v_first, v_now, v_read);
     END IF;
-    overdue := coalesce(v_first < v_now - p_slack * interval '1 second', false);
-    now := extract(epoch FROM v_now);
+    overdue := coalesce(v_first < v_now - p_slack, false);
+    now := v_now;
     next_tick := outlast_first_tick_v1(v_now) - now;
 END
 $$;

@@ -26,7 +26,7 @@ BEGIN
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), saved AS (
         UPDATE outlast_jobs j
-        SET checkpoint = l.value, checkpoint_number = l.number, checkpoint_at = clock_timestamp(),
+        SET checkpoint = l.value, checkpoint_number = l.number, checkpoint_at = date_part('epoch', clock_timestamp()),
             losses = l.losses
         FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]) AND l.newer)
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}'),

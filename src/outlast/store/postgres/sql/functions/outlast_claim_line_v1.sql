@@ -17,7 +17,7 @@
 CREATE FUNCTION outlast_claim_line_v1(
     p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT late integer)
+    OUT started double precision, OUT late integer)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
@@ -54,6 +54,6 @@ BEGIN
         bytes := coalesce(bytes, 0) + coalesce(v_jobs.bytes, 0);
     END IF;
     shown := positions;
-    started := clock_timestamp();
+    started := date_part('epoch', clock_timestamp());
 END
 $$;

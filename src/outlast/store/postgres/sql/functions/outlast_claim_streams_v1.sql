@@ -36,12 +36,12 @@ CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz, OUT cut boolean, OUT permits bigint[], OUT more boolean, OUT passed bigint[], OUT reached text)
+    OUT started double precision, OUT cut boolean, OUT permits bigint[], OUT more boolean, OUT passed bigint[], OUT reached text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_now double precision := date_part('epoch', clock_timestamp());
     s record; p record; v_of integer[];
     v_free integer[]; v_ahead double precision[]; v_at integer[]; v_quota integer[]; v_taken integer[];
     v_blocked bigint[]; v_count integer[];
@@ -211,7 +211,7 @@ BEGIN
     END LOOP;
 
     -- the jobs; those that have expired are passed over, and ended by the next exchange
-    started := clock_timestamp();
+    started := date_part('epoch', clock_timestamp());
     SELECT array_agg(l.id) FILTER (WHERE l.fits) AS ids, array_agg(l.row) FILTER (WHERE l.fits) AS rows,
            array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(NULL::bigint) FILTER (WHERE l.fits) AS shown,
            coalesce(array_agg(l.stream::integer) FILTER (WHERE l.fits), '{}') AS of,

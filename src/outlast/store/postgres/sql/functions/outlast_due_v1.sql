@@ -7,11 +7,11 @@
 -- Rows that other sessions hold are skipped (SKIP LOCKED): another exchange is putting them into the line, or they
 -- are being cancelled. A row that changed since the snapshot is re-checked when it is locked, and is left alone if it
 -- is no longer due or already has a position.
-CREATE FUNCTION outlast_due_v1(p_queues text[], p_now timestamptz, OUT ids bigint[], OUT next timestamptz)
+CREATE FUNCTION outlast_due_v1(p_queues text[], p_now double precision, OUT ids bigint[], OUT next double precision)
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_from timestamptz; v_due bigint[]; v_noted bigint[];
+    v_from double precision; v_due bigint[]; v_noted bigint[];
 BEGIN
     next := outlast_first_due_v1(p_now);
     IF next IS NULL OR next > p_now AND cardinality(p_queues) = 0 THEN RETURN; END IF;
@@ -27,7 +27,7 @@ BEGIN
     ELSIF cardinality(p_queues) = 0 THEN
         SELECT j.run_at INTO next FROM outlast_jobs j
         WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
-          AND j.run_at > p_now AND j.run_at <= p_now + interval '1 minute'
+          AND j.run_at > p_now AND j.run_at <= p_now + 60
         ORDER BY j.run_at LIMIT 1;
     ELSE
         SELECT min(f.run_at) INTO next
@@ -35,7 +35,7 @@ BEGIN
         CROSS JOIN LATERAL (
             SELECT j.run_at FROM outlast_jobs j
             WHERE j.queue = q.queue AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0
-              AND j.run_at > p_now AND j.run_at <= p_now + interval '1 minute'
+              AND j.run_at > p_now AND j.run_at <= p_now + 60
             ORDER BY j.queue, j.run_at LIMIT 1) f;
     END IF;
     IF v_due IS NULL THEN RETURN; END IF;

@@ -2,7 +2,7 @@
 --
 -- Runs inside outlast_expire_v1, outlast_free_keys_v1 and outlast_exchange_v1, which argue why this is right against
 -- other sessions.
-CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now timestamptz) RETURNS integer
+CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -12,7 +12,7 @@ BEGIN
     WITH expired AS (
         UPDATE outlast_jobs j
         SET state = 'cancelled', ended_at = p_now, position = NULL,
-            prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+            prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + greatest(0, least(j.keep, 1e9)) END
         WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone)
     SELECT array_agg(e.id) FILTER (WHERE e.gone) INTO v_gone FROM expired e;
     PERFORM outlast_note_v1(p_ids, p_ran => false, p_had_ended => false);

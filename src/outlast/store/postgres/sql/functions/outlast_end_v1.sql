@@ -44,7 +44,7 @@ SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_free bigint[];
 BEGIN
     RETURN QUERY
@@ -79,11 +79,11 @@ BEGIN
             WHERE a.job_id = l.job_id AND a.number = l.attempt_count - 20
               AND a.number > 10 AND a.charge = 'none' AND l.state <> 'completed' LIMIT 1) o ON true
     ), decided AS MATERIALIZED (
-        SELECT k.*, v_now + interval '1 second' * least(
+        SELECT k.*, v_now + least(
             CASE WHEN k.doubles_to > 0 THEN least(k.doubles_to, k.delay * 2 ^ least(k.repeats - 1, 20))
                  ELSE k.delay END,
             CASE WHEN NOT k.began AND k.expires_at IS NOT NULL
-                 THEN greatest(0, outlast_seconds_v1(k.expires_at, v_now)) / 2 END) AS due
+                 THEN greatest(0, k.expires_at - v_now) / 2 END) AS due
         FROM known k
     ), ended AS (
         UPDATE outlast_jobs j
@@ -101,7 +101,7 @@ BEGIN
             expires_at = CASE WHEN l.state IN ('queued', 'blocked') AND l.began THEN NULL ELSE l.expires_at END,
             ended_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE v_now END,
             prune_at = CASE WHEN l.keep IS NOT NULL AND l.state IN ('completed', 'cancelled')
-                            THEN v_now + greatest(0, least(l.keep, 1e9)) * interval '1 second' END,
+                            THEN v_now + greatest(0, least(l.keep, 1e9)) END,
             result = CASE WHEN l.state = 'completed' THEN l.result END,
             fingerprint = CASE WHEN l.state = 'dead' THEN l.fingerprint END,
             completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END
@@ -114,20 +114,20 @@ BEGIN
             started_at, ended_at, progress, checkpoint_age, crash, repeats, dropped)
         SELECT e.token, e.job_id, e.attempt_count, e.worker_id, w.name, w.host, e.pid, e.outcome,
                e.charge, coalesce(e.message, ''), e.started_at, v_now, e.progress,
-               outlast_seconds_v1(v_now, e.checkpoint_at), e.crash, e.repeats, e.dropped
+               v_now - e.checkpoint_at, e.crash, e.repeats, e.dropped
         FROM ended e LEFT JOIN outlast_workers w ON w.id = e.worker_id
         WHERE e.state <> 'completed' AND e.gone IS NOT TRUE
         ON CONFLICT (token) DO NOTHING
     ), unstarted AS (
         INSERT INTO outlast_notices (permit, spent)
-        SELECT w.permit, outlast_seconds_v1(v_now, e.started_at) / nullif(l.spacing, 0) - w.cost
+        SELECT w.permit, (v_now - e.started_at) / nullif(l.spacing, 0) - w.cost
         FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
         CROSS JOIN LATERAL unnest(n.permits, n.names, n.costs) AS w (permit, name, cost)
         JOIN outlast_limits l ON l.name = ANY (ARRAY[w.name])
-        WHERE NOT e.began AND outlast_seconds_v1(v_now, e.started_at) BETWEEN 0 AND w.cost * l.spacing
+        WHERE NOT e.began AND v_now - e.started_at BETWEEN 0 AND w.cost * l.spacing
     ), throttled AS (
         INSERT INTO outlast_notices (permit, spent, held_until, held_for)
-        SELECT w.permit, 0, extract(epoch FROM v_now)::float8 + e.delay, e.delay
+        SELECT w.permit, 0, v_now + e.delay, e.delay
         FROM ended e CROSS JOIN LATERAL outlast_needs_v1(e.needs) n
         CROSS JOIN LATERAL unnest(n.permits, n.names) AS w (permit, name)
         WHERE e.throttles IS NOT NULL AND w.name = e.throttles

@@ -25,9 +25,9 @@ SET standard_conforming_strings = on
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_due timestamptz := coalesce(outlast_enqueue_v1.run_at,
-                                  v_now + outlast_enqueue_v1.delay * interval '1 second');
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_due double precision := coalesce(date_part('epoch', outlast_enqueue_v1.run_at), v_now + outlast_enqueue_v1.delay);
+    v_expires double precision := date_part('epoch', outlast_enqueue_v1.expires_at);
     v_blank text := '[\s,\u0001-\u001f\u007f\u0085\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]';
     v_policy text := jsonb_strip_nulls(jsonb_build_object(
         'retries', outlast_enqueue_v1.retries, 'timeout', outlast_enqueue_v1.timeout))::text;
@@ -61,9 +61,9 @@ BEGIN
             THEN 'retries must be from 0 to 10000'
         WHEN NOT (outlast_enqueue_v1.timeout > 0 AND outlast_enqueue_v1.timeout <= 3153600000)
             THEN 'timeout must be seconds above 0, at most 3153600000'
-        WHEN (v_due BETWEEN '0001-01-02 00:00+00' AND '9999-12-30 00:00+00') IS NOT TRUE
+        WHEN (v_due BETWEEN -62135510400 AND 253402128000) IS NOT TRUE
             THEN 'run_at must be in the years 1 to 9999'
-        WHEN NOT (outlast_enqueue_v1.expires_at > v_due AND outlast_enqueue_v1.expires_at < '9999-12-30 00:00+00')
+        WHEN NOT (v_expires > v_due AND v_expires < 253402128000)
             THEN 'expires_at must be after the job is due'
         WHEN NOT (outlast_enqueue_v1.once_per > 0 AND outlast_enqueue_v1.once_per <= 3153600000)
             THEN 'once_per must be seconds above 0, at most 3153600000'
@@ -87,7 +87,7 @@ BEGIN
     IF v_place.stream IS NULL AND NOT EXISTS (
         SELECT FROM outlast_lanes l
         WHERE l.task = outlast_enqueue_v1.task AND l.queue = outlast_enqueue_v1.queue
-          AND l.priority = outlast_enqueue_v1.priority AND l.added_at > v_now - interval '1 hour') THEN
+          AND l.priority = outlast_enqueue_v1.priority AND l.added_at > v_now - 3600) THEN
         PERFORM outlast_add_lanes_v1(ARRAY[outlast_enqueue_v1.task], ARRAY[outlast_enqueue_v1.queue],
                                      ARRAY[outlast_enqueue_v1.priority]::smallint[]);
     END IF;
@@ -107,7 +107,7 @@ BEGIN
                outlast_enqueue_v1.priority, v_due, v_now,
                CASE WHEN v_due <= v_now AND NOT v_waits THEN nextval('outlast_position_seq') END,
                outlast_enqueue_v1.tenant, v_policy, outlast_enqueue_v1.timeout,
-               outlast_enqueue_v1.expires_at, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged,
+               v_expires, outlast_enqueue_v1.key, v_place.stream, v_place.needs, v_place.aged,
                CASE WHEN v_waits THEN 'blocked' ELSE 'queued' END
         WHERE v_stores
         ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING

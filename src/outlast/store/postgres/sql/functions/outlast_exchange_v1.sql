@@ -86,14 +86,14 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_asked integer := cardinality(p_req.limits);
-    v_due_from timestamptz; v_expires_from timestamptz;  -- NULL: from the first entry on
+    v_due_from double precision; v_expires_from double precision;  -- NULL: from the first entry on
     v_drawn bigint; v_look record; v_ends record; v_first record;
     v_valid boolean; v_is_long boolean := false; v_open boolean := false;
     -- one request
     v_solo integer; v_left integer; v_for_streams integer; v_rounds integer; v_streams boolean; v_line boolean;
-    v_next record; v_started timestamptz; v_count integer;
+    v_next record; v_count integer;
     -- the reply
     v_claimed integer := 0; v_bytes bigint := 0; v_room bigint; v_cut boolean := false;
     v_apart boolean;
@@ -101,7 +101,7 @@ DECLARE
     v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
-    v_next_due timestamptz;
+    v_next_due double precision;
     -- what is left behind
     v_permits bigint[]; v_passed bigint[]; v_runnable bigint[];
 BEGIN
@@ -120,7 +120,7 @@ BEGIN
            CASE WHEN v_asked > 0 THEN (
                SELECT j.run_at FROM outlast_jobs j
                WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
-                 AND j.run_at >= coalesce(v_due_from, '-infinity') AND j.run_at <= v_now + interval '1 minute'
+                 AND j.run_at >= coalesce(v_due_from, '-infinity') AND j.run_at <= v_now + 60
                ORDER BY j.run_at LIMIT 1) END AS due,
            v_asked > 0 AND (
                EXISTS (SELECT FROM outlast_jobs j
@@ -235,15 +235,15 @@ BEGIN
                         attempt_count = greatest(0, least(j.attempt_count, 2147483646)) + 1, worker_id = p_worker,
                         started_at = v_next.started, position = NULL,
                         hard_deadline = CASE WHEN j.timeout IS NOT NULL THEN
-                            v_next.started + greatest(0, least(j.timeout, 1e9)) * interval '1 second' END,
+                            v_next.started + greatest(0, least(j.timeout, 1e9)) END,
                         progress = NULL, checkpoint_number = 0
                     WHERE j.ctid = ANY (v_next.rows)
                       AND (j.expires_at IS NULL OR j.expires_at > v_next.started)
                     RETURNING NULL::text, j.id, j.token, j.task, j.queue, CASE WHEN v_apart IS NOT TRUE THEN j.args END,
                               j.attempt_count, j.failures, j.losses, j.policy, j.tenant,
                               CASE WHEN v_apart IS NOT TRUE THEN j.checkpoint END, j.priority,
-                              j.solo, j.incident, date_part('epoch', v_next.started) - date_part('epoch', j.run_at),
-                              date_part('epoch', j.expires_at) - date_part('epoch', v_next.started),
+                              j.solo, j.incident, v_next.started - j.run_at,
+                              j.expires_at - v_next.started,
                               j.awaited OR j.stream IS NOT NULL;
                     GET DIAGNOSTICS v_count = ROW_COUNT;
                     IF v_count < cardinality(v_next.ids) AND v_expired < 500 THEN
@@ -274,14 +274,14 @@ BEGIN
         -- 5
         IF v_has_places THEN
             v_next_due := least(v_next_due, v_look.due,
-                                CASE WHEN v_contended THEN v_now + (2 + 6 * random()) * interval '1 ms' END);
+                                CASE WHEN v_contended THEN v_now + (2 + 6 * random()) / 1000 END);
         END IF;
         IF v_is_long THEN
             IF v_permits <> '{}' THEN
                 PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
             END IF;
             IF v_has_places AND (v_open OR v_first.opens) THEN
-                v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, extract(epoch FROM v_now)));
+                v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, v_now));
             END IF;
             IF p_req.notify AND v_first.opened <> '{}' THEN
                 v_runnable := v_runnable || outlast_first_of_streams_v1(v_first.opened);
@@ -297,7 +297,7 @@ BEGIN
             'order', coalesce(v_order, '{}'),
             'places', coalesce(v_shown, '{}'),
             'counts', v_counts,
-            'next_due', outlast_seconds_v1(v_next_due, v_now),
+            'next_due', v_next_due - v_now,
             'contended', v_has_places AND v_contended,
             'cut', v_cut,
             'expired', v_expired,

@@ -18,8 +18,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_from timestamptz := outlast_read_from_v1('outlast_jobs_expires'::regclass, v_now);
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_from double precision := outlast_read_from_v1('outlast_jobs_expires'::regclass, v_now);
     v_ids bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids

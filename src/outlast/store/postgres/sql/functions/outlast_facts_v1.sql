@@ -19,7 +19,7 @@ BEGIN
     RETURN QUERY
     SELECT j.id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.solo,
            j.incident, j.worker_id, w.name, w.host, j.progress,
-           outlast_seconds_v1(clock_timestamp(), j.checkpoint_at),
+           date_part('epoch', clock_timestamp()) - j.checkpoint_at,
            w.cause, j.task, j.queue, j.attempt_count, coalesce(j.token <= w.begun, true), coalesce(w.begun = 0, false)
     FROM unnest(p_ids, p_tokens) AS o (id, token)
     JOIN outlast_jobs j ON j.id = ANY (ARRAY[o.id]) AND j.token = o.token AND j.state = 'running'

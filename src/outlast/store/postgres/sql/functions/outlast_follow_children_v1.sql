@@ -11,7 +11,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_parents bigint[]; v_children bigint[]; v_held bigint[]; v_back bigint[];
 BEGIN
     more := false;
@@ -50,7 +50,7 @@ BEGIN
 
     UPDATE outlast_jobs j
     SET state = 'cancelled', position = NULL, ended_at = v_now,
-        prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+        prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) END
     WHERE j.id = ANY (v_held) AND j.id <> ALL (v_back);
     PERFORM outlast_note_v1(ARRAY(SELECT u FROM unnest(v_held) AS u WHERE u <> ALL (v_back)),
                             p_ran => false, p_had_ended => false);

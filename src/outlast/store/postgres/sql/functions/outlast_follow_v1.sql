@@ -37,7 +37,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_pairs record; v_jobs bigint[]; v_held bigint[]; v_met bigint[]; v_below integer[];
     v_failed bigint[]; v_open bigint[]; v_again bigint[]; v_gone bigint[]; v_noted bigint[];
 BEGIN
@@ -116,7 +116,7 @@ BEGIN
         WITH ended AS (
             UPDATE outlast_jobs j
             SET state = 'cancelled', ended_at = v_now,
-                prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) * interval '1 second' END
+                prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) END
             WHERE j.id = ANY (v_failed) AND j.state = 'blocked'
             RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone, j.awaited)
         SELECT array_agg(e.id), array_agg(e.id) FILTER (WHERE e.gone), more OR coalesce(bool_or(e.awaited), false)

@@ -17,7 +17,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_ids bigint[];
 BEGIN
     SELECT array_agg(e.id) INTO v_ids

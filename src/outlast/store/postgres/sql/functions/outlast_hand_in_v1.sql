@@ -32,7 +32,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_ids bigint[] := p_done_ids; v_all bigint[] := p_done_tokens; v_outcomes text[]; v_tokens bigint[] := '{}';
     v_runnable bigint[]; v_clears bigint[]; v_gone bigint[]; v_noted bigint[];
     v_awaited bigint[] := '{}'; v_followed record;
@@ -66,7 +66,7 @@ BEGIN
             ), done AS (
                 UPDATE outlast_jobs j
                 SET state = 'completed', ended_at = v_now, result = l.result,
-                    prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) * interval '1 second' END,
+                    prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
                 RETURNING j.id, j.token, j.stream, coalesce(strpos(j.needs, ',true]') > 0, false) OR j.awaited AS noted, j.awaited)

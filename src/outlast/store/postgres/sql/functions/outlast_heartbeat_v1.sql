@@ -26,8 +26,8 @@ AS $$
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     UPDATE outlast_workers w
-    SET beat = w.beat + 1, heartbeat_at = statement_timestamp(),
-        lease_expires_at = statement_timestamp() + least(w.lease, 1e9) * interval '1 second'
+    SET beat = w.beat + 1, heartbeat_at = date_part('epoch', statement_timestamp()),
+        lease_expires_at = date_part('epoch', statement_timestamp()) + least(w.lease, 1e9)
     WHERE w.id = p_worker AND w.registration IS NOT DISTINCT FROM p_registration
       AND w.status IN ('active', 'draining')
     RETURNING w.drain_requested, w.stacks INTO drain, stacks;

@@ -10,7 +10,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_last bigint;
 BEGIN
     RETURN QUERY
@@ -28,7 +28,7 @@ BEGIN
         LEFT JOIN outlast_attempts a ON a.token = ANY (ARRAY[h.token]) AND a.job_id = ANY (ARRAY[h.job_id])
     ), noted AS (
         INSERT INTO outlast_refusals (job_id, token, verb, at, late_by)
-        SELECT g.job_id, g.token, p_verb, v_now, outlast_seconds_v1(v_now, g.ended_at)
+        SELECT g.job_id, g.token, p_verb, v_now, v_now - g.ended_at
         FROM judged g
         WHERE g.answer = 'refused' AND p_verb IS NOT NULL
     )

@@ -22,7 +22,7 @@ BEGIN
     IF json_typeof(p_value::json) IS DISTINCT FROM 'array' THEN
         RAISE EXCEPTION 'the value of an event must be kept as a list with one value as JSON' USING ERRCODE = '22000';
     END IF;
-    INSERT INTO outlast_events (name, value, at) VALUES (p_name, p_value, clock_timestamp()) ON CONFLICT DO NOTHING;
+    INSERT INTO outlast_events (name, value, at) VALUES (p_name, p_value, date_part('epoch', clock_timestamp())) ON CONFLICT DO NOTHING;
     IF NOT FOUND THEN RETURN false; END IF;
     INSERT INTO outlast_upstream_notices (job_id, event) VALUES (0, p_name);
     IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), ''); END IF;

@@ -19,19 +19,17 @@
 -- its content and its lock. The floor is a setting of the session and no row: nothing waits for it, and it leaves no
 -- dead rows.
 CREATE FUNCTION outlast_keep_floor_v1(
-    p_index oid, p_from timestamptz, p_first timestamptz, p_now timestamptz, p_read bigint) RETURNS void
+    p_index oid, p_from double precision, p_first double precision, p_now double precision, p_read bigint) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
     v_read bigint := pg_stat_get_xact_tuples_returned(p_index) - p_read;
     v_name text := 'outlast.floor_' || p_index;
-    v_now double precision := extract(epoch FROM p_now);
-    v_until double precision := v_now + least(60, greatest(1, v_read / 3000.0));
+    v_until double precision := p_now + least(60, greatest(1, v_read / 3000.0));
 BEGIN
-    IF v_read <= 1000 OR NOT isfinite(least(p_first, p_now)) THEN RETURN; END IF;
-    IF isfinite(p_from) THEN v_until := (current_setting(v_name)::double precision[])[2]; END IF;
+    IF v_read <= 1000 OR p_first = '-infinity' THEN RETURN; END IF;
+    IF p_from > '-infinity' THEN v_until := (current_setting(v_name)::double precision[])[2]; END IF;
     PERFORM set_config('outlast.floors', 'kept', false);  -- outlast_exchange_v1 asks for floors only then
-    PERFORM set_config(
-        v_name, ARRAY[extract(epoch FROM least(p_first, p_now))::double precision - 0.2, v_until]::text, false);
+    PERFORM set_config(v_name, ARRAY[least(p_first, p_now) - 0.2, v_until]::text, false);
 END
 $$;

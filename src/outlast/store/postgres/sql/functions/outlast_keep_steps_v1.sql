@@ -27,7 +27,7 @@ BEGIN
         FOR NO KEY UPDATE OF j SKIP LOCKED
     ), kept AS (
         INSERT INTO outlast_steps AS s (job_id, name, token, value, at)
-        SELECT l.job_id, l.name, l.token, l.value, clock_timestamp() FROM locked l
+        SELECT l.job_id, l.name, l.token, l.value, date_part('epoch', clock_timestamp()) FROM locked l
         ON CONFLICT DO NOTHING
         RETURNING s.job_id, s.name
     ), forgiven AS (

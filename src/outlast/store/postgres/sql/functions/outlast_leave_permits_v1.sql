@@ -12,7 +12,7 @@ CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
 DECLARE
-    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_now double precision := date_part('epoch', clock_timestamp());
 BEGIN
     WITH look AS MATERIALIZED (
         SELECT t.id, t.opens_at, t.free > 0 AND b.wait <= 1e-9 AND t.held IS NULL AS room,

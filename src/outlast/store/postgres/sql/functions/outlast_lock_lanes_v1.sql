@@ -22,7 +22,7 @@ CREATE FUNCTION outlast_lock_lanes_v1(
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,
     p_from bigint, p_to bigint, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz)
+    OUT started double precision)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
@@ -68,7 +68,7 @@ BEGIN
         IF v_seen < v_most OR cardinality(ids) = p_limit THEN RETURN; END IF;
     END IF;
     SELECT ids || array_agg(l.id), rows || array_agg(l.ctid), positions || array_agg(l.position),
-           coalesce(bytes, 0) + coalesce(sum(l.bytes), 0), clock_timestamp()
+           coalesce(bytes, 0) + coalesce(sum(l.bytes), 0), date_part('epoch', clock_timestamp())
     INTO ids, rows, positions, bytes, started
     FROM (SELECT c.id, c.ctid, c.position, c.bytes
           FROM (SELECT u.queue, u.task, u.rank, u.low

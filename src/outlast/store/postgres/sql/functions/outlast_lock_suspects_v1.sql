@@ -8,7 +8,7 @@
 CREATE FUNCTION outlast_lock_suspects_v1(
     p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started timestamptz)
+    OUT started double precision)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_variable
@@ -16,7 +16,7 @@ DECLARE
     v_solo integer := p_req.solos[p_request];
 BEGIN
     SELECT array_agg(l.id), array_agg(l.ctid), array_agg(l.position), array_agg(NULL::bigint),
-           coalesce(sum(l.bytes), 0), clock_timestamp()
+           coalesce(sum(l.bytes), 0), date_part('epoch', clock_timestamp())
     INTO ids, rows, positions, shown, bytes, started
     FROM (SELECT c.*
           FROM unnest(p_req.tasks[p_request]::text[]) AS t (task)

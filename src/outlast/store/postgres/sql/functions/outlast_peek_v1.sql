@@ -25,9 +25,9 @@ SET jit = off SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
 AS $$
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_first timestamptz := outlast_first_due_v1(v_now);
-    v_opens timestamptz;
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_first double precision := outlast_first_due_v1(v_now);
+    v_opens double precision;
 BEGIN
     drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- needs no privilege but USAGE
     watches := json_build_array(
@@ -36,7 +36,7 @@ BEGIN
         coalesce(pg_sequence_last_value('outlast_watch_3_seq'), 0));
     SELECT (SELECT coalesce(string_agg(p.id::text, ',' ORDER BY p.id), '') FROM outlast_pauses p),
            CASE WHEN EXISTS (SELECT FROM outlast_notices) THEN v_now
-                ELSE (SELECT to_timestamp(least(p.opens_at, 1e11)) FROM outlast_permits p WHERE p.opens_at IS NOT NULL
+                ELSE (SELECT p.opens_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
                       ORDER BY p.opens_at LIMIT 1) END,
            (SELECT json_agg(json_build_array(n.id, n.lock_path, n.lock_device, n.lock_inode))::text
             FROM outlast_workers me
@@ -56,7 +56,7 @@ BEGIN
             WHERE me.id = p_worker)
     INTO pauses, v_opens, neighbours;
     v_first := least(v_first, v_opens);
-    next_due := outlast_seconds_v1(v_first, clock_timestamp());
-    next_tick := outlast_first_tick_v1(v_now) - extract(epoch FROM clock_timestamp());
+    next_due := v_first - date_part('epoch', clock_timestamp());
+    next_tick := outlast_first_tick_v1(v_now) - date_part('epoch', clock_timestamp());
 END
 $$;

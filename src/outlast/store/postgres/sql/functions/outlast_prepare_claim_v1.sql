@@ -14,17 +14,16 @@
 -- time. Each function that is called argues why it is right
 -- against a concurrent claim, reap and late worker; none of them waits for a lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
-    p_req outlast_claim_request_v1, p_now timestamptz, p_ended bigint[],
-    OUT due timestamptz, OUT next_due timestamptz, OUT runnable bigint[], OUT expired integer,
+    p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[],
+    OUT due double precision, OUT next_due double precision, OUT runnable bigint[], OUT expired integer,
     OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
     OUT is_keeper boolean, OUT contended boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_at double precision := extract(epoch FROM p_now);
     v_index oid := 'outlast_jobs_expires'::regclass;
-    v_from timestamptz := outlast_read_from_v1(v_index, p_now);
+    v_from double precision := outlast_read_from_v1(v_index, p_now);
     v_read bigint := pg_stat_get_xact_tuples_returned(v_index);
     v_due record; v_look record; v_resolved record; v_folded record; v_folds boolean;
 BEGIN
@@ -47,7 +46,7 @@ BEGIN
            EXISTS (SELECT FROM outlast_upstream_notices) AS upstream, EXISTS (SELECT FROM outlast_notices) AS notices,
            EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
            -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
-           (SELECT bool_or(p.opens_at <= v_at OR p.touched_at > v_at + 1)
+           (SELECT bool_or(p.opens_at <= p_now OR p.touched_at > p_now + 1)
             FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
                   ORDER BY p.opens_at LIMIT 10) p) AS opened
     INTO v_look;
@@ -78,7 +77,7 @@ BEGIN
         streams := false;
         IF p_ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(p_ended); END IF;
     ELSIF v_folds THEN
-        v_folded := outlast_fold_v1(v_at, 1500, p_ended, served, p_req.queues, p_req.not_queues,
+        v_folded := outlast_fold_v1(p_now, 1500, p_ended, served, p_req.queues, p_req.not_queues,
                                      p_req.not_tenants);
         IF v_folded.more THEN next_due := p_now; END IF;
         streams := true;

@@ -24,8 +24,7 @@ BEGIN
         UPDATE outlast_jobs j
         SET progress = l.value,
             hard_deadline = CASE WHEN l.still > 0 AND j.timeout IS NOT NULL THEN greatest(
-                j.hard_deadline,
-                j.started_at + greatest(0, least(j.timeout + l.still, 1e9)) * interval '1 second')
+                j.hard_deadline, j.started_at + greatest(0, least(j.timeout + l.still, 1e9)))
                 ELSE j.hard_deadline END
         FROM locked l WHERE j.id = ANY (ARRAY[l.job_id]))
     SELECT coalesce(array_agg(l.job_id), '{}'), coalesce(array_agg(l.token), '{}')

@@ -15,7 +15,7 @@ SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 SET enable_hashjoin = off SET enable_mergejoin = off
 AS $$
 DECLARE
-    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_now double precision := date_part('epoch', clock_timestamp());
 BEGIN
     UPDATE outlast_permits p
     SET tat = least(1e15, greatest(v_now, p.touched_at)

@@ -29,7 +29,7 @@ LANGUAGE plpgsql
 SET lock_timeout = '5s'
 AS $$
 DECLARE
-    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_row outlast_schedules;
     v_seen outlast_schedules;
     v_since double precision := v_now;

@@ -18,7 +18,7 @@ LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 DECLARE
-    v_now bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    v_now bigint := date_part('epoch', clock_timestamp()) * 1000000;
     v_behind text[] := '{}';
     v_table regclass;
     v_ids regclass;

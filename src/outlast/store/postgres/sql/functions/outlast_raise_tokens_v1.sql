@@ -17,7 +17,7 @@ LANGUAGE plpgsql
 SET lock_timeout = '500ms'
 AS $$
 DECLARE
-    v_now bigint := extract(epoch FROM clock_timestamp()) * 1000000;
+    v_now bigint := date_part('epoch', clock_timestamp()) * 1000000;
     v_target bigint := CASE WHEN v_now > p_above THEN v_now
                             ELSE p_above + 1000000 + (v_now & 4290772992) + (random() * 2097152)::bigint END;
 BEGIN

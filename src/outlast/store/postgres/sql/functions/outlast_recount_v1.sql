@@ -20,7 +20,7 @@ SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now double precision := extract(epoch FROM clock_timestamp());
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_from bigint := random() * 9e18; v_wrong bigint[];
 BEGIN
     v_wrong := ARRAY(

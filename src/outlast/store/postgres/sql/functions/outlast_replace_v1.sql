@@ -31,8 +31,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_due timestamptz;
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_due double precision;
     v_position bigint;
     j record;
 BEGIN
@@ -52,15 +52,15 @@ BEGIN
         END IF;
         RETURN;
     END IF;
-    v_due := least(coalesce(to_timestamp(p_run_at), v_now + p_delay * interval '1 second'),
-                   j.enqueued_at + p_due_max * interval '1 second');
+    v_due := least(coalesce(p_run_at, v_now + p_delay),
+                   j.enqueued_at + p_due_max);
     IF j.state = 'queued' AND v_due <= v_now THEN
         v_position := coalesce(j.position, nextval('outlast_position_seq'));
     END IF;
     UPDATE outlast_jobs h
     SET args = p_args, run_at = v_due, position = v_position,
         queue = p_queue, priority = p_priority, tenant = p_tenant, stream = p_stream, needs = p_needs,
-        aged = ((extract(epoch FROM v_due) - p_aged_by) * 1000)::bigint
+        aged = ((v_due - p_aged_by) * 1000)::bigint
     WHERE h.id = j.id;
     IF v_position IS NOT NULL THEN PERFORM outlast_line_up_v1(ARRAY[j.id]); END IF;
     IF v_position IS NOT NULL AND (j.position IS NULL OR p_stream IS DISTINCT FROM j.stream) THEN

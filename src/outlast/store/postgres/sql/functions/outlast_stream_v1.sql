@@ -8,7 +8,7 @@
 -- enqueued just then. Keys and costs are texts of the caller, so each is bounded and checked here. A cost counts as it
 -- is stored in eight bytes, in the id of the stream as well.
 CREATE FUNCTION outlast_stream_v1(
-    p_task text, p_queue text, p_priority integer, p_tenant text, p_due timestamptz, p_keys text, p_costs text,
+    p_task text, p_queue text, p_priority integer, p_tenant text, p_due double precision, p_keys text, p_costs text,
     OUT stream bigint, OUT needs text, OUT aged bigint)
 LANGUAGE plpgsql
 SET standard_conforming_strings = on
@@ -91,7 +91,7 @@ BEGIN
     IF v_task.fair THEN v_fair := coalesce(p_tenant, ''); END IF;
     IF v_all.needs IS NULL AND v_fair IS NULL AND v_task.aging IS NULL THEN RETURN; END IF;
     needs := '[' || coalesce(v_all.needs, '') || ']';
-    aged := ((extract(epoch FROM p_due) - p_priority * v_task.aging) * 1000)::bigint;
+    aged := ((p_due - p_priority * v_task.aging) * 1000)::bigint;
     stream := outlast_stream_id_v1(p_task, p_queue, CASE WHEN v_task.aging IS NULL THEN p_priority END, needs, v_fair);
 END
 $$;

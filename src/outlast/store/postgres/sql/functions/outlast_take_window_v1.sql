@@ -12,9 +12,9 @@ SET search_path FROM CURRENT
 AS $$
 BEGIN
     INSERT INTO outlast_windows AS w (key, task, job_id, until)
-    SELECT p_key, p_task, 0, to_timestamp((floor(extract(epoch FROM clock_timestamp())::float8 / p_seconds) + 1) * p_seconds)
+    SELECT p_key, p_task, 0, (floor(date_part('epoch', clock_timestamp()) / p_seconds) + 1) * p_seconds
     ON CONFLICT (key, task) DO UPDATE SET job_id = 0, until = excluded.until
-    WHERE w.until <= clock_timestamp() OR w.until > excluded.until OR w.job_id = 0;
+    WHERE w.until <= date_part('epoch', clock_timestamp()) OR w.until > excluded.until OR w.job_id = 0;
     RETURN FOUND;
 END
 $$;

@@ -20,7 +20,7 @@ BEGIN
         WHERE EXISTS (SELECT FROM outlast_lanes n
                       WHERE n.task = l.task AND n.queue = l.queue AND n.priority = l.priority
                         AND (n.added_at, n.id) > (l.added_at, l.id))
-           OR l.added_at < statement_timestamp() - interval '1 day'
+           OR l.added_at < date_part('epoch', statement_timestamp()) - 86400
               AND NOT EXISTS (SELECT FROM outlast_jobs j
                               WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = -l.priority
                                 AND j.position IS NOT NULL AND j.stream IS NULL)

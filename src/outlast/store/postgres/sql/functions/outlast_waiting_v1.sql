@@ -16,17 +16,16 @@ SET enable_hashjoin = off SET enable_mergejoin = off SET enable_sort = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
-    v_grace interval := p_grace * interval '1 second';
-    v_first timestamptz := outlast_first_due_v1(v_now);  -- also keeps the floor that v_from reads
-    v_from timestamptz := outlast_read_from_v1('outlast_jobs_run_at'::regclass, v_now);
+    v_now double precision := date_part('epoch', clock_timestamp());
+    v_first double precision := outlast_first_due_v1(v_now);  -- also keeps the floor that v_from reads
+    v_from double precision := outlast_read_from_v1('outlast_jobs_run_at'::regclass, v_now);
 BEGIN
     RETURN QUERY
     SELECT NULL::bigint, NULL::text, NULL::text,
            (SELECT count(*) FROM outlast_workers w WHERE w.status = 'active'),
-           (SELECT outlast_seconds_v1(j.run_at, v_now) FROM outlast_jobs j
+           (SELECT j.run_at - v_now FROM outlast_jobs j
             WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
-              AND j.run_at > v_now AND j.run_at <= v_now + interval '1 minute'
+              AND j.run_at > v_now AND j.run_at <= v_now + 60
             ORDER BY j.run_at LIMIT 1), NULL::bigint;
     RETURN QUERY
     WITH RECURSIVE lane (task, queue, rank) AS (
@@ -50,11 +49,11 @@ BEGIN
             WHERE j.task = l.task AND j.queue = l.queue AND (-j.priority) = l.rank
               AND j.position IS NOT NULL AND j.stream IS NULL
             ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT (SELECT s.most FROM share s)) h)
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), v_now - f.run_at, f.position
     FROM head f
-    WHERE f.place <= (SELECT s.most FROM share s) AND f.run_at <= v_now - v_grace
+    WHERE f.place <= (SELECT s.most FROM share s) AND f.run_at <= v_now - p_grace
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), 0
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), v_now - f.run_at, 0
     FROM ((SELECT j.id, j.queue, j.task, j.token, j.run_at FROM outlast_jobs j
            WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) >= 0
              AND j.run_at >= v_from AND j.run_at <= v_now
@@ -65,7 +64,7 @@ BEGIN
              AND j.run_at >= v_from AND j.run_at <= v_now
            ORDER BY j.run_at DESC LIMIT p_limit)) f
     UNION ALL
-    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), outlast_seconds_v1(v_now, f.run_at), f.position
+    SELECT f.id, f.queue, f.task, coalesce(f.token, 0), v_now - f.run_at, f.position
     FROM (SELECT * FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
           ORDER BY s.task, s.queue, s.rank, s.turn LIMIT p_limit) s
     CROSS JOIN LATERAL (
@@ -73,6 +72,6 @@ BEGIN
         WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
           AND j.position IS NOT NULL
         ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) f
-    WHERE f.run_at <= v_now - v_grace;
+    WHERE f.run_at <= v_now - p_grace;
 END
 $$;

@@ -18,7 +18,7 @@ LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_now timestamptz := clock_timestamp();
+    v_now double precision := date_part('epoch', clock_timestamp());
     v_events text[]; v_held bigint[];
 BEGIN
     SELECT coalesce(array_agg(f.job_id), '{}'), coalesce(array_agg(f.event), '{}') INTO v_held, v_events

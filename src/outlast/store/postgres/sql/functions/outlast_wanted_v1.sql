@@ -89,7 +89,7 @@ BEGIN
             SELECT v_count + count(*) INTO v_count FROM (
                 SELECT j.task FROM outlast_jobs j
                 WHERE j.queue = p_queue AND j.state = 'queued' AND j.position IS NULL AND j.solo >= 0
-                  AND j.run_at <= statement_timestamp()
+                  AND j.run_at <= date_part('epoch', statement_timestamp())
                 ORDER BY j.queue, j.run_at LIMIT v_most - v_count) c
             WHERE c.task <> ALL (v_paused) AND (NOT v_is_served OR EXISTS (
                 SELECT FROM unnest(v_served) s (tasks) WHERE strpos(s.tasks, to_json(c.task)::text) > 0));

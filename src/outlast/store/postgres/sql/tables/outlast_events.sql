@@ -1,7 +1,7 @@
 -- Events: the first value that was sent under each name, a list with that value as JSON, encoded as payloads are. Rows
 -- never change. They are deleted a month after they were sent, but not while a job that has waited for one is unfinished.
 CREATE TABLE outlast_events (
-    name text COLLATE "C" PRIMARY KEY, value text NOT NULL, at timestamptz NOT NULL);
+    name text COLLATE "C" PRIMARY KEY, value text NOT NULL, at double precision NOT NULL);
 CREATE INDEX outlast_events_at ON outlast_events (at);
 
 -- Jobs that wait for an event, or have waited for one: one row for each job, of its last wait. The end of the attempt

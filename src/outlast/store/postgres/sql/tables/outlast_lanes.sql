@@ -9,7 +9,7 @@ CREATE TABLE outlast_lanes (
     task     text COLLATE "C" NOT NULL,
     queue    text COLLATE "C" NOT NULL,
     priority smallint NOT NULL CHECK (priority BETWEEN -100 AND 100),
-    added_at timestamptz NOT NULL DEFAULT statement_timestamp(),
+    added_at double precision NOT NULL DEFAULT date_part('epoch', statement_timestamp()),
     added_by xid8 NOT NULL DEFAULT pg_current_xact_id()
 );
 CREATE INDEX outlast_lanes_lane ON outlast_lanes (task, queue, priority, added_at);

@@ -2,7 +2,7 @@
 -- other tenants, waits in a stream and not in the line: in an outlast_streams row, with all jobs of the same task,
 -- queue and priority that need the same permits at the same costs. The client computes the ids of streams and
 -- permits, so an enqueue looks nothing up. Their rows are made by the exchange that meets the first job
--- (outlast_fold_v1). Instants are numbers, as clients compute with them.
+-- (outlast_fold_v1).
 --
 -- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values
 -- in force (running to per); recounted_at: a permit of it had a wrong count (outlast_recount_v1). Each key of a limit

@@ -5,7 +5,7 @@ CREATE TABLE outlast_windows (
     key    text COLLATE "C" NOT NULL,
     task   text COLLATE "C" NOT NULL,
     job_id bigint NOT NULL,
-    until  timestamptz NOT NULL,
+    until  double precision NOT NULL,
     PRIMARY KEY (key, task)
 );
 CREATE INDEX outlast_windows_until ON outlast_windows (until);
