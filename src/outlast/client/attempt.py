@@ -162,6 +162,7 @@ class Attempt:
     _noticed = False  # whether the task knows that it is asked to stop
     _verdict: Callable[[], Verdict] | None = None  # makes the first one that was raised for it
     _finished = False  # whether the task has called `finish` nevertheless
+    _interruptions = 0  # signals from outside that its process had got when it began
 
     def __init__(
         self,

@@ -40,6 +40,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.payload.codec import encode_result, encode_return
 from outlast.payload.payloads import PLAIN
 from outlast.runner.batches import BatchCall, Batches
+from outlast.runner.interruptions import count_interruptions
 from outlast.runner.outcomes import (
     cut_short,
     excuse,
@@ -131,7 +132,6 @@ class Executor:
         self._asked_early: dict[int, str] = {}  # reasons to stop attempts that have not begun
         self._expected: set[int] = set()  # attempts on their way here, or not begun
         self._recalled: set[int] = set()
-        self._signalled: set[int] = set()  # attempts that ran when a signal from outside came
         self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
         self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
         self.batches = Batches(app, self._begin_batch, clock)
@@ -270,11 +270,6 @@ class Executor:
         """Whether this attempt is running: it has begun and not ended."""
         return token in self._tasks
 
-    def note_signal(self) -> None:
-        """Note that a signal from outside has asked this process to end, and perhaps the processes
-        that its attempts have started. Called by the signal's handler."""
-        self._signalled.update(tuple(self._attempts))  # in one step: threads begin attempts
-
     def _note_begun(self, claimed: Claimed) -> None:
         """Note that an attempt begins, if it has a limit, which counts from now. The note is sent
         with the loop's next iteration: most attempts of small jobs have ended by then."""
@@ -374,8 +369,8 @@ class Executor:
     def _end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Report an end."""
         del self._tasks[attempt.token], self._attempts[attempt.token]
-        if attempt.token in self._signalled:  # here, since the loop's thread runs handlers first
-            self._signalled.discard(attempt.token)
+        # here, since the loop's thread runs handlers first
+        if attempt._interruptions != count_interruptions():  # noqa: SLF001
             outcome = excuse(outcome)
         self._over.pop(attempt.token, None)
         if self._end_fns:
@@ -414,6 +409,7 @@ class Executor:
         except Exception as error:  # such as a limit that no clock can show: reported, not raised
             return make_crashed(CrashKind.ERROR, describe(error), self._hide)
         token, attempt = claimed.token, prepared[1]
+        attempt._interruptions = count_interruptions()  # noqa: SLF001
         self._attempts[token] = attempt  # first: ``stop`` reads it after noting a request
         if self._asked_early and (reason := self._asked_early.pop(token, None)):
             attempt._stop(reason)  # noqa: SLF001

@@ -197,7 +197,6 @@ class Runner:
             threads=self._settings.concurrency,
             on_idle=self._restore,
         )
-        interruptions.watch(self._executor.note_signal)
         self._state = ProcessState(self._settings.stacks)
         keep_what_is_loaded()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import signal
 import sys
 import threading
 from datetime import timedelta
@@ -16,6 +17,7 @@ import outlast
 from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
+from outlast.runner import interruptions
 from outlast.runner.execute import enter_lifespan
 from outlast.store.values import Answer
 from tests.unit.runner import execute_kit
@@ -327,7 +329,7 @@ async def test_a_failure_after_a_signal_to_the_runner_is_no_failure_of_the_job(b
 
     @bench.app.task(**options)
     def converts() -> None:
-        bench.executor.note_signal()
+        interruptions.note(signal.SIGTERM, None)
         raise ValueError("sleep died of SIGTERM")
 
     outcome = await bench.outcome(converts)
@@ -339,7 +341,7 @@ async def test_a_failure_after_a_signal_to_the_runner_is_no_failure_of_the_job(b
 async def test_a_signal_excuses_only_what_ran_and_failed(bench):
     @bench.app.task
     async def returns() -> int:
-        bench.executor.note_signal()
+        interruptions.note(signal.SIGTERM, None)
         return 1
 
     @bench.app.task
