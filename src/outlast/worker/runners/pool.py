@@ -36,7 +36,7 @@ from outlast.runner.protocol import (
     ToWorker,
 )
 from outlast.store.values import Answer, NamedStep, Save
-from outlast.worker.base import Owner
+from outlast.worker.base import Owner, Running
 from outlast.worker.claims.checkpoints import CheckpointWriter
 from outlast.worker.claims.dead_jobs import tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
@@ -147,13 +147,10 @@ class RunnerPool:
     def _take_frame(self, runner: RunnerProcess, frame: ToWorker) -> None:
         if isinstance(frame, AttemptsEnded):
             self._take_ends(runner, frame)
-        elif isinstance(frame, SaveRequest):
+        elif isinstance(frame, (SaveRequest, StepRequest)):
             self._take_save(runner, frame)
-        elif isinstance(frame, StepRequest):
-            self._take_step(runner, frame)
         elif isinstance(frame, Reported):
-            running = self._in_flight.running.get(frame.token)
-            if running is not None and frame.token in runner.tokens:
+            if (running := self._find(runner, frame.token)) is not None:
                 self._checkpoints.report(running, frame)
         elif isinstance(frame, Began):
             for token, ago in frame.attempts:
@@ -171,9 +168,8 @@ class RunnerPool:
         elif isinstance(frame, Pong):
             self._monitor.take_answer(runner, frame)
         elif isinstance(frame, (StackAtLimit, StackShown)):
-            if frame.token in runner.tokens and frame.token in self._in_flight.running:
-                field = "shown" if isinstance(frame, StackShown) else "stack"
-                setattr(self._in_flight.running[frame.token], field, frame.stack)
+            if (running := self._find(runner, frame.token)) is not None:
+                setattr(running, "shown" if isinstance(frame, StackShown) else "stack", frame.stack)
         elif isinstance(frame, Restored):
             self._tell_restored(runner, frame)
             if frame.spoiled and runner.retiring is None:
@@ -243,13 +239,13 @@ class RunnerPool:
         return msgspec.structs.replace(end, outcome=outcome)
 
     def _tell_restored(self, runner: RunnerProcess, frame: Restored) -> None:
-        job = self._in_flight.job_of(frame.token) if frame.token in runner.tokens else None
-        if job is not None and count_wanted("runner_restored", 1):
+        running = self._find(runner, frame.token)
+        if running is not None and count_wanted("runner_restored", 1):
             emit(
                 "runner_restored",
-                job_id=job[0],
+                job_id=running.claimed.job_id,
                 token=frame.token,
-                task=job[1],
+                task=running.claimed.task,
                 others=frame.others,
                 pid=runner.pid,
                 changes=frame.changes,
@@ -264,27 +260,26 @@ class RunnerPool:
         if running.stop_reason in LIMITS:
             running.stack = f"{running.stack}\n\n{runner.stacks()}"
 
-    def _take_save(self, runner: RunnerProcess, frame: SaveRequest) -> None:
-        running = self._in_flight.running.get(frame.token)
-        if running is None or frame.token not in runner.tokens:
+    def _take_save(self, runner: RunnerProcess, frame: SaveRequest | StepRequest) -> None:
+        running = self._find(runner, frame.token)
+        if running is None:
             # from a task or thread that outlived its attempt: it must not wait forever
             runner.send(Saved(frame.seq, str(Answer.REFUSED)))
             return
-        if not is_ours(frame.value):  # each later attempt would fail to read it
-            raise FrameError("a frame with a checkpoint that is not JSON")
-        losses = self._in_flight.losses_with_save(frame.token, again=frame.again)
-        save = Save(running.claimed.job_id, frame.token, frame.number, frame.value, losses)
-        self._checkpoints.add(save, lambda *found: runner.send(Saved(frame.seq, *found)))
+        if frame.value is not None and not is_ours(frame.value):  # later attempts could not read it
+            raise FrameError("a frame with a step or checkpoint that is not JSON")
+        job_id = running.claimed.job_id
+        one: Save | NamedStep
+        if isinstance(frame, StepRequest):
+            one = NamedStep(job_id, frame.token, frame.name, frame.value)
+        else:
+            losses = self._in_flight.losses_with_save(frame.token, again=frame.again)
+            one = Save(job_id, frame.token, frame.number, frame.value, losses)
+        self._checkpoints.add(one, lambda *found: runner.send(Saved(frame.seq, *found)))
 
-    def _take_step(self, runner: RunnerProcess, frame: StepRequest) -> None:
-        running = self._in_flight.running.get(frame.token)
-        if running is None or frame.token not in runner.tokens:
-            runner.send(Saved(frame.seq, str(Answer.REFUSED)))
-            return
-        if frame.value is not None and not is_ours(frame.value):
-            raise FrameError("a frame with a step that is not JSON")
-        step = NamedStep(running.claimed.job_id, frame.token, frame.name, frame.value)
-        self._checkpoints.add(step, lambda *found: runner.send(Saved(frame.seq, *found)))
+    def _find(self, runner: RunnerProcess, token: int) -> Running | None:
+        """Return this attempt if it runs in this runner: a runner may speak of no other."""
+        return self._in_flight.running.get(token) if token in runner.tokens else None
 
     # -- the attempts of a dead runner ---------------------------------------------------------
 
