@@ -108,11 +108,6 @@ class NatsServer(Disposable):
         if wipe:
             shutil.rmtree(self.folder / "data", ignore_errors=True)
 
-    def dispose(self) -> None:
-        """Leave nothing behind."""
-        self.kill()
-        self.remove_folder()
-
     def _config(self) -> str:
         lines = [
             f"server_name: {self.name}",

@@ -105,16 +105,6 @@ class PgBouncerServer(Disposable):
         self.stop()
         self.start()
 
-    def log_tail(self, lines: int = 40) -> str:
-        if not self.log.exists():
-            return "(no log)"
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def dispose(self) -> None:
-        """Stop it and remove its folder. May be called twice."""
-        self.kill()
-        self.remove_folder()
-
     # --- how -----------------------------------------------------------------------------------
 
     def _spawn(self, port: int) -> subprocess.Popen[bytes]:

@@ -74,10 +74,11 @@ class PostgresMissing(RuntimeError):
 class Disposable:
     """A server in a folder of its own, as a context manager: started, and nothing left behind.
 
-    A subclass sets ``folder`` and ``_janitor`` (see ``start_janitor``).
+    A subclass sets ``folder``, ``log`` and ``_janitor`` (see ``start_janitor``).
     """
 
     folder: Path
+    log: Path
     _janitor: subprocess.Popen[bytes]
 
     def start(self) -> None:
@@ -87,9 +88,19 @@ class Disposable:
     def wait(self) -> None:
         """Wait until it answers, where ``start`` has not."""
 
+    def kill(self) -> None:
+        """End it at once."""
+        raise NotImplementedError
+
     def dispose(self) -> None:
         """Stop it and remove what it made. May be called twice."""
-        raise NotImplementedError
+        self.kill()
+        self.remove_folder()
+
+    def log_tail(self, lines: int = 40) -> str:
+        if not self.log.exists():
+            return "(no log)"
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def remove_folder(self) -> None:
         """Remove the folder, and end the janitor, which would have done so after a crash."""
@@ -256,11 +267,6 @@ class PostgresServer(Disposable):
 
     def drop_database(self, name: str) -> None:
         self.sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
-
-    def log_tail(self, lines: int = 40) -> str:
-        if not self.log.exists():
-            return "(no log)"
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def dispose(self) -> None:
         """Stop the server, remove its folder and its shared memory. May be called twice."""
