@@ -141,19 +141,6 @@ async def test_a_dead_link_cancels_the_rest_until_a_retry(app: outlast.App, task
     assert await run.cancel() == 0
 
 
-async def test_a_retry_names_the_job_whose_key_another_one_has(app: outlast.App) -> None:
-    @app.task(retries=0)
-    async def fails() -> None:
-        raise ValueError
-
-    run = await app.enqueue(chain(fails.using(key="k").call(), fails.call()))
-    async with app.worker():
-        with pytest.raises(JobCancelled):
-            await run.result(DEADLINE)
-    await fails.using(key="k").enqueue()
-    assert await run.retry() == {run.jobs[0].id: outlast.Requeued.KEY_TAKEN}
-
-
 @pytest.mark.on_both_stores
 async def test_a_flow_waits_in_the_callers_transaction(
     app: outlast.App, tasks: Tasks, store: Any
