@@ -71,13 +71,8 @@ async def test_lanes_of_one_queue_do_not_hide_one_another(store: Store, hands: H
     ]
 
 
-async def test_a_queue_of_suspects_hides_no_other(
-    store: Store, hands: Hands, request: pytest.FixtureRequest
-) -> None:
+async def test_a_queue_of_suspects_hides_no_other(store: Store, hands: Hands) -> None:
     """Neither when its turn comes."""
-    if "sqlite" in request.node.name:
-        reason = "a claim on SQLite counts a queue that has only suspects as one that fills places"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     await enqueued(store, job(queue="a"), job(queue="c"))
     suspect, other = [(await hands.claim(1))[0] for _ in range(2)]
     await hands.hand_in(crashed(suspect, CrashKind.BYSTANDER, incident=1), ended(other))

@@ -126,15 +126,14 @@ def _read_on(
     first: str,
     before: str | None = None,
 ) -> Iterator[list[Lane]]:
-    """Yield the lanes of the queues from this name on, up to another, without paused queues: enough
-    lanes to fill ``limit`` places. If jobs of some tenants are passed over, yield all lanes, since
-    a lane may hold only such jobs."""
+    """Yield the lanes of the queues from this name on, up to another, without paused queues: each
+    time enough to fill ``limit`` places, but lanes may hold only jobs that are passed over."""
     most = limit + len(request.not_queues)  # each of these has at most one lane of a task
     while lanes := _read_lanes(cursor, listing, request.tasks, first, most):
         within = [lane for lane in lanes if before is None or lane[0] < before]
         yield [lane for lane in within if lane[0] not in request.not_queues]
-        if not request.not_tenants or len(within) < len(lanes):
-            return
+        if len(within) < len(lanes) or len(lanes) < most:
+            return  # these were the last ones
         first = lanes[-1][0] + "\x01"  # no name lies between: no name has a NUL
 
 
