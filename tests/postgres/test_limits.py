@@ -136,6 +136,19 @@ async def test_an_exchange_beside_one_that_claims_from_streams_claims_from_the_l
     assert await held(store) == 2
 
 
+async def test_a_worker_without_a_task_of_an_open_stream_needs_no_lock(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await declare(store, running=2)
+    await enqueued(store, limited(need("a"), task="app.none"))
+    await hands.claim()  # makes the stream
+    async with session.transaction():
+        await session.execute("SELECT pg_advisory_xact_lock(outlast_keeper_lock_v1())")
+        assert not (await hands.exchange(limit=1)).contended
+        assert (await hands.exchange(limit=1, tasks=["app.none"])).contended
+    assert await hands.claim(tasks=["app.none"])
+
+
 async def test_a_declaration_puts_in_force_what_a_person_sets_meanwhile(
     store: PostgresStore, session: Any, watcher: Any
 ) -> None:

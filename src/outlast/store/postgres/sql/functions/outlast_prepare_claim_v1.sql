@@ -6,9 +6,10 @@
 -- 2  Look for expired jobs, notices, streams and permits. The look comes after the ends, which may have left notices.
 -- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
 -- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1).
--- 5  If there is something to do for limits, or if streams are open, try the keeper lock (outlast_keeper_lock_v1), and
---    keep it to the commit (is_keeper): then fold notices of ends and arrivals (outlast_fold_v1), and the caller claims
---    from streams. Without it, leave a notice of p_ended, and all else to the session that has it (contended).
+-- 5  If there is something to do for limits, or if streams of the caller's tasks are open, try the keeper lock
+--    (outlast_keeper_lock_v1), and keep it to the commit (is_keeper): then fold notices of ends and arrivals
+--    (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice of p_ended, and all else to the
+--    session that has it (contended).
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right
@@ -44,7 +45,10 @@ BEGIN
               AND j.expires_at >= v_from AND j.expires_at <= p_now
             ORDER BY j.expires_at LIMIT 1) AS expires,
            EXISTS (SELECT FROM outlast_upstream_notices) AS upstream, EXISTS (SELECT FROM outlast_notices) AS notices,
-           EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle) AS streams,
+           EXISTS (SELECT FROM unnest(served) AS t (task)
+                   CROSS JOIN LATERAL (
+                       SELECT o.id FROM outlast_streams o WHERE o.task = t.task AND o.blocked IS NULL AND NOT o.idle
+                       ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) s) AS streams,
            -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
            (SELECT bool_or(p.opens_at <= p_now OR p.touched_at > p_now + 1)
             FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
