@@ -49,7 +49,7 @@ JOBS = [
     "args", "policy", "timeout", "expires_at", "keep", "key", "tenant", "attempt_count", "failures",
     "losses",
     "solo", "incident", "token", "worker_id", "completed_by", "started_at", "ended_at",
-    "prune_at", "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
+    "hard_deadline", "cancel_requested", "progress", "checkpoint", "checkpoint_number",
     "checkpoint_at", "result", "fingerprint", "stack", "stack_at", "stream", "needs", "aged",
     "awaited",
 ]  # fmt: skip

@@ -206,7 +206,7 @@ async def test_a_job_is_kept_for_its_own_time(store_url: str, store: Store, hand
 def _set_back(job_id: int, seconds: float) -> str:
     columns = ", ".join(
         f"{name} = {name} - {seconds}"
-        for name in ("enqueued_at", "run_at", "started_at", "ended_at", "prune_at")
+        for name in ("enqueued_at", "run_at", "started_at", "ended_at")
     )
     return f"UPDATE outlast_jobs SET {columns} WHERE id = {job_id}"
 

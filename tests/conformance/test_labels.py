@@ -116,9 +116,7 @@ async def test_labels_go_with_their_jobs(store_url: str, store: Store, hands: Ha
     assert await with_label(store, "a") == [dead, own, done]
     assert await is_noted(store_url)
     async with raw(store_url) as file:
-        assert await file.run(
-            "UPDATE outlast_jobs SET ended_at = ended_at - 7200, prune_at = prune_at - 7200"
-        )
+        assert await file.run("UPDATE outlast_jobs SET ended_at = ended_at - 7200")
     assert await store.prune(jobs_older_than=HOUR, workers_older_than=HOUR) == 2
     assert await with_label(store, "a") == [dead]
     assert await store.discard([dead]) == 1

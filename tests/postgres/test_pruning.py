@@ -14,9 +14,8 @@ ROWS, BATCH = 6_000, 200
 # Ended some days ago, one each millisecond; $1: for how long each is kept by itself.
 ENDED = """
 INSERT INTO outlast_jobs (task, queue, state, run_at, enqueued_at, args, attempt_count, token,
-                          started_at, ended_at, keep, prune_at)
-SELECT 't', 'default', 'completed', 0, 0, '{}', 1, n, date_part('epoch', now()), at, $1,
-       at + $1
+                          started_at, ended_at, keep)
+SELECT 't', 'default', 'completed', 0, 0, '{}', 1, n, date_part('epoch', now()), at, $1
 FROM (SELECT n, date_part('epoch', now()) - 777600 + n * 0.001 AS at
       FROM generate_series(1, $2::integer) n) s"""
 KEPT = {"jobs": None, "kept": 1.0}

@@ -30,9 +30,7 @@ WITH asked AS (
     UPDATE outlast_jobs j
     SET cancel_requested = true, position = NULL,
         state = CASE WHEN j.state = 'running' THEN j.state ELSE 'cancelled' END,
-        ended_at = CASE WHEN j.state <> 'running' THEN date_part('epoch', clock_timestamp()) END,
-        prune_at = CASE WHEN j.state <> 'running' AND j.keep IS NOT NULL
-                        THEN date_part('epoch', clock_timestamp()) + greatest(0, least(j.keep, 1e9)) END
+        ended_at = CASE WHEN j.state <> 'running' THEN date_part('epoch', clock_timestamp()) END
     WHERE j.id = ANY (:ids::bigint[]) RETURNING j.id, j.state, j.worker_id)
 SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false)::text
             WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'cancel:' || worker_id::text)::text END
@@ -46,7 +44,7 @@ WITH revived AS (
     SET state = 'queued', position = n.position,
         run_at = date_part('epoch', clock_timestamp()), requeued_at = date_part('epoch', clock_timestamp()),
         failures = 0, losses = 0, solo = 0, incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL,
-        prune_at = NULL, expires_at = NULL, cancel_requested = false, progress = NULL,
+        expires_at = NULL, cancel_requested = false, progress = NULL,
         checkpoint = CASE WHEN :from_scratch::boolean THEN NULL ELSE j.checkpoint END,
         checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE j.checkpoint_at END
     FROM unnest(:ids::bigint[], :positions::bigint[]) AS n (id, position)
@@ -59,9 +57,7 @@ SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => true) FROM 
 WITH skipped AS (
     UPDATE outlast_jobs j
     SET state = 'completed', token = n.token, attempt_count = j.attempt_count + 1, fingerprint = NULL,
-        started_at = date_part('epoch', clock_timestamp()), ended_at = date_part('epoch', clock_timestamp()),
-        prune_at = CASE WHEN j.keep IS NOT NULL
-                        THEN date_part('epoch', clock_timestamp()) + greatest(0, least(j.keep, 1e9)) END
+        started_at = date_part('epoch', clock_timestamp()), ended_at = date_part('epoch', clock_timestamp())
     FROM unnest(:ids::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM skipped

@@ -9,8 +9,6 @@
 WITH done AS (
     UPDATE outlast_jobs
     SET state = 'completed', ended_at = date_part('epoch', clock_timestamp()), result = $3, completed_by = worker_id,
-        prune_at = CASE WHEN keep IS NOT NULL
-                        THEN date_part('epoch', clock_timestamp()) + least(keep, 1e9) END,
         worker_id = NULL, hard_deadline = NULL
     WHERE id = $1 AND token = $2 AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
     RETURNING id, stream IS NOT NULL OR awaited AS noted)

@@ -39,9 +39,8 @@
 -- cancelled without a request (cancel_requested) and without an attempt under way (started_at).
 --
 -- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
--- commit of its end; NULL for most: as long as the workers' settings say. prune_at: when that time is over, for an
--- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
--- their end, those without.
+-- commit of its end; NULL for most: as long as the workers' settings say. The index of ended jobs begins with when
+-- that time is over; NULL for jobs without keep, which it shows by their end.
 --
 -- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); otherwise NULL. Its
 -- index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person last
@@ -116,7 +115,6 @@ CREATE TABLE outlast_jobs (
     started_at        double precision,
     hard_deadline     double precision,
     ended_at          double precision,
-    prune_at          double precision,
     completed_by      bigint,
     result            text,
     fingerprint       text,
@@ -145,7 +143,7 @@ CREATE INDEX outlast_jobs_blocked ON outlast_jobs (id) WHERE state = 'blocked';
 CREATE INDEX outlast_jobs_incident ON outlast_jobs (incident) WHERE incident IS NOT NULL;
 CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_deadline IS NOT NULL;
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id, cancel_requested) WHERE worker_id IS NOT NULL;
-CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
+CREATE INDEX outlast_jobs_ended_at ON outlast_jobs ((ended_at + keep), ended_at) WHERE ended_at IS NOT NULL AND state <> 'dead';
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id) INCLUDE (fingerprint, ended_at, queue) WHERE state = 'dead';
 CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key) WHERE key IS NOT NULL AND ended_at IS NULL;
@@ -350,7 +348,7 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.tenant, j.key, j.attempt_co
        to_timestamp(j.expires_at) AS expires_at, to_timestamp(j.requeued_at) AS requeued_at,
        to_timestamp(j.started_at) AS started_at, to_timestamp(j.hard_deadline) AS hard_deadline,
        to_timestamp(j.checkpoint_at) AS checkpoint_at, to_timestamp(j.ended_at) AS ended_at,
-       to_timestamp(j.prune_at) AS prune_at, j.progress, j.args, j.result
+       j.progress, j.args, j.result
 FROM outlast_jobs j;
 
 -- The functions, each in its own file, whose head argues why it is right. They are versioned by name: a

@@ -7,8 +7,8 @@
 -- name: jobs
 -- Delete jobs with their attempts, oldest first, at most $1 in all: jobs that were completed or cancelled $2 seconds
 -- ago, jobs whose own retention (keep) is over, and jobs that died $3 seconds ago (NULL: none; dead jobs are
--- evidence, see discard). Locked rows are skipped. A job that was requeued meanwhile has no end and no prune_at and
--- is not dead when the lock re-checks it, and stays. (The first ORDER BY names prune_at, which is NULL there, since
+-- evidence, see discard). Locked rows are skipped. A job that was requeued meanwhile has no end and is not
+-- dead when the lock re-checks it, and stays. (The first ORDER BY names ended_at + keep, which is NULL there, since
 -- the index begins with it.)
 --
 -- A job stays, with its result, while a job that waited for it has not ended (outlast_is_over_v1).
@@ -19,15 +19,15 @@
 -- jobs have the same end, and a batch may stop among them; hence the millisecond.
 WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
       AND ended_at < date_part('epoch', statement_timestamp()) - least($2::float8, 1e9)
       AND ended_at >= $4::float8 AND (NOT awaited OR outlast_is_over_v1(id))
-    ORDER BY prune_at, ended_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED
+    ORDER BY ended_at + keep, ended_at LIMIT $1::bigint FOR UPDATE SKIP LOCKED
 ), kept AS MATERIALIZED (
-    SELECT id, prune_at AS at FROM outlast_jobs
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= date_part('epoch', statement_timestamp())
-      AND prune_at >= $5::float8 AND (NOT awaited OR outlast_is_over_v1(id))
-    ORDER BY prune_at LIMIT $1 - (SELECT count(*) FROM old) FOR UPDATE SKIP LOCKED
+    SELECT id, ended_at + keep AS at FROM outlast_jobs
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep <= date_part('epoch', statement_timestamp())
+      AND ended_at + keep >= $5::float8 AND (NOT awaited OR outlast_is_over_v1(id))
+    ORDER BY ended_at + keep LIMIT $1 - (SELECT count(*) FROM old) FOR UPDATE SKIP LOCKED
 ), dead AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE $3::float8 IS NOT NULL AND state = 'dead'

@@ -86,12 +86,12 @@ SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 60) AS minute,
        count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour
 FROM ((SELECT queue, state, ended_at FROM outlast_jobs
-       WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
-       ORDER BY prune_at DESC, ended_at DESC LIMIT :most)
+       WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
+       ORDER BY ended_at + keep DESC, ended_at DESC LIMIT :most)
       UNION ALL
       (SELECT queue, state, ended_at FROM outlast_jobs
-       WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NOT NULL
-       ORDER BY prune_at DESC LIMIT :most)) c
+       WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NOT NULL
+       ORDER BY ended_at + keep DESC LIMIT :most)) c
 GROUP BY queue, state
 
 -- name: undecodable

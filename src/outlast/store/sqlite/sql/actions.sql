@@ -35,12 +35,12 @@ FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) ORDER B
 -- name: cancel
 UPDATE outlast_jobs
 SET cancel_requested = 1, position = NULL, state = iif(state = 'running', state, 'cancelled'),
-    ended_at = iif(state = 'running', NULL, :now), prune_at = iif(state = 'running', NULL, :now + keep)
+    ended_at = iif(state = 'running', NULL, :now)
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: requeue
 UPDATE outlast_jobs AS j
 SET state = 'queued', position = p.value, run_at = :now, requeued_at = :now, failures = 0, losses = 0, solo = 0,
-    incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL, prune_at = NULL, expires_at = NULL,
+    incident = NULL, fingerprint = NULL, started_at = NULL, ended_at = NULL, expires_at = NULL,
     cancel_requested = 0, progress = NULL, checkpoint = iif(:from_scratch, NULL, j.checkpoint),
     checkpoint_at = iif(:from_scratch, NULL, j.checkpoint_at)
 FROM json_each(:ids) AS e JOIN json_each(:positions) AS p ON p.key = e.key
@@ -49,7 +49,7 @@ RETURNING id
 -- name: skip
 UPDATE outlast_jobs AS j
 SET state = 'completed', token = t.value, attempt_count = attempt_count + 1, fingerprint = NULL,
-    started_at = :now, ended_at = :now, prune_at = :now + keep
+    started_at = :now, ended_at = :now
 FROM json_each(:ids) AS e JOIN json_each(:tokens) AS t ON t.key = e.key WHERE j.id = e.value
 -- name: drop_dependencies
 UPDATE outlast_dependencies SET state = 2 WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e) AND state <> 2

@@ -45,7 +45,7 @@ SELECT e.value,
                WHERE d.job_id = e.value AND d.state <> 2 AND d.state < 2)
 FROM json_each(:ids) AS e
 -- name: fail
-UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'blocked'
 RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
 -- name: open
@@ -55,12 +55,12 @@ SET state = 'queued', position = CASE WHEN run_at <= :now THEN :position + e.key
 FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state = 'blocked'
 -- name: wait_again
 -- Not one with a key, as on PostgreSQL: that may be another's by now.
-UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
+UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' AND NOT cancel_requested
   AND key IS NULL AND (expires_at IS NULL OR expires_at > :now)
 -- name: end_children
 -- Children that no attempt has begun end with a parent that is dead or cancelled. One with a key may be another's as well.
-UPDATE outlast_jobs SET state = 'cancelled', position = NULL, ended_at = :now, prune_at = :now + keep
+UPDATE outlast_jobs SET state = 'cancelled', position = NULL, ended_at = :now
 WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.state IN ('dead', 'cancelled')
              CROSS JOIN outlast_dependencies AS d ON d.job_id = p.id AND d.place < 0
@@ -68,7 +68,7 @@ WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              WHERE c.attempt_count = 0 AND c.key IS NULL AND c.state IN ('queued', 'blocked') LIMIT :most)
 -- name: revive_children
 -- They wait again once it is requeued, unless something else that they waited for has failed.
-UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL, prune_at = NULL
+UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL
 WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.ended_at IS NULL
              CROSS JOIN outlast_dependencies AS d ON d.job_id = p.id AND d.place < 0

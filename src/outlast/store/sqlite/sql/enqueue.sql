@@ -46,7 +46,7 @@ WHERE (idle = 1 OR blocked = -2 OR tenant IS NOT NULL AND tenant IS NOT excluded
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys
 -- Free keys whose holder has expired without having begun: end that job, as in exchange.sql.
-UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, position = NULL
 WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
   AND state IN ('queued', 'blocked') AND expires_at <= :now
 RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END

@@ -33,7 +33,7 @@ SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration I
 -- The keys of :results name attempts as "id:token"; casting a key to INTEGER reads the id.
 UPDATE outlast_jobs AS j
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
-    ended_at = :now, prune_at = :now + keep, result = e.value
+    ended_at = :now, result = e.value
 FROM json_each(:results) AS e
 WHERE j.id = CAST(e.key AS INTEGER)
   AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
@@ -95,7 +95,6 @@ SET state = n.state,
     position = CASE WHEN n.state = 'queued' THEN :position END,
     run_at = CASE WHEN n.state IN ('queued', 'blocked') THEN n.due ELSE run_at END,
     ended_at = CASE WHEN n.state IN ('queued', 'blocked') THEN NULL ELSE :now END,
-    prune_at = CASE WHEN n.state = 'cancelled' THEN :now + keep END,
     started_at = CASE WHEN :state IN ('queued', 'blocked') AND NOT cancel_requested THEN NULL
                       ELSE started_at END,
     failures = :failures, losses = min(losses, 2147483646) + :loss, solo = :solo, incident = :incident,
@@ -139,7 +138,7 @@ SELECT EXISTS (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect WHERE 
                   WHERE opens_at IS NOT NULL AND touched_at > :now + 1),
        EXISTS (SELECT 1 FROM outlast_upstream_notices)
 -- name: expire
-UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, prune_at = :now + keep, position = NULL
+UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, position = NULL
 WHERE id IN (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_expires
              WHERE expires_at IS NOT NULL AND state IN ('queued', 'blocked') AND expires_at <= :now
              ORDER BY expires_at LIMIT :limit)

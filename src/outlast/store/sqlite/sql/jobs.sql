@@ -22,7 +22,7 @@ RETURNING value + 0
 -- as "complete" of the exchange.
 UPDATE outlast_jobs
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
-    ended_at = :now, prune_at = :now + keep, result = :result
+    ended_at = :now, result = :result
 WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
 -- name: is_kept
 -- False if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.

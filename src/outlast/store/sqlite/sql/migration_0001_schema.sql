@@ -16,9 +16,8 @@
 -- (cancel_requested) and without an attempt under way (started_at).
 --
 -- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
--- commit of its end; NULL for most: as long as the workers' settings say. prune_at: when that time is over, for an
--- ended job with keep; NULL for all others, so that one index shows both the jobs with their own retention and, by
--- their end, those without.
+-- commit of its end; NULL for most: as long as the workers' settings say. The index of ended jobs begins with when
+-- that time is over; NULL for jobs without keep, which it shows by their end.
 --
 -- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); NULL for all
 -- others. Its index shows groups of dead jobs without reading rows.
@@ -81,7 +80,6 @@ CREATE TABLE outlast_jobs (
     completed_by      INTEGER,
     started_at        REAL,
     ended_at          REAL,
-    prune_at          REAL,
     hard_deadline     REAL,
     cancel_requested  INTEGER NOT NULL DEFAULT 0,
     awaited           INTEGER NOT NULL DEFAULT 0,
@@ -120,8 +118,7 @@ CREATE TABLE outlast_jobs (
         AND losses BETWEEN 0 AND 2147483647),
     CONSTRAINT outlast_jobs_moves CHECK (
         run_at BETWEEN -1e15 AND 1e15 AND started_at BETWEEN -1e15 AND 1e15
-        AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16
-        AND prune_at BETWEEN -1e16 AND 1e16),
+        AND ended_at BETWEEN -1e15 AND 1e15 AND hard_deadline BETWEEN -1e16 AND 1e16),
     CONSTRAINT outlast_jobs_saves CHECK (
         checkpoint_at BETWEEN -1e15 AND 1e15 AND stack_at BETWEEN -1e15 AND 1e15),
     CONSTRAINT outlast_jobs_solo CHECK (solo BETWEEN 0 AND 2),
@@ -148,7 +145,7 @@ CREATE INDEX outlast_jobs_deadline ON outlast_jobs (hard_deadline) WHERE hard_de
 CREATE INDEX outlast_jobs_worker ON outlast_jobs (worker_id) WHERE worker_id IS NOT NULL;
 CREATE INDEX outlast_jobs_cancel ON outlast_jobs (worker_id)
     WHERE worker_id IS NOT NULL AND cancel_requested = 1;
-CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (prune_at, ended_at)
+CREATE INDEX outlast_jobs_ended_at ON outlast_jobs (ended_at + keep, ended_at)
     WHERE ended_at IS NOT NULL AND state <> 'dead';
 -- It includes state: only an index that holds all columns of a query, also those of its own WHERE, needs no rows.
 CREATE INDEX outlast_jobs_dead ON outlast_jobs (id, state, fingerprint, ended_at, queue) WHERE state = 'dead';

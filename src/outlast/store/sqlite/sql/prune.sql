@@ -12,16 +12,16 @@
 -- stays, with its result, while a job that waited for it has not ended.
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL AND ended_at < :before AND (NOT awaited OR NOT EXISTS (
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL AND ended_at < :before AND (NOT awaited OR NOT EXISTS (
         SELECT 1 FROM outlast_dependencies AS d JOIN outlast_jobs AS g ON g.id = d.job_id
         WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL))
-    ORDER BY prune_at, ended_at LIMIT :limit)
+    ORDER BY ended_at + keep, ended_at LIMIT :limit)
 UNION ALL
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-    WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at <= :now AND (NOT awaited OR NOT EXISTS (
+    WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep <= :now AND (NOT awaited OR NOT EXISTS (
         SELECT 1 FROM outlast_dependencies AS d JOIN outlast_jobs AS g ON g.id = d.job_id
-        WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL)) ORDER BY prune_at LIMIT :limit)
+        WHERE d.upstream_id = outlast_jobs.id AND g.ended_at IS NULL)) ORDER BY ended_at + keep LIMIT :limit)
 UNION ALL
 SELECT id FROM (
     SELECT id FROM outlast_jobs WHERE state = 'dead' AND ended_at < :dead_before AND (NOT awaited OR NOT EXISTS (

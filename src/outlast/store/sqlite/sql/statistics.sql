@@ -88,13 +88,13 @@ FROM json_each(:queues) AS w
 SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (
     SELECT * FROM (
         SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NULL
+        WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
         ORDER BY ended_at DESC LIMIT :most)
     UNION ALL
     SELECT * FROM (
         SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
-        WHERE ended_at IS NOT NULL AND state <> 'dead' AND prune_at IS NOT NULL
-        ORDER BY prune_at DESC LIMIT :most))
+        WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NOT NULL
+        ORDER BY ended_at + keep DESC LIMIT :most))
 GROUP BY queue, state
 -- name: undecodable
 -- Jobs that no release could decode so far, among the first :most that wait for their time, 1,000 at most. The row of

@@ -11,8 +11,7 @@ BEGIN
     IF p_ids IS NULL THEN RETURN 0; END IF;
     WITH expired AS (
         UPDATE outlast_jobs j
-        SET state = 'cancelled', ended_at = p_now, position = NULL,
-            prune_at = CASE WHEN j.keep IS NOT NULL THEN p_now + greatest(0, least(j.keep, 1e9)) END
+        SET state = 'cancelled', ended_at = p_now, position = NULL
         WHERE j.id = ANY (p_ids) RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone)
     SELECT array_agg(e.id) FILTER (WHERE e.gone) INTO v_gone FROM expired e;
     PERFORM outlast_note_v1(p_ids, p_ran => false, p_had_ended => false);

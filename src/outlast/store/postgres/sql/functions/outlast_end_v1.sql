@@ -100,8 +100,6 @@ BEGIN
             started_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE l.started_at END,
             expires_at = CASE WHEN l.state IN ('queued', 'blocked') AND l.began THEN NULL ELSE l.expires_at END,
             ended_at = CASE WHEN l.state IN ('queued', 'blocked') THEN NULL ELSE v_now END,
-            prune_at = CASE WHEN l.keep IS NOT NULL AND l.state IN ('completed', 'cancelled')
-                            THEN v_now + greatest(0, least(l.keep, 1e9)) END,
             result = CASE WHEN l.state = 'completed' THEN l.result END,
             fingerprint = CASE WHEN l.state = 'dead' THEN l.fingerprint END,
             completed_by = CASE WHEN l.state = 'completed' THEN l.worker_id END

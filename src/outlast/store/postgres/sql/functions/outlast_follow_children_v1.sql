@@ -49,15 +49,14 @@ BEGIN
     v_back := ARRAY(SELECT u FROM unnest(v_held) AS u WHERE u = ANY (v_back));
 
     UPDATE outlast_jobs j
-    SET state = 'cancelled', position = NULL, ended_at = v_now,
-        prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) END
+    SET state = 'cancelled', position = NULL, ended_at = v_now
     WHERE j.id = ANY (v_held) AND j.id <> ALL (v_back);
     PERFORM outlast_note_v1(ARRAY(SELECT u FROM unnest(v_held) AS u WHERE u <> ALL (v_back)),
                             p_ran => false, p_had_ended => false);
     IF v_back <> '{}' THEN
         WITH back AS (
             UPDATE outlast_jobs j
-            SET ended_at = NULL, prune_at = NULL, state = CASE WHEN f.waits THEN 'blocked' ELSE 'queued' END,
+            SET ended_at = NULL, state = CASE WHEN f.waits THEN 'blocked' ELSE 'queued' END,
                 run_at = CASE WHEN f.waits THEN j.run_at ELSE greatest(j.run_at, v_now) END,
                 position = CASE WHEN NOT f.waits AND j.run_at <= v_now THEN nextval('outlast_position_seq') END
             FROM (SELECT u.id, EXISTS (

@@ -115,8 +115,7 @@ BEGIN
     IF v_failed IS NOT NULL THEN
         WITH ended AS (
             UPDATE outlast_jobs j
-            SET state = 'cancelled', ended_at = v_now,
-                prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + greatest(0, least(j.keep, 1e9)) END
+            SET state = 'cancelled', ended_at = v_now
             WHERE j.id = ANY (v_failed) AND j.state = 'blocked'
             RETURNING j.id, j.keep <= 0 AND NOT j.awaited AS gone, j.awaited)
         SELECT array_agg(e.id), array_agg(e.id) FILTER (WHERE e.gone), more OR coalesce(bool_or(e.awaited), false)
@@ -126,7 +125,7 @@ BEGIN
     END IF;
     IF v_again IS NOT NULL THEN
         WITH again AS (
-            UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL, prune_at = NULL
+            UPDATE outlast_jobs j SET state = 'blocked', ended_at = NULL
             WHERE j.id = ANY (v_again) AND j.state = 'cancelled' AND NOT j.cancel_requested AND j.key IS NULL
               AND (j.expires_at IS NULL OR j.expires_at > v_now)
               AND NOT EXISTS (SELECT FROM outlast_dependencies d WHERE d.job_id = j.id AND d.state IN (0, 1, 3) AND d.state = 3)

@@ -66,7 +66,6 @@ BEGIN
             ), done AS (
                 UPDATE outlast_jobs j
                 SET state = 'completed', ended_at = v_now, result = l.result,
-                    prune_at = CASE WHEN j.keep IS NOT NULL THEN v_now + least(j.keep, 1e9) END,
                     completed_by = j.worker_id, worker_id = NULL, hard_deadline = NULL
                 FROM locked l WHERE j.ctid = l.row
                 RETURNING j.id, j.token, j.stream, coalesce(strpos(j.needs, ',true]') > 0, false) OR j.awaited AS noted, j.awaited)

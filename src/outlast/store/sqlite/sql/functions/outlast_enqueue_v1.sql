@@ -11,7 +11,7 @@ WHERE 0;
 CREATE TRIGGER outlast_enqueue_v1_insert INSTEAD OF INSERT ON outlast_enqueue_v1
 BEGIN
     -- First end an expired holder of the key; one with keep = 0 is left to the pruner, for which it is due at once.
-    UPDATE outlast_jobs SET state = 'cancelled', ended_at = n.now, prune_at = n.now + keep, position = NULL
+    UPDATE outlast_jobs SET state = 'cancelled', ended_at = n.now, position = NULL
     FROM (SELECT (julianday('now') - 2440587.5) * 86400.0 AS now) AS n
     WHERE key = NEW.key AND ended_at IS NULL AND state IN ('queued', 'blocked') AND expires_at <= n.now;
     SELECT CASE
