@@ -99,14 +99,14 @@ BEGIN
             ORDER BY o.task, o.queue, o.rank, o.turn LIMIT p_limit) h
         ORDER BY first DESC, nth, h.turn LIMIT p_limit
     ), chosen AS MATERIALIZED (
-        SELECT o.id, o.task, o.queue, o.rank, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.first
+        SELECT o.id, o.task, o.queue, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.first
         FROM (SELECT k.id, k.first FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
         JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]))
     SELECT l.*, f.*,
            (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
             FROM (SELECT a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues, array_agg(l.rank) AS ranks,
+    FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues,
                  array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
                  count(*) FILTER (WHERE l.first)::integer AS turns
           FROM chosen l) l,
@@ -220,8 +220,7 @@ BEGIN
     FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND p_is_first AS fits
           FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream
-                FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_holders) WITH ORDINALITY
-                     AS u (id, task, queue, rank, quota, holder, n)
+                FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_holders) WITH ORDINALITY AS u (id, task, queue, quota, holder, n)
                 CROSS JOIN LATERAL (
                     SELECT o.id, o.ctid AS row, o.position, coalesce(o.aged, o.position) AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
@@ -308,8 +307,8 @@ BEGIN
                                AND w.position IS NOT NULL
                              ORDER BY w.task, w.queue, w.stream, coalesce(w.aged, w.position) LIMIT u.taken + 1) w) AS idle
               FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
-                    FROM unnest(s.ids, s.tasks, s.queues, s.ranks, v_quota, v_taken, v_blocked, s.ordered, v_begun, v_holders)
-                         AS u (id, task, queue, rank, quota, taken, blocked, ordered, begun, held)) u OFFSET 0) u  -- OFFSET: idle is computed once
+                    FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_taken, v_blocked, s.ordered, v_begun, v_holders)
+                         AS u (id, task, queue, quota, taken, blocked, ordered, begun, held)) u OFFSET 0) u  -- OFFSET: idle is computed once
         WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
