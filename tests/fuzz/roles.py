@@ -5,6 +5,7 @@ workers, schedules and pages go on."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from harness.stores import opened
 from outlast.base.clock import SYSTEM
 from outlast.insight.schedules import schedule_document
 from outlast.store.limits import DeclaredTask
-from outlast.store.postgres.privileges import _ENQUEUED
+from outlast.store.new_rows import STORED
 from outlast.store.protocol import Store
 from outlast.store.values import Purpose
 from outlast.worker.maintenance.scheduler import Scheduler
@@ -68,7 +69,7 @@ policies = st.sampled_from(
 )
 
 
-def _given(names: list[str], most: int) -> st.SearchStrategy[dict[str, str]]:
+def _given(names: Sequence[str], most: int) -> st.SearchStrategy[dict[str, str]]:
     return st.dictionaries(st.sampled_from(names), values, max_size=most)
 
 
@@ -83,7 +84,7 @@ def _call(given: dict[str, str]) -> str:
 
 
 statements = st.one_of(
-    st.builds(lambda odd: (Purpose.ENQUEUE, _insert(odd)), _given(_ENQUEUED.split(","), 4)),
+    st.builds(lambda odd: (Purpose.ENQUEUE, _insert(odd)), _given(STORED, 4)),
     st.builds(
         lambda key, policy: (Purpose.ENQUEUE, _insert({"key": key, "policy": policy})),
         keys,

@@ -61,7 +61,7 @@ from outlast.payload.codec import make_decoder
 from outlast.payload.option_words import describe_attribute, describe_using_options
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
-from outlast.store.values import Enqueued, NewJob, Upstream, Wants
+from outlast.store.values import Enqueued, NewJob, Placed, Upstream, Wants
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -109,7 +109,9 @@ class BoundTask(Generic[P, R]):
     def __init__(self, task: Task[P, R], placement: Placement) -> None:
         self._task = task
         self._placement = placement
-        self._policy = placement.adjust(task.policy)
+        placed = {name: getattr(placement, name) for name in Placed.__struct_fields__}
+        policy = placement.adjust(task.policy)
+        self._next = NewJob(task=task.name, aliases=task.aliases, policy=policy, **placed)
 
     def call(self, /, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """Return the call, checked and encoded but not stored, for ``app.enqueue_many``.
@@ -122,7 +124,7 @@ class BoundTask(Generic[P, R]):
 
     def _job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
         task, placement = self._task, self._placement
-        bound, policy = task.signature.bind(args, kwargs), self._policy
+        bound, policy = task.signature.bind(args, kwargs), self._next.policy
         try:
             encoded = task.signature.encode(bound)
         except BadArguments:  # perhaps of an argument that stands for a result
@@ -131,22 +133,7 @@ class BoundTask(Generic[P, R]):
                 raise
             policy = msgspec.structs.replace(policy, inputs=inputs)
             encoded = task.signature.encode(bound)
-        job = NewJob(
-            task=task.name,
-            queue=placement.queue,
-            args=encoded,
-            priority=placement.priority,
-            delay=placement.delay,
-            run_at=placement.run_at,
-            expires=placement.expires,
-            expires_at=placement.expires_at,
-            key=placement.key,
-            on_key=placement.on_key,
-            tenant=placement.tenant,
-            policy=policy,
-            aliases=task.aliases,
-            after=placement.after,
-        )
+        job = msgspec.structs.replace(self._next, args=encoded, policy=policy)
         is_plain = task.fair is None and not task.limits and task.aging is None
         if is_plain and placement.cost is None and placement.limit_keys is None:
             return job

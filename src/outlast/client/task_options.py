@@ -21,7 +21,7 @@ from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
 from outlast.payload.option_words import describe_task_options
-from outlast.store.values import OnKey, Upstream, Wants
+from outlast.store.values import OnKey, Placed, Wants
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -33,26 +33,16 @@ Check = Callable[[str, object], Any]
 BUDGET_MAX = 10_000  # of retries and losses
 
 
-class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and when one job is to run. ``run_at`` and ``expires_at`` are in seconds since 1970.
-    ``followers``: what runs after it, calls or flows, and after which of its ends."""
+class Placement(Placed, frozen=True, kw_only=True):
+    """The options of a task's next jobs. ``followers``: what runs after a job, calls or flows, and
+    after which of its ends."""
 
-    queue: str = "default"
-    priority: int = 0
-    delay: float = 0.0
-    run_at: float | None = None
-    expires: float | None = None
-    expires_at: float | None = None
-    key: str | None = None
-    on_key: OnKey | None = None
-    tenant: str | None = None
     keep: float | None = None
     meta: str | None = None
     labels: tuple[str, ...] | None = None
     cost: dict[str, float] | None = None
     limit_keys: dict[str, str] | None = None
     wait: float | None = None
-    after: tuple[Upstream, ...] = ()
     followers: tuple[tuple[Any, Wants], ...] = ()
     connection: Any = None
 

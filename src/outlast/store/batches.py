@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from outlast.errors import BadData
+from outlast.store.new_rows import rest_of
 from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX
 from outlast.store.values import NewJob
 
@@ -41,23 +42,9 @@ def split(
 
 def share_the_rest(jobs: Sequence[NewJob]) -> bool:
     """Whether jobs without keys, which wait for no others, differ only in arguments, tenants and
-    streams. Policies compare by identity: that is quick, and a task has one."""
-    first = jobs[0]
-    return all(
-        job is first
-        or (
-            job.policy is first.policy
-            and job.task == first.task
-            and job.queue == first.queue
-            and job.priority == first.priority
-            and job.aged_by == first.aged_by
-            and job.delay == first.delay
-            and job.run_at == first.run_at
-            and job.expires == first.expires
-            and job.expires_at == first.expires_at
-        )
-        for job in jobs
-    )
+    streams."""
+    policy, rest = jobs[0].policy, rest_of(jobs[0])
+    return all(job.policy is policy and rest_of(job) == rest for job in jobs)
 
 
 async def bisecting(

@@ -14,6 +14,8 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from outlast.store.new_rows import fill
+
 Row = dict[str, Any]
 """A row by the names of its columns."""
 Rows = Callable[..., Awaitable[list[Row]]]
@@ -25,10 +27,11 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 @cache
 def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments: the shared ones, as
-    ``adapt`` returns them, and the store's own, which replace shared ones of the same name."""
-    shared = {name: adapt(text) for name, text in _read("sql", topic).items()}
-    return shared | _read(f"{store}/sql", topic)
+    """Return the statements of a topic by their names, without comments and as ``adapt`` returns
+    them: the shared ones, and the store's own, which replace shared ones of the same name. Lists
+    that they name are filled in (``store.new_rows``)."""
+    read = _read("sql", topic) | _read(f"{store}/sql", topic)
+    return {name: adapt(fill(text)) for name, text in read.items()}
 
 
 def _read(folder: str, topic: str) -> dict[str, str]:

@@ -80,34 +80,40 @@ class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     window: float | None = None
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job to enqueue. ``args`` is JSON text. It is due ``delay`` seconds from the store's now, or
-    at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the store's
-    now, or by ``expires_at``, it never does. ``aliases``: other names of the same task.
-    ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
-    ``needs``, the permits that it needs, as JSON.
-    ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
-    in its stream is that of a job that became due earlier by as much. ``after``: the jobs that it
-    waits for; it is blocked until they have ended as wanted. ``on_key``: None: an unfinished job
-    that has the key is returned as it is."""
+class Placed(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and when a job is to run, and whose it is. It is due ``delay`` seconds from the store's
+    now, or at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the
+    store's now, or by ``expires_at``, it never does. ``on_key``: None: an unfinished job that has
+    the key is returned as it is. ``after``: the jobs that it waits for; it is blocked until they
+    have ended as wanted."""
 
-    task: str
     queue: str = "default"
-    args: str = "{}"
     priority: int = 0
     delay: float = 0.0
     run_at: float | None = None
     expires: float | None = None
     expires_at: float | None = None
     key: str | None = None
+    on_key: OnKey | None = None
     tenant: str | None = None
+    after: tuple[Upstream, ...] = ()
+
+
+class NewJob(Placed, frozen=True, kw_only=True):
+    """A job to enqueue. ``args`` is JSON text. ``aliases``: other names of the same task.
+    ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
+    ``needs``, the permits that it needs, as JSON.
+    ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
+    in its stream is that of a job that became due earlier by as much. Each field that is stored is
+    a column in ``store.new_rows``."""
+
+    task: str
+    args: str = "{}"
     policy: Policy = Policy()
     aliases: tuple[str, ...] = ()
     stream: int | None = None
     needs: str | None = None
     aged_by: float | None = None
-    after: tuple[Upstream, ...] = ()
-    on_key: OnKey | None = None
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

@@ -32,9 +32,10 @@ from outlast.store.dependencies import (
     not_spawned,
 )
 from outlast.store.keys import check_batch, match_holder, yielding
+from outlast.store.new_rows import OWN, SHARED, TIMED, values_of
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
-from outlast.store.postgres.statements import job_columns, policy_text, to_json
+from outlast.store.postgres.statements import fetch, job_columns, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
 from outlast.store.values import Enqueued, NewJob, OnKey, Spawn, Wants
@@ -146,7 +147,7 @@ async def _enqueue_plain(
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
     await _name_lanes(connection, jobs[:1])
-    rows = await connection.fetch(*alike)
+    rows = await fetch(connection, "enqueue", *alike)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -159,7 +160,8 @@ async def _enqueue_unlike(
         stored = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
         return [one for one in stored if one is not None]  # all: none has a key
     await _name_lanes(connection, jobs)
-    rows = await connection.fetch(_SQL["many"], *job_columns(jobs, awaited), notify)
+    values = job_columns(jobs, awaited) | {"notify": notify}
+    rows = await fetch(connection, "enqueue", "many", values)
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -168,8 +170,8 @@ async def _create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enq
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
     await _name_lanes(connection, [job])
-    values = [column[0] for column in job_columns([job])[:-5]]
-    rows = await connection.fetch(_SQL["one_with_key"], *values, notify, job.key)
+    values = values_of(job, (*SHARED, *OWN, *TIMED)) | {"notify": notify}
+    rows = await fetch(connection, "enqueue", "one_with_key", values)
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
@@ -189,7 +191,7 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
     return match_holder(job, row["id"], row["task"], same_args=digest == row["args_digest"])
 
 
-def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
+def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]] | None:
     """Return the statement that stores these jobs, of ``one``, ``alike`` and ``alike_in_streams``,
     and its values; None if none of them can."""
     first = jobs[0]
@@ -197,12 +199,12 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
         return None
     if first.expires is not None or first.expires_at is not None:
         return None
-    if first.policy.keep is not None or first.policy.labels:
+    if first.policy.labels:
         return None
-    policy = policy_text(first.policy), first.policy.timeout, notify
+    values = values_of(first, SHARED)
+    values |= {"args": first.args, "tenant": first.tenant, "notify": notify, "count": len(jobs)}
     if len(jobs) == 1 and first.stream is None:
-        values = first.task, first.queue, first.args, first.priority, first.tenant
-        return _SQL["one"], *values, *policy
+        return "one", values
     if not share_the_rest(jobs):
         return None
     args = BETWEEN.join([job.args for job in jobs])
@@ -211,12 +213,13 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[Any, ...] | None:
     tenants = [job.tenant for job in jobs]
     streams = [job.stream for job in jobs]
     are_one = tenants.count(first.tenant) == streams.count(first.stream) == len(jobs)
-    common = first.task, first.queue, args, first.priority
+    values["args"] = args
     if are_one and first.stream is None:
-        return _SQL["alike"], *common, first.tenant, *policy, len(jobs)
-    some = jobs[:1] if are_one else jobs
-    more = (len(jobs), streams[: len(some)], [job.needs for job in some], first.aged_by)
-    return _SQL["alike_in_streams"], *common, tenants[: len(some)], *policy, *more
+        return "alike", values
+    some = 1 if are_one else len(jobs)
+    needs = [job.needs for job in jobs[:some]]
+    values |= {"tenants": tenants[:some], "streams": streams[:some], "needs": needs}
+    return "alike_in_streams", values | {"aged_by": first.aged_by}
 
 
 async def _spawn(
@@ -403,12 +406,11 @@ async def _store_those_left(
     if not left:
         return list(found)
     batch = [jobs[place] for place in left]
-    keys = [job.key for job in batch]
     labels = [to_json(job.policy.labels) if job.policy.labels else None for job in batch]
     here = {n for n, place in enumerate(left) if place in awaited}
-    values = (*job_columns(batch, here), notify, keys, labels)
+    values = job_columns(batch, here) | {"labels": labels, "notify": notify}
     await _name_lanes(connection, batch)
-    rows = iter(await connection.fetch(_SQL["keyed"], *values))
+    rows = iter(await fetch(connection, "enqueue", "keyed", values))
 
     def stored() -> Enqueued | None:
         row = next(rows)

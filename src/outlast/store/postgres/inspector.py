@@ -14,7 +14,7 @@ from outlast.store.listing import is_long, rows_of
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import limited_to, privileges
-from outlast.store.postgres.statements import numbered
+from outlast.store.postgres.statements import fetch as fetch_rows
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
 from outlast.store.values import Purpose
@@ -114,6 +114,4 @@ class PostgresInspector(Inspector):
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
     """Return the rows of a statement by the names of their columns."""
-    statement, names = numbered(topic, name)
-    rows = await connection.fetch(statement, *[values[each] for each in names])
-    return [dict(row) for row in rows]
+    return [dict(row) for row in await fetch_rows(connection, topic, name, values)]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import ConfigError, NotPermitted
+from outlast.store.new_rows import STORED
 from outlast.store.statements import statements
 from outlast.store.values import MAY, Purpose
 
@@ -19,12 +20,6 @@ _SQL = statements("postgres", "environment")
 
 NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
-# the columns that enqueuing sets: no id, token or worker, by which jobs are drawn or found, and of
-# the states, without these, a CHECK allows queued and blocked only
-_ENQUEUED = (
-    "task,queue,args,priority,run_at,enqueued_at,position,tenant,policy,timeout,expires_at,keep,key,"
-    "stream,needs,aged,state,awaited"
-)
 # All columns of a schedule but its name. By columns, because a role that may update or delete in a
 # whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.
 _SCHEDULED = (
@@ -78,7 +73,9 @@ _UNREAD = "outlast_watch_"  # sequences that no page shows, and the doctor does 
 _NEEDED: dict[Purpose, Mapping[str, str]] = {
     Purpose.WORKER: _OF_A_WORKER,
     Purpose.ENQUEUE: {
-        "outlast_jobs": f"SELECT INSERT({_ENQUEUED})",
+        # no id, token or worker, by which jobs are drawn or found; and of the states, without
+        # these, a CHECK allows queued and blocked only
+        "outlast_jobs": f"SELECT INSERT({','.join(STORED)})",
         "outlast_attempts": "SELECT",
         "outlast_labels": "SELECT",
         "outlast_limits": "SELECT",

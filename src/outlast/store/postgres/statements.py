@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Sequence
-from functools import cache, lru_cache
+from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import msgspec
 
 from outlast.errors import BadData, text_of
-from outlast.model.job import Policy
 from outlast.model.lifecycle import Transition
+from outlast.store.new_rows import OWN, SHARED, TIMED
 from outlast.store.statements import statements
 from outlast.store.values import NamedStep, NewJob, Report, Save
 
@@ -27,6 +27,12 @@ def numbered(topic: str, name: str) -> tuple[str, list[str]]:
     text = statements("postgres", topic)[name]
     names = list(dict.fromkeys(_NAMED.findall(text)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+
+
+async def fetch(connection: Any, topic: str, name: str, values: Mapping[str, Any]) -> Any:
+    """Return the rows of a statement with named parameters."""
+    text, names = numbered(topic, name)
+    return await connection.fetch(text, *[values[each] for each in names])
 
 
 Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard each write about it
@@ -45,34 +51,11 @@ def to_json(value: Any) -> str:
         raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
-@lru_cache(maxsize=256)
-def policy_text(policy: Policy) -> str:
-    """Return a policy as it is stored."""
-    return to_json(policy)
-
-
-def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> list[list[Any]]:
-    """Return jobs as the columns that enqueue.sql takes, without the keys. ``awaited``: the places
-    of those that others wait for."""
-    return [
-        [job.task for job in jobs],
-        [job.queue for job in jobs],
-        [job.args for job in jobs],
-        [job.priority for job in jobs],
-        [max(0.0, job.delay) for job in jobs],
-        [job.run_at for job in jobs],
-        [job.tenant for job in jobs],
-        [policy_text(job.policy) for job in jobs],
-        [job.policy.timeout for job in jobs],
-        [job.expires for job in jobs],
-        [job.expires_at for job in jobs],
-        [job.policy.keep for job in jobs],
-        [job.stream for job in jobs],
-        [job.needs for job in jobs],
-        [job.aged_by for job in jobs],
-        [bool(job.after) for job in jobs],
-        [place in awaited for place in range(len(jobs))],
-    ]
+def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, list[Any]]:
+    """Return jobs as the columns that enqueue.sql takes, by their names. ``awaited``: the places of
+    those that others wait for."""
+    columns = {each.name: list(map(each.take, jobs)) for each in (*SHARED, *OWN, *TIMED)}
+    return columns | {"awaited": [place in awaited for place in range(len(jobs))]}
 
 
 def ends_text(transitions: Iterable[Transition]) -> str:

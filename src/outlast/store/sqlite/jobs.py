@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from math import inf
 from pathlib import Path
 from sqlite3 import Cursor
@@ -18,10 +17,10 @@ from typing import Any
 import msgspec
 
 from outlast.errors import BadData, SchemaMismatch
-from outlast.model.job import Policy
 from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
+from outlast.store.new_rows import OWN, SHARED, rest_of, values_of
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.sqlite.dependencies import check, depend
 from outlast.store.sqlite.errors import translate
@@ -169,7 +168,7 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
         return [_enqueue_one(cursor, job_id, position, now, jobs[0])]
     for alike in _alike(jobs):
         first = jobs[alike[0]]
-        row = msgspec.structs.asdict(_row(job_id, position, now, first))
+        row = _row(job_id, position, now, first)
         if first.stream is None:
             cursor.execute(_ENQUEUE["insert"], row | {"args": _args(jobs, alike)})
         else:
@@ -198,7 +197,7 @@ def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
 def _alike(jobs: Sequence[NewJob]) -> Iterable[Sequence[int]]:
     """Return batches of the indexes of jobs that differ only in their arguments, with at most about
     TEXT_MAX characters of these; and of jobs in streams, also in tenants and streams. Usually all
-    jobs are one batch. Policies compare by identity, as in ``share_the_rest``.
+    jobs are one batch.
     """
     tenants, streams = [job.tenant for job in jobs], [job.stream for job in jobs]
     is_plain = streams.count(None) == tenants.count(tenants[0]) == len(jobs)
@@ -211,8 +210,7 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[Sequence[int]]:
         length += len(job.args)
         is_limited = job.stream is not None
         tenant = None if is_limited else job.tenant
-        common = (job.task, job.queue, job.priority, job.delay, job.run_at, tenant, is_limited)
-        key = (*common, job.expires, job.expires_at, id(job.policy), length // TEXT_MAX)
+        key = (*rest_of(job), tenant, is_limited, id(job.policy), length // TEXT_MAX)
         places.setdefault(key, []).append(n)
     return places.values()
 
@@ -274,58 +272,20 @@ def _refuse_nul(texts: Sequence[str]) -> None:
         raise BadData("arguments hold a NUL character")  # SQLite's JSON ends at it
 
 
-class _Row(msgspec.Struct, gc=False):
-    """The columns of a new job. A statement for one job takes them by their places, which costs
-    less than by their names."""
-
-    id: int
-    position: int | None
-    task: str
-    queue: str
-    priority: int
-    run_at: float
-    enqueued_at: float
-    policy: str
-    timeout: float | None
-    tenant: str | None
-    expires_at: float | None
-    keep: float | None
-    args: str
-    stream: int | None
-    needs: str | None
-    key: str | None
-    aged: int | None
-
-
-def _row(job_id: int, position: int, now: float, job: NewJob) -> _Row:
+def _row(job_id: int, position: int, now: float, job: NewJob) -> dict[str, Any]:
+    """Return the columns of a new job."""
     run_at = _due(job, now)
     expires_at = job.expires_at
     if expires_at is None and job.expires is not None:
         expires_at = now + job.expires
-    return _Row(
-        id=job_id,
-        position=position if run_at <= now else None,
-        task=job.task,
-        queue=job.queue,
-        priority=job.priority,
-        run_at=run_at,
-        enqueued_at=now,
-        policy=_policy_text(job.policy),
-        timeout=job.policy.timeout,
-        tenant=job.tenant,
-        expires_at=expires_at,
-        keep=job.policy.keep,
-        args=job.args,
-        stream=job.stream,
-        needs=job.needs,
-        key=job.key,
-        aged=_aged(job, now),
-    )
-
-
-@lru_cache(maxsize=1_000)
-def _policy_text(policy: Policy) -> str:
-    return _encode(policy).decode()
+    return values_of(job, (*SHARED, *OWN)) | {
+        "id": job_id,
+        "position": position if run_at <= now else None,
+        "run_at": run_at,
+        "enqueued_at": now,
+        "expires_at": expires_at,
+        "aged": _aged(job, now),
+    }
 
 
 def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
@@ -385,7 +345,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 
 def _insert(cursor: Cursor, job_id: int, position: int, now: float, job: NewJob) -> bool:
     """Store a job; False: an unfinished one has its key."""
-    row = msgspec.structs.astuple(_row(job_id, position, now, job))
+    row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount != 1:
         return False
     _label(cursor, job, job_id)

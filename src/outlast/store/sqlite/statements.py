@@ -16,6 +16,6 @@ def statements(topic: str) -> dict[str, str]:
 
 
 def _adapt(text: str) -> str:
-    """Return a shared statement for SQLite: casts are dropped, and the text of a hint ``/*! … */``,
+    """Return a statement for SQLite: casts are dropped, and the text of a hint ``/*! … */``,
     which names an index, becomes part of the statement."""
     return _HINT.sub(r"\1", _CAST.sub("", text.replace("strpos(", "instr(")))

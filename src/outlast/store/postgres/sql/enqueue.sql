@@ -1,5 +1,8 @@
 -- Store jobs. These also run inside a caller's own transaction, so nothing here begins or commits one.
 -- functions/NAME.sql argues why a call of a function is right against a concurrent claim, reap and late worker.
+--
+-- {shared}, {own}, {timed}: the columns of a new job, and what those that follow from the clock are made of, as listed
+-- in new_rows.py. {n.shared}: the same after "n."; {:shared}: the values; {:shared[]}: an array of each.
 
 -- name: many
 -- Store jobs without keys. One statement, so all or none are stored; ids and positions are drawn in the order in
@@ -8,21 +11,14 @@
 -- transaction, which may have been open for long. For each stream that due jobs join, one notice is appended: it is
 -- there when the jobs are, and makes an exchange look at the stream; other sessions may hold its row meanwhile.
 WITH inserted AS (
-    INSERT INTO outlast_jobs (
-        task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at, keep, stream,
-        needs, aged, state, awaited)
-    SELECT n.task, n.queue, n.args, n.priority, n.due, date_part('epoch', statement_timestamp()),
+    INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at, aged, state, awaited)
+    SELECT {n.shared}, {n.own}, n.due, date_part('epoch', statement_timestamp()),
            CASE WHEN n.due <= date_part('epoch', statement_timestamp()) AND NOT n.waits THEN nextval('outlast_position_seq') END,
-           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.stream, n.needs,
-           ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
+           n.ends, ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM (SELECT h.*, coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
                  coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
-          FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[],
-                      $6::float8[], $7::text[], $8::text[], $9::float8[], $10::float8[], $11::float8[],
-                      $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[], $17::boolean[])
-               WITH ORDINALITY AS h (
-                   task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-                   keep, stream, needs, aged_by, waits, awaited, ord)
+          FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::boolean[])
+               WITH ORDINALITY AS h ({shared}, {own}, {timed}, awaited, ord)
           ORDER BY h.ord) n
     RETURNING id, queue, position, stream, task
 ), arrived AS (
@@ -32,7 +28,7 @@ WITH inserted AS (
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND :notify::boolean GROUP BY queue) q
 )
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
@@ -43,77 +39,67 @@ SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 -- more to write and to read. The notification is sent where the function's argument is computed, so once for any
 -- number of rows. That is before any of these jobs has its position, so the notification carries a position that no
 -- job gets. Nothing here depends on what the tables hold, so a plan may be kept for good.
-INSERT INTO outlast_jobs (
-    task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
-SELECT $1::text, $2::text, h.args, $4::smallint,
-       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
-       nextval('outlast_position_seq'), $5::text, $6::text, $7::float8
+INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
+SELECT {:shared}, h.args, :tenant::text,
+       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq')
 FROM string_to_table(
-         CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
-                  'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
-              ELSE $3::text END,
+         CASE WHEN :notify::boolean THEN :args::text || pg_notify(outlast_channel_v1(),
+                  'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
+              ELSE :args::text END,
          chr(31)) AS h (args)
 RETURNING id
 
 -- name: alike_in_streams
--- As `alike`, for jobs that may also differ in their tenants ($5), their streams ($10) and what they need ($11); each of
--- these has one value for all jobs, or one for each. $12: the seconds that their priority is worth, if they age. One
--- notice is appended for each stream, as by `many`.
+-- As `alike`, for jobs that may also differ in their tenants, their streams and what they need; each of these has one
+-- value for all jobs, or one for each. :aged_by: the seconds that their priority is worth, if they age. One notice is
+-- appended for each stream, as by `many`.
 WITH arrived AS (
     INSERT INTO outlast_notices (stream, arrived, task, queue)
-    SELECT DISTINCT u, true, $1::text, $2::text
-    FROM unnest($10::bigint[]) AS u WHERE u IS NOT NULL
+    SELECT DISTINCT u, true, :task::text, :queue::text
+    FROM unnest(:streams::bigint[]) AS u WHERE u IS NOT NULL
 )
-INSERT INTO outlast_jobs (
-    task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, stream, needs, aged)
-SELECT $1::text, $2::text, h.args, $4::smallint,
-       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
-       nextval('outlast_position_seq'), CASE WHEN cardinality($5::text[]) = 1 THEN $5[1] ELSE h.tenant END, $6::text,
-       $7::float8, CASE WHEN cardinality($10::bigint[]) = 1 THEN $10[1] ELSE h.stream END,
-       CASE WHEN cardinality($11::text[]) = 1 THEN $11[1] ELSE h.needs END,
-       ((date_part('epoch', statement_timestamp()) - $12::float8) * 1000)::bigint
+INSERT INTO outlast_jobs ({shared}, args, tenant, stream, needs, run_at, enqueued_at, position, aged)
+SELECT {:shared}, h.args, CASE WHEN cardinality(:tenants::text[]) = 1 THEN (:tenants::text[])[1] ELSE h.tenant END,
+       CASE WHEN cardinality(:streams::bigint[]) = 1 THEN (:streams::bigint[])[1] ELSE h.stream END,
+       CASE WHEN cardinality(:needs::text[]) = 1 THEN (:needs::text[])[1] ELSE h.needs END,
+       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'),
+       ((date_part('epoch', statement_timestamp()) - :aged_by::float8) * 1000)::bigint
 FROM ROWS FROM (
          string_to_table(
-             CASE WHEN $8::boolean THEN $3::text || pg_notify(outlast_channel_v1(), 
-                      'jobs:' || nextval('outlast_position_seq') || ':' || $9::integer || ':' || left($2::text, 1000))::text
-                  ELSE $3::text END,
+             CASE WHEN :notify::boolean THEN :args::text || pg_notify(outlast_channel_v1(),
+                      'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
+                  ELSE :args::text END,
              chr(31)),
-         unnest($5::text[]), unnest($10::bigint[]), unnest($11::text[])) AS h (args, tenant, stream, needs)
+         unnest(:tenants::text[]), unnest(:streams::bigint[]), unnest(:needs::text[])) AS h (args, tenant, stream, needs)
 RETURNING id
 
 -- name: one
 -- Store one job that has no key and is due at once, as most are: `alike` for one row, without the cost of a set of
 -- rows. A row that no other session can see yet races with nothing, and nothing here depends on what the tables hold,
 -- so a plan may be kept for good.
-INSERT INTO outlast_jobs (
-    task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout)
-VALUES ($1::text, $2::text, $3::text, $4::smallint,
-        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()),
-        nextval('outlast_position_seq'), $5::text, $6::text, $7::float8)
+INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
+VALUES ({:shared}, :args::text, :tenant::text,
+        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'))
 RETURNING id,
-    CASE WHEN $8::boolean THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left($2::text, 1000))::text
-    END AS noted
+    CASE WHEN :notify::boolean
+         THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(:queue::text, 1000))::text END AS noted
 
 -- name: one_with_key
 -- Store one job with a key. If an unfinished job has that key, this returns no row and neither locks nor touches that
 -- job; the caller then goes on as for many (`keyed`). The unique index decides between two enqueues of one key: the
 -- second waits for the first to commit. Nothing is looked up, so a plan may be kept for good.
-INSERT INTO outlast_jobs (
-    task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout, expires_at,
-    keep, key)
-SELECT $1::text, $2::text, $3::text, $4::smallint, d.due, date_part('epoch', statement_timestamp()),
+INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at)
+SELECT {:shared}, {:own}, d.due, date_part('epoch', statement_timestamp()),
        CASE WHEN d.due <= date_part('epoch', statement_timestamp()) THEN nextval('outlast_position_seq') END,
-       $7::text, $8::text, $9::float8,
-       coalesce($11::float8, date_part('epoch', statement_timestamp()) + $10::float8),
-       $12::float8, $14::text
-FROM (SELECT coalesce($6::float8, date_part('epoch', statement_timestamp()) + $5::float8) AS due) d
+       coalesce(:expires_at::float8, date_part('epoch', statement_timestamp()) + :expires::float8)
+FROM (SELECT coalesce(:run_at::float8, date_part('epoch', statement_timestamp()) + :delay::float8) AS due) d
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 RETURNING id,
-    CASE WHEN $13::boolean AND position IS NOT NULL
+    CASE WHEN :notify::boolean AND position IS NOT NULL
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels ($20: each job's labels as a JSON array, or NULL). If an unfinished
+-- Store jobs of which some have keys or labels (:labels: each job's labels as a JSON array, or NULL). If an unfinished
 -- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
 -- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
 -- unique index decides between two enqueues of one key: the second waits for the first to commit.
@@ -125,21 +111,13 @@ WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
            coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
-    FROM unnest($1::text[], $2::text[], $3::text[], $4::smallint[], $5::float8[], $6::float8[],
-                $7::text[], $8::text[], $9::float8[], $10::float8[],
-                $11::float8[], $12::float8[], $13::bigint[], $14::text[], $15::float8[], $16::boolean[],
-                $17::boolean[], $19::text[], $20::text[])
-         WITH ORDINALITY AS h (
-             task, queue, args, priority, delay, run_at, tenant, policy, timeout, expires, expires_at,
-             keep, stream, needs, aged_by, waits, awaited, key, labels, ord)
+    FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::boolean[], :labels::text[])
+         WITH ORDINALITY AS h ({shared}, {own}, {timed}, awaited, labels, ord)
 ), inserted AS (
-    INSERT INTO outlast_jobs (
-        task, queue, args, priority, run_at, enqueued_at, position, tenant, policy, timeout,
-        expires_at, keep, key, stream, needs, aged, state, awaited)
-    SELECT n.task, n.queue, n.args, n.priority, n.due, date_part('epoch', statement_timestamp()),
+    INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at, aged, state, awaited)
+    SELECT {n.shared}, {n.own}, n.due, date_part('epoch', statement_timestamp()),
            CASE WHEN n.due <= date_part('epoch', statement_timestamp()) AND NOT n.waits THEN n.place END,
-           n.tenant, n.policy, n.timeout, n.ends, n.keep, n.key, n.stream, n.needs,
-           ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
+           n.ends, ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
     RETURNING id, key, queue, position, stream, task
@@ -158,7 +136,7 @@ WITH numbered AS MATERIALIZED (
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
-          FROM inserted WHERE position IS NOT NULL AND $18 GROUP BY queue) q
+          FROM inserted WHERE position IS NOT NULL AND :notify::boolean GROUP BY queue) q
 )
 SELECT s.id, s.id IS NOT NULL AS created
 FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted) AS told, (SELECT count(*) FROM labelled) AS done

@@ -3,30 +3,28 @@
 --
 -- One unfinished job holds a key, by the unique index. Against a concurrent claim, reap or late worker: the holder
 -- may change state, but only in a transaction before or after this one.
+--
+-- {shared}, {own}: the columns of a new job, as listed in new_rows.py; {:shared}, {:own}: their values.
 
 -- name: insert
 -- Jobs that differ only in their arguments. These come as one JSON object, keyed by each job's index in the call,
 -- or as an array of all of them. The index is added to the first id and position; a NULL position, for jobs that are not
 -- due, stays NULL. A statement for each row would cost four times as much.
-INSERT INTO outlast_jobs
-    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, args)
-SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), :task, :queue, :priority, :run_at, :enqueued_at,
-       :policy, :timeout, :tenant, :expires_at, :keep, value
+INSERT INTO outlast_jobs (id, position, {shared}, tenant, run_at, enqueued_at, expires_at, args)
+SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), {:shared}, :tenant, :run_at, :enqueued_at,
+       :expires_at, value
 FROM json_each(:args)
 -- name: insert_limited
 -- As "insert", of jobs that wait in streams; they may also differ in these, in what they need and in their tenants.
 INSERT INTO outlast_jobs
-    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, expires_at, keep, args, tenant,
-     stream, needs, aged)
-SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), :task, :queue, :priority, :run_at, :enqueued_at,
-       :policy, :timeout, :expires_at, :keep, json_extract(value, '$[0]'), json_extract(value, '$[1]'),
+    (id, position, {shared}, run_at, enqueued_at, expires_at, args, tenant, stream, needs, aged)
+SELECT :id + CAST(key AS INTEGER), :position + CAST(key AS INTEGER), {:shared}, :run_at, :enqueued_at, :expires_at,
+       json_extract(value, '$[0]'), json_extract(value, '$[1]'),
        json_extract(value, '$[2]'), json_extract(value, '$[3]'), json_extract(value, '$[4]')
 FROM json_each(:args)
 -- name: insert_unless_key_taken
-INSERT INTO outlast_jobs
-    (id, position, task, queue, priority, run_at, enqueued_at, policy, timeout, tenant, expires_at, keep, args, stream,
-     needs, key, aged)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO outlast_jobs (id, position, {shared}, {own}, run_at, enqueued_at, expires_at, aged)
+VALUES (:id, :position, {:shared}, {:own}, :run_at, :enqueued_at, :expires_at, :aged)
 ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive
 -- Open the streams of jobs that were just stored, and make those that are missing: [id, task, queue, rank, needs,
