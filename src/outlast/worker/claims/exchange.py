@@ -223,8 +223,7 @@ class Exchange:
         alone = self._starter.make_alone_requests() if self._alone.may_ask() else []
         requests = self._starter.make_requests(len(self._in_flight.ended))
         wanted = bool(alone or requests)
-        if self._pauses.pauses.listed:
-            alone, requests = self._pauses.narrow(alone), self._pauses.narrow(requests)
+        alone, requests = self._pauses.narrow(alone), self._pauses.narrow(requests)
         if self._units is not None:
             requests = self._units.narrow(requests, is_hinted=self._plan.is_hinted)
         requests = [*alone, *requests]
