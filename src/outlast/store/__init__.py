@@ -4,6 +4,7 @@ backend.py      the kinds of stores: one entry for each, found by the URL
 protocol.py     the verbs of a store, as protocols, and the limits that all stores share
 inspector.py    the reads for people and screens, once for all stores
 values.py       arguments and results of the verbs
+new_rows.py     the columns that an enqueue stores, for statements, comparisons and privileges
 rows.py         jobs, attempts, workers and bad ends as they are read
 schedules.py    schedules: values
 limits.py       limits, permits and places in streams: values
