@@ -111,6 +111,24 @@ async def test_who_does_not_read_its_reply_keeps_no_other_from_jobs_under_limits
         assert await eventually(other.claim)
 
 
+@pytest.mark.xfail(strict=True, reason="the lock's reply counts arguments and checkpoints alone")
+@pytest.mark.parametrize("what", ["policy", "names"])
+async def test_who_does_not_read_a_reply_of_wide_rows_keeps_no_other_from_jobs_under_limits(
+    pg_url: str, pg_server: PostgresServer, store: Store, session: Any, what: str
+) -> None:
+    """Each text of a claimed job is sent, not its arguments alone."""
+    await declare(store, running=1_000)
+    wide: dict[str, Any] = {"queue": "ü" * 200, "fair": "ü" * 500}
+    if what == "policy":
+        wide = {"policy": Policy(meta=arguments(5_000))}
+    jobs = [limited(need("a"), args=f"[{n}]", **wide) for n in range(400)]
+    async with unread_claim(by_socket(pg_url, pg_server), jobs):
+        await eventually(lambda: _is_claimed(session))
+        other = await Hands.on(store, "other")
+        await enqueued(store, limited(need("a"), args=arguments(1), priority=5))
+        assert await eventually(other.claim)
+
+
 async def _is_claimed(session: Any) -> bool:
     """Whether a claim has committed; it must not wait for its client."""
     assert not await session.fetchval(WAITS)
