@@ -340,14 +340,19 @@ FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
 -- Jobs with their times as people read them, for psql and dashboards. No statement of Outlast reads it. A filter on one of
--- these times reads all jobs: an index has the numbers of outlast_jobs.
+-- these times reads all jobs: an index has the numbers of outlast_jobs. A number that is no time, which a role that may
+-- enqueue can write, is shown as NULL: otherwise it would break each read of the view.
 CREATE VIEW outlast_jobs_for_people AS
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.tenant, j.key, j.attempt_count, j.failures, j.losses, j.token,
        j.worker_id, j.completed_by, j.solo, j.cancel_requested,
-       to_timestamp(j.enqueued_at) AS enqueued_at, to_timestamp(j.run_at) AS run_at,
-       to_timestamp(j.expires_at) AS expires_at, to_timestamp(j.requeued_at) AS requeued_at,
-       to_timestamp(j.started_at) AS started_at, to_timestamp(j.hard_deadline) AS hard_deadline,
-       to_timestamp(j.checkpoint_at) AS checkpoint_at, to_timestamp(j.ended_at) AS ended_at,
+       to_timestamp(CASE WHEN j.enqueued_at BETWEEN -2.1e11 AND 9.2e12 THEN j.enqueued_at END) AS enqueued_at,
+       to_timestamp(CASE WHEN j.run_at BETWEEN -2.1e11 AND 9.2e12 THEN j.run_at END) AS run_at,
+       to_timestamp(CASE WHEN j.expires_at BETWEEN -2.1e11 AND 9.2e12 THEN j.expires_at END) AS expires_at,
+       to_timestamp(CASE WHEN j.requeued_at BETWEEN -2.1e11 AND 9.2e12 THEN j.requeued_at END) AS requeued_at,
+       to_timestamp(CASE WHEN j.started_at BETWEEN -2.1e11 AND 9.2e12 THEN j.started_at END) AS started_at,
+       to_timestamp(CASE WHEN j.hard_deadline BETWEEN -2.1e11 AND 9.2e12 THEN j.hard_deadline END) AS hard_deadline,
+       to_timestamp(CASE WHEN j.checkpoint_at BETWEEN -2.1e11 AND 9.2e12 THEN j.checkpoint_at END) AS checkpoint_at,
+       to_timestamp(CASE WHEN j.ended_at BETWEEN -2.1e11 AND 9.2e12 THEN j.ended_at END) AS ended_at,
        j.progress, j.args, j.result
 FROM outlast_jobs j;
 
