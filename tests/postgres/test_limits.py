@@ -193,7 +193,6 @@ async def test_a_change_that_stalls_in_its_transaction_loses_the_lock(
     await eventually(lambda: _is_closed(stalled))
 
 
-@pytest.mark.xfail(strict=True, reason="an exchange keeps the lock as long as a statement may take")
 async def test_an_exchange_that_stalls_in_its_transaction_loses_the_lock(
     store: PostgresStore, hands: Hands
 ) -> None:

@@ -9,7 +9,8 @@
 -- 5  If there is something to do for limits, or if streams of the caller's tasks are open, try the keeper lock
 --    (outlast_keeper_lock_v1), and keep it to the commit (is_keeper): then fold notices of ends and arrivals
 --    (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice of p_ended, and all else to the
---    session that has it (contended).
+--    session that has it (contended). Behind a pooler the client sends its COMMIT in a message of its own: if it has
+--    stopped, the server ends the transaction after two seconds, as in outlast_lock_keeper_v1.
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right
@@ -80,7 +81,10 @@ BEGIN
         contended := true;
         streams := false;
         IF p_ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(p_ended); END IF;
-    ELSIF v_folds THEN
+        RETURN;
+    END IF;
+    PERFORM set_config('idle_in_transaction_session_timeout', '2s', true);
+    IF v_folds THEN
         v_folded := outlast_fold_v1(p_now, 1500, p_ended, served, p_req.queues, p_req.not_queues,
                                      p_req.not_tenants);
         IF v_folded.more THEN next_due := p_now; END IF;
