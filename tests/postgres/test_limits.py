@@ -10,7 +10,6 @@ from typing import Any
 
 import asyncpg
 import pytest
-from msgspec.structs import replace
 
 from outlast.base.clock import SYSTEM
 from outlast.model.crash import CrashKind
@@ -338,7 +337,7 @@ async def test_a_stream_that_no_worker_serves_holds_no_permit(
     assert [each.job_id for each in await hands.claim()] == [job_id]
 
 
-async def test_arguments_for_which_a_reply_has_no_room_are_read_after_it(
+async def test_jobs_for_which_a_reply_has_no_room_are_read_after_it(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
     await declare(store, running=10)
@@ -352,10 +351,14 @@ async def test_arguments_for_which_a_reply_has_no_room_are_read_after_it(
         (job_id, each.args) for job_id, each in zip(ids, jobs, strict=True)
     ]
     assert [len(each.checkpoint or "") for each in claimed] == [0, 0, 0, 0, 70_000]
-    mine, closed, ended_since = (replace(each, args=None) for each in claimed[:3])
+    mine, closed, ended_since = claimed[:3]
     await hands.hand_in(ended(ended_since))
-    left = [mine, replace(closed, token=closed.token - 1), ended_since, claimed[3]]
-    assert await store._read_arguments(left) == [claimed[0], claimed[3]]
+    tokens = {mine.job_id: mine.token, closed.job_id: closed.token - 1}
+    tokens[ended_since.job_id] = ended_since.token
+    left = [{"job_id": one, "token": token, "args": None} for one, token in tokens.items()]
+    whole = {"job_id": claimed[3].job_id, "args": claimed[3].args}
+    read = [(row["job_id"], row["args"]) for row in await store._read_apart([*left, whole])]
+    assert read == [(whole["job_id"], whole["args"]), (mine.job_id, mine.args)]
 
 
 async def test_one_reply_brings_200_jobs_at_most_beside_those_under_limits(

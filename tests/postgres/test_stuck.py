@@ -111,7 +111,6 @@ async def test_who_does_not_read_its_reply_keeps_no_other_from_jobs_under_limits
         assert await eventually(other.claim)
 
 
-@pytest.mark.xfail(strict=True, reason="the lock's reply counts arguments and checkpoints alone")
 @pytest.mark.parametrize("what", ["policy", "names"])
 async def test_who_does_not_read_a_reply_of_wide_rows_keeps_no_other_from_jobs_under_limits(
     pg_url: str, pg_server: PostgresServer, store: Store, session: Any, what: str

@@ -363,7 +363,7 @@ class PostgresExchange(Verbs):
     ) -> Exchanged:
         head, claim, placed = await self._ask(me, ended, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
-        claimed = await self._read_arguments([job for job, _ in placed])
+        claimed = [job for job, _ in placed]
         late: list[Transition] = []
         if needy := [each.job_id for each in claimed if each.policy.inputs]:
             most = min(each.bytes_max for each in requests)
@@ -382,20 +382,15 @@ class PostgresExchange(Verbs):
             expired=claim.expired,
         )
 
-    async def _read_arguments(self, claimed: list[Claimed]) -> list[Claimed]:
-        """Return claimed jobs with the arguments for which the reply had no room; without jobs that
-        another worker, or a person, has closed since."""
-        apart = [each for each in claimed if each.args is None]
+    async def _read_apart(self, found: list[Any]) -> list[Any]:
+        """Return the rows of claimed jobs, also of those of which the reply has no texts; without
+        jobs that another worker, or a person, has closed since."""
+        apart = [row for row in found if row["args"] is None]
         if not apart:
-            return claimed
-        values = [each.job_id for each in apart], [each.token for each in apart]
-        rows = await self._connections.run(lambda it: it.fetch(_SQL["arguments"], *values))
-        found = {row["id"]: {"args": row["args"], "checkpoint": row["checkpoint"]} for row in rows}
-        return [
-            msgspec.structs.replace(each, **found.get(each.job_id, {}))
-            for each in claimed
-            if each.args is not None or each.job_id in found
-        ]
+            return found
+        values = [row["job_id"] for row in apart], [row["token"] for row in apart]
+        rows = await self._connections.run(lambda it: it.fetch(_SQL["apart"], *values))
+        return [*(row for row in found if row["args"] is not None), *rows]
 
     async def _find_results(
         self, job_ids: list[int], most: int
@@ -442,6 +437,7 @@ class PostgresExchange(Verbs):
 
         try:
             *found, last = await self._send(values)
+            found = await self._read_apart(found)
         except BaseException:
             now = self._clock.boot()
             if look is not None:

@@ -12,12 +12,14 @@ SELECT * FROM outlast_exchange_v1(
         $26::text::text[], $27::text, $28::bigint, $29::boolean)::outlast_claim_request_v1
 )
 
--- name: arguments
--- Read the arguments and checkpoints of jobs that an exchange has just claimed, and for which its reply had no room. A
+-- name: apart
+-- Read jobs that an exchange has just claimed, and for whose texts its reply had no room, as rows of that reply. A
 -- separate trip, after the commit that has released the locks: if it fails, the claim counts as one whose reply was
 -- lost. Its attempt writes the first checkpoint, so none is newer. A job that was closed or taken over since has another
 -- token, or does not run any more, and is left out. Reads only.
-SELECT j.id, j.args, j.checkpoint
+SELECT j.id AS job_id, j.token, j.task, j.queue, j.args, j.attempt_count AS number, j.failures, j.losses, j.policy, j.tenant,
+       j.checkpoint, j.priority, j.solo, j.incident, j.started_at - j.run_at AS waited,
+       j.expires_at - j.started_at AS expires_in, j.awaited OR j.stream IS NOT NULL AS awaited
 FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 WHERE j.token = u.token AND j.state = 'running'
 

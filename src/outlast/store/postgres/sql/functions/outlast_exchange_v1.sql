@@ -56,8 +56,8 @@
 --    Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --    A client that stops reading holds up the commit once the buffers between it and the server are full, and with it
 --    the keeper lock. So a session that has the lock sends no more than those hold: 200 jobs at most, and 64 KiB of
---    arguments and checkpoints (room). Jobs that go beyond it are claimed, but sent without these (apart): the client
---    reads them after this commit (`arguments` of exchange.sql). It is decided for all jobs of a step together.
+--    their texts (room). Jobs that go beyond it are claimed, but sent without texts (apart): the client reads these jobs
+--    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together.
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller gives back jobs that were claimed before it knew of a pause.
@@ -96,7 +96,7 @@ DECLARE
     v_next record; v_count integer;
     -- the reply
     v_claimed integer := 0; v_bytes bigint := 0; v_room bigint; v_cut boolean := false;
-    v_apart boolean;
+    v_apart boolean := false; v_size bigint;
     v_expired integer := 0; v_late integer; v_read integer[]; v_new json; v_cancels json; v_claim json; v_reply outlast_claimed_v1;
     v_from text := p_req.streams_from;
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
@@ -227,8 +227,15 @@ BEGIN
                     END IF;
                 END IF;
                 IF cardinality(v_next.ids) > 0 THEN
-                    v_apart := v_next.bytes > v_room;
-                    v_room := v_room - CASE WHEN v_apart THEN 0 ELSE v_next.bytes END;
+                    IF v_room IS NOT NULL THEN
+                        v_size := (
+                            SELECT sum(octet_length(j.args) + octet_length(j.task) + octet_length(j.queue)
+                                       + octet_length(j.policy) + coalesce(octet_length(j.tenant), 0)
+                                       + coalesce(octet_length(j.checkpoint), 0))
+                            FROM outlast_jobs j WHERE j.ctid = ANY (v_next.rows));
+                        v_apart := v_size > v_room;
+                        v_room := v_room - CASE WHEN v_apart THEN 0 ELSE v_size END;
+                    END IF;
                     RETURN QUERY
                     UPDATE outlast_jobs j
                     SET state = 'running', token = nextval('outlast_token_seq'),
@@ -239,10 +246,11 @@ BEGIN
                         progress = NULL, checkpoint_number = 0
                     WHERE j.ctid = ANY (v_next.rows)
                       AND (j.expires_at IS NULL OR j.expires_at > v_next.started)
-                    RETURNING NULL::text, j.id, j.token, j.task, j.queue, CASE WHEN v_apart IS NOT TRUE THEN j.args END,
-                              j.attempt_count, j.failures, j.losses, j.policy, j.tenant,
-                              CASE WHEN v_apart IS NOT TRUE THEN j.checkpoint END, j.priority,
-                              j.solo, j.incident, v_next.started - j.run_at,
+                    RETURNING NULL::text, j.id, j.token, CASE WHEN NOT v_apart THEN j.task END,
+                              CASE WHEN NOT v_apart THEN j.queue END, CASE WHEN NOT v_apart THEN j.args END,
+                              j.attempt_count, j.failures, j.losses, CASE WHEN NOT v_apart THEN j.policy END,
+                              CASE WHEN NOT v_apart THEN j.tenant END, CASE WHEN NOT v_apart THEN j.checkpoint END,
+                              j.priority, j.solo, j.incident, v_next.started - j.run_at,
                               j.expires_at - v_next.started,
                               j.awaited OR j.stream IS NOT NULL;
                     GET DIAGNOSTICS v_count = ROW_COUNT;
