@@ -443,6 +443,21 @@ async def test_a_paused_tenant_hides_no_other_in_the_stream_that_they_share(
     assert [each.tenant for each in await eventually(lambda: hands.claim(5))] == [paused]
 
 
+@pytest.mark.parametrize("before", [Per.TENANT, Per.LIMIT_KEY])
+async def test_a_key_that_was_a_tenant_before_hides_no_other_tenant(
+    store: Store, hands: Hands, before: Per
+) -> None:
+    """The code of the next release counts by another kind of key; one of them is alike."""
+    (after,) = {Per.TENANT, Per.LIMIT_KEY} - {before}
+    await declare(store, running=9, per=before)
+    await enqueued(store, *[limited(need("a", "acme"), tenant="acme")] * 2)
+    await hands.claim_one()
+    await declare(store, running=9, per=after)
+    await enqueued(store, limited(need("a", "acme"), tenant="zeta"))
+    got = await eventually(lambda: hands.claim(5, not_tenants=["acme"]))
+    assert [each.tenant for each in got] == ["zeta"]
+
+
 @pytest.mark.parametrize("priority", [0, 9])
 async def test_a_paused_tenant_with_many_keys_holds_up_no_other(
     store: Store, hands: Hands, priority: int

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from outlast.insight.queries import list_jobs
 from outlast.model.job import State
-from outlast.model.limits import permit_id
+from outlast.model.limits import Per, permit_id
 from outlast.store.limits import BLOCKING_LOOKED_AT, PERMITS_SHOWN, WAITING_SHOWN
 from outlast.store.rows import JobFilter
 from outlast.store.statistics import STATISTICS_MAX
@@ -87,6 +87,42 @@ async def test_an_exchange_reads_jobs_and_keys_by_their_ids(pg_url: str) -> None
             held = (await s.store.exchange(me, [*lost, *map(ended, held)], requests)).claimed
             assert len(held) == min(last - first, 100)
             assert [one for one in await s.settled() if walked(one) > 2 * KEYS] == []
+
+
+OF_TENANT = """INSERT INTO outlast_jobs
+(task, queue, run_at, enqueued_at, args, tenant, stream, needs, position)
+SELECT task, queue, 0, 0, '{}', tenant, stream, needs, nextval('outlast_position_seq')
+FROM outlast_jobs, generate_series(1, 20000) WHERE tenant = 'paused'"""
+
+
+RED = pytest.mark.xfail(strict=True, reason="a stream under a limit per tenant names no tenant")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["in turns", pytest.param("under a limit of its own", marks=RED), "behind a shared limit"],
+)
+async def test_an_exchange_reads_no_jobs_of_a_paused_tenant_in_its_own_stream(
+    pg_url: str, kind: str
+) -> None:
+    """Behind a limit that is full: once there is room, an exchange opens streams."""
+    per = Per.TENANT if kind == "under a limit of its own" else None
+    async with session(pg_url) as s:
+        await s.store.open()
+        await declare(s.store, running=2, per=per)
+        me = await s.store.register(new_worker(tasks=["t"]))
+        for tenant, count in (("other", 30), ("paused", 1)):
+            needs = [] if kind == "in turns" else [need("a", tenant if per else "")]
+            one = limited(*needs, fair=None if per else tenant, tenant=tenant, task="t")
+            await s.store.enqueue([one] * count)
+        request = ClaimRequest(["t"], 2, not_tenants=("paused",))
+        held = (await s.store.exchange(me, [], [request])).claimed
+        await s.run(OF_TENANT, "ANALYZE")
+        for _ in range(2):
+            await s.forget()
+            held = (await s.store.exchange(me, [*map(ended, held)], [request])).claimed
+            assert [each.tenant for each in held] == ["other"] * 2
+            assert [one for one in await s.settled() if walked(one) > KEYS] == []
 
 
 def walked(node: dict[str, Any]) -> float:
