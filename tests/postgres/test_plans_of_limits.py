@@ -95,13 +95,7 @@ SELECT task, queue, 0, 0, '{}', tenant, stream, needs, nextval('outlast_position
 FROM outlast_jobs, generate_series(1, 20000) WHERE tenant = 'paused'"""
 
 
-RED = pytest.mark.xfail(strict=True, reason="a stream under a limit per tenant names no tenant")
-
-
-@pytest.mark.parametrize(
-    "kind",
-    ["in turns", pytest.param("under a limit of its own", marks=RED), "behind a shared limit"],
-)
+@pytest.mark.parametrize("kind", ["in turns", "under a limit of its own", "behind a shared limit"])
 async def test_an_exchange_reads_no_jobs_of_a_paused_tenant_in_its_own_stream(
     pg_url: str, kind: str
 ) -> None:

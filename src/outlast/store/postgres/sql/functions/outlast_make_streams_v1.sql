@@ -3,9 +3,10 @@
 -- stream may come several times. The caller has the keeper lock (outlast_keeper_lock_v1), so no other session makes them.
 --
 -- Who may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job of which the id
--- is what its task, queue, priority and needs give (outlast_stream_id_v1), and whether it is that of one tenant; other
--- jobs there are passed over, 20,000 at most (some 30 us each), and never start. In needs that can be read, the ids of permits are those of their names
--- and keys (outlast_needs_v1).
+-- is what its task, queue, priority and needs give (outlast_stream_id_v1); other jobs there are passed over, 20,000 at
+-- most (some 30 us each), and never start. In needs that can be read, the ids of permits are those of their names and keys
+-- (outlast_needs_v1). A stream names its tenant where tenants take turns, and under a limit per tenant: its jobs are
+-- passed over while that is paused. A job of another tenant that a program has put there by hand is, too.
 CREATE FUNCTION outlast_make_streams_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_now double precision)
 RETURNS void
 LANGUAGE plpgsql
@@ -20,7 +21,10 @@ BEGIN
     FROM (SELECT u.id, u.n, j.needs, j.tenant, j.rank
           FROM unnest(p_ids, p_tasks, p_queues) WITH ORDINALITY AS u (id, task, queue, n)
           CROSS JOIN LATERAL (
-              SELECT j.needs, CASE WHEN NOT f.is_common THEN j.tenant END AS tenant,
+              SELECT j.needs,
+                     CASE WHEN NOT f.is_common OR EXISTS (
+                         SELECT FROM unnest(w.names, w.keys) AS k (name, key) JOIN outlast_limits l ON l.name = k.name
+                         WHERE l.per = 'tenant' AND k.key = j.tenant) THEN j.tenant END AS tenant,
                      CASE WHEN j.aged IS NULL THEN -j.priority ELSE 0 END AS rank
               FROM (SELECT j.needs, j.tenant, j.aged, j.priority FROM outlast_jobs j
                     WHERE j.task = u.task AND j.queue = u.queue AND j.stream = u.id AND j.position IS NOT NULL

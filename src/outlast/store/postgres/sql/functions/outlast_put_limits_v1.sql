@@ -7,6 +7,9 @@
 --
 -- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
 -- no rate, or is none.
+--
+-- Where a limit no longer counts by tenant, its streams may get jobs of other tenants, so they no longer name one
+-- (outlast_make_streams_v1).
 CREATE FUNCTION outlast_put_limits_v1(
     p_names text[], p_declared text[], p_own text[], p_running integer[], p_spacing double precision[],
     p_burst double precision[], p_per text[]) RETURNS void
@@ -22,6 +25,12 @@ BEGIN
                           + (p.tat - greatest(v_now, p.touched_at)) * coalesce(u.spacing / l.spacing, 0))
     FROM unnest(p_names, p_spacing) AS u (name, spacing) JOIN outlast_limits l ON l.name = u.name
     WHERE p.name = u.name AND l.spacing IS DISTINCT FROM u.spacing AND p.tat > greatest(v_now, p.touched_at);
+    UPDATE outlast_streams s SET tenant = NULL
+    WHERE s.tenant IS NOT NULL
+      AND EXISTS (SELECT FROM unnest(p_names, p_per) AS u (name, per) JOIN outlast_limits l ON l.name = u.name
+                  WHERE l.per = 'tenant' AND u.per IS DISTINCT FROM l.per)
+      AND EXISTS (SELECT FROM unnest(s.permits) AS k (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[k.id])
+                  WHERE p.name = ANY (p_names) AND p.key = s.tenant);
     INSERT INTO outlast_limits AS l (name, declared, own, running, spacing, burst, per)
     SELECT u.* FROM unnest(p_names, p_declared, p_own, p_running, p_spacing, p_burst, p_per) AS u
     ON CONFLICT (name) DO UPDATE
