@@ -50,8 +50,11 @@ def address(request: pytest.FixtureRequest, pg_url: str, pg_server: PostgresServ
 
 
 @contextlib.asynccontextmanager
-async def unread_claim(url: str, jobs: Sequence[NewJob], **settings: Any) -> AsyncIterator[Hands]:
-    """Yield a worker that claims these jobs, and reads nothing of the reply."""
+async def unread_claim(
+    url: str, jobs: Sequence[NewJob], later: Sequence[NewJob] = (), **settings: Any
+) -> AsyncIterator[Hands]:
+    """Yield a worker that claims these jobs, and reads nothing of the reply. It knows all lanes but
+    those of the jobs that come ``later``."""
     calm, store = PostgresStore(url), PostgresStore(url, **settings)
     await calm.open()
     await enqueued(calm, *jobs)
@@ -59,6 +62,8 @@ async def unread_claim(url: str, jobs: Sequence[NewJob], **settings: Any) -> Asy
     await hands.claim(
         1, tasks=["none"]
     )  # prepares the statement and reads the floors: what follows is one reply
+    if later:
+        await enqueued(calm, *later)
     for connection in store._connections.loop_pool().idle[False]:
         connection._transport.pause_reading()
         connection._config = connection._config._replace(command_timeout=None)  # nor gives up
@@ -126,6 +131,30 @@ async def test_who_does_not_read_a_reply_of_wide_rows_keeps_no_other_from_jobs_u
         other = await Hands.on(store, "other")
         await enqueued(store, limited(need("a"), args=arguments(1), priority=5))
         assert await eventually(other.claim)
+
+
+@pytest.mark.xfail(strict=True, reason="the lock's reply may hold any number of new lanes")
+async def test_who_does_not_read_of_many_lanes_keeps_no_other_from_jobs_under_limits(
+    pg_url: str, pg_server: PostgresServer, store: Store, session: Any
+) -> None:
+    """Each of their names is sent to a worker that does not know them."""
+    await declare(store, running=1_000)
+    lanes = [job(queue="ü" * 195 + str(n)) for n in range(1_000)]
+    async with unread_claim(by_socket(pg_url, pg_server), [limited(need("a"))] * 9, lanes):
+        await eventually(lambda: _is_answered(session))
+        other = await Hands.on(store, "other")
+        (job_id,) = await enqueued(store, limited(need("a"), priority=5))
+
+        async def takes() -> bool:
+            return job_id in [each.job_id for each in await other.claim()]
+
+        assert await eventually(takes, 15.0)
+
+
+async def _is_answered(session: Any) -> bool:
+    """Whether a claim has committed, or waits for its client."""
+    running = "SELECT count(*) FROM outlast_jobs WHERE state = 'running'"
+    return bool(await session.fetchval(WAITS) or await session.fetchval(running))
 
 
 async def _is_claimed(session: Any) -> bool:
