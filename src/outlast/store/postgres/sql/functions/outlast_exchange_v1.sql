@@ -57,7 +57,8 @@
 --    A client that stops reading holds up the commit once the buffers between it and the server are full, and with it
 --    the keeper lock. So a session that has the lock sends no more than those hold: 200 jobs at most, and 64 KiB of
 --    their texts (room). Jobs that go beyond it are claimed, but sent without texts (apart): the client reads these jobs
---    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together.
+--    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together. Nor does it send more than
+--    64 KiB of lanes.
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller gives back jobs that were claimed before it knew of a pause.
@@ -152,7 +153,7 @@ BEGIN
         IF v_look.is_long OR v_ends.is_long OR v_look.read - v_look.read_before > 1000
            OR v_look.due <= (CASE WHEN p_req.queues = '{}' THEN v_now ELSE 'infinity' END) THEN
             v_is_long := true;
-            v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended);
+            v_first := outlast_prepare_claim_v1(p_req, v_now, v_ends.ended, v_look.unknown);
             v_open := v_first.streams;
             v_look.due := v_first.due;
             v_runnable := v_runnable || v_first.runnable;
@@ -313,7 +314,7 @@ BEGIN
             'streams_from', v_from,
             'walked', pg_stat_get_xact_tuples_returned('outlast_jobs_lane'::regclass) - v_look.walked_before,
             'read', coalesce(v_read, '{}'),
-            'lanes', v_new);
+            'lanes', CASE WHEN v_room IS NULL OR octet_length(v_new::text) <= 65536 THEN v_new END);
     ELSE
         IF v_ends.ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(v_ends.ended); END IF;
         IF v_runnable IS NOT NULL THEN PERFORM outlast_line_up_v1(v_runnable); END IF;

@@ -10,13 +10,15 @@
 --    (outlast_keeper_lock_v1), and keep it to the commit (is_keeper): then fold notices of ends and arrivals
 --    (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice of p_ended, and all else to the
 --    session that has it (contended). Behind a pooler the client sends its COMMIT in a message of its own: if it has
---    stopped, the server ends the transaction after two seconds, as in outlast_lock_keeper_v1.
+--    stopped, the server ends the transaction after two seconds, as in outlast_lock_keeper_v1. Where the caller lacks
+--    many lanes (p_unknown), whose names the reply of a session with the lock does not hold, chance decides whether it
+--    tries the lock or is told of them.
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right
 -- against a concurrent claim, reap and late worker; none of them waits for a lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
-    p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[],
+    p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[], p_unknown boolean,
     OUT due double precision, OUT next_due double precision, OUT runnable bigint[], OUT expired integer,
     OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
     OUT is_keeper boolean, OUT contended boolean)
@@ -76,7 +78,12 @@ BEGIN
     -- 5
     v_folds := p_ended IS NOT NULL OR v_look.notices OR coalesce(v_look.opened, false);
     IF NOT (v_folds OR streams) THEN RETURN; END IF;
-    is_keeper := pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
+    is_keeper := true;
+    IF p_unknown THEN
+        is_keeper := random() < 0.5
+            OR 32768 > (SELECT coalesce(sum(octet_length(l.task) + octet_length(l.queue) + 20), 0) FROM outlast_lanes l);
+    END IF;
+    is_keeper := is_keeper AND pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
     IF NOT is_keeper THEN
         contended := true;
         streams := false;
