@@ -164,7 +164,7 @@ def test_migrate_grants_privileges_to_a_role(outlast: Outlast, bare_pg_url: str,
     assert "--grant" in amiss["mend"]
     enqueuing = ("migrate", "--grant", role, "--only", "enqueue", "--url", bare_pg_url)
     said = outlast(*enqueuing, "--verbose")
-    assert f"granted to {role}: INSERT (task, queue, args, priority, " in said.out
+    assert f"granted to {role}: INSERT (task, queue, priority, policy, " in said.out
     summary = f"{role} may enqueue jobs and read them (no new privileges)\n"
     assert summary in outlast(*enqueuing).out
     assert outlast("enqueue", "shop:app", "nap", "1", "--url", own).code == 0

@@ -24,10 +24,11 @@
 --    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
 --    the incarnation seen in step 1 holds until the commit.
 --    What the look or the ends have shown is done first (outlast_prepare_claim_v1). One session at a time folds notices
---    and claims from streams: that which gets the keeper lock (outlast_keeper_lock_v1), to its commit. It is only tried,
---    before anything of this is done, so who does not get it has lost some microseconds: it claims from the line alone,
---    and comes back in a few milliseconds, ever later if it gets nothing (`contended`, TripPlan). A try fails while
---    another session waits for the lock, so changes of limits get in between exchanges.
+--    and claims from streams: that which gets the keeper lock (outlast_keeper_lock_v1), to its commit. Exchanges and
+--    changes of limits get it in the order in which they came. An exchange waits for 30 ms at most, as long as some others
+--    take: if it only tried, workers with single places got few turns, and came again at the wrong times (seen). Without
+--    the lock it claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing
+--    (`contended`, TripPlan).
 --    If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
 --    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
@@ -73,8 +74,8 @@
 -- 8  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
 --    exchange or beat.
 --
--- The lock of step 1 is the only one that this function waits for, so it cannot deadlock with cancel, reap or
--- enqueue.
+-- The lock of step 1 is the only one that this function waits for without a bound, so it cannot deadlock with cancel,
+-- reap or enqueue. Who has the keeper lock waits for no row of a job, so no other waits for the waiting.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer, p_registration text,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,

@@ -6,17 +6,15 @@
 -- 2  Look for expired jobs, notices, streams and permits. The look comes after the ends, which may have left notices.
 -- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
 -- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1).
--- 5  If there is something to do for limits, or if streams of the caller's tasks are open, try the keeper lock
---    (outlast_keeper_lock_v1), and keep it to the commit (is_keeper): then fold notices of ends and arrivals
---    (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice of p_ended, and all else to the
---    session that has it (contended). Behind a pooler the client sends its COMMIT in a message of its own: if it has
---    stopped, the server ends the transaction after two seconds, as in outlast_lock_keeper_v1. Where the caller lacks
---    many lanes (p_unknown), whose names the reply of a session with the lock does not hold, chance decides whether it
---    tries the lock or is told of them.
+-- 5  If there is something to do for limits, or if streams of the caller's tasks are open, wait for the keeper lock
+--    (outlast_lock_keeper_v1) for 30 ms, which is some exchanges of others, and keep it to the commit (is_keeper): then
+--    fold notices of ends and arrivals (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice
+--    of p_ended, and all else to those that come before (contended). Where the caller lacks many lanes (p_unknown), whose
+--    names the reply of a session with the lock does not hold, chance decides whether it takes the lock or is told of them.
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right
--- against a concurrent claim, reap and late worker; none of them waits for a lock.
+-- against a concurrent claim, reap and late worker; none of them waits for another lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[], p_unknown boolean,
     OUT due double precision, OUT next_due double precision, OUT runnable bigint[], OUT expired integer,
@@ -83,14 +81,13 @@ BEGIN
         is_keeper := random() < 0.5
             OR 32768 > (SELECT coalesce(sum(octet_length(l.task) + octet_length(l.queue) + 20), 0) FROM outlast_lanes l);
     END IF;
-    is_keeper := is_keeper AND pg_try_advisory_xact_lock(outlast_keeper_lock_v1());
+    is_keeper := is_keeper AND outlast_lock_keeper_v1(0.03);
     IF NOT is_keeper THEN
         contended := true;
         streams := false;
         IF p_ended IS NOT NULL THEN PERFORM outlast_leave_ends_v1(p_ended); END IF;
         RETURN;
     END IF;
-    PERFORM set_config('idle_in_transaction_session_timeout', '2s', true);
     IF v_folds THEN
         v_folded := outlast_fold_v1(p_now, 1500, p_ended, served, p_req.queues, p_req.not_queues,
                                      p_req.not_tenants);
