@@ -149,6 +149,29 @@ async def test_a_worker_without_a_task_of_an_open_stream_needs_no_lock(
     assert await hands.claim(tasks=["app.none"])
 
 
+async def test_an_exchange_waits_its_turn_for_the_lock_of_limits(
+    store: PostgresStore, hands: Hands, session: Any, watcher: Any
+) -> None:
+    """It waits for 30 ms: a busy machine may look too late, and looks again."""
+    waits = """SELECT count(*) FROM pg_stat_activity
+               WHERE datname = current_database() AND wait_event = 'advisory'"""
+
+    async def was_seen_waiting() -> bool:
+        async with session.transaction():
+            await session.execute("SELECT pg_advisory_xact_lock(outlast_keeper_lock_v1())")
+            asking = asyncio.create_task(hands.exchange(limit=1))
+            seen = 0
+            while not (seen or asking.done()):
+                seen = await watcher.fetchval(waits)
+            assert (await asking).contended
+        return bool(seen)
+
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    await eventually(was_seen_waiting)
+    assert await eventually(hands.claim)
+
+
 async def test_a_declaration_puts_in_force_what_a_person_sets_meanwhile(
     store: PostgresStore, session: Any, watcher: Any
 ) -> None:
