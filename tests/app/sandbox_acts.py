@@ -32,7 +32,7 @@ from psycopg import connect as bound_pg_connect
 import outlast
 
 app = outlast.App("sqlite:///own.db")
-REAL = Path(os.environ.get("REAL", "/nonexistent"))
+REAL = Path(os.environ.get("REAL", os.devnull))
 PG, PG_FOLDER = os.environ.get("PG", ""), os.environ.get("PG_FOLDER", "")
 TCP, UDP = int(os.environ.get("TCP", "0")), int(os.environ.get("UDP", "0"))
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -93,7 +93,7 @@ async def test_a_worker_in_a_black_hole_stops_before_its_lease_and_comes_back(
     direct = pg_stage.url
     async with proxied(direct) as (proxy, through):
         pg_stage.url = through
-        cut_off = await pg_stage.worker(*SHORT, env={"OUTLAST_RUN_DIR": "/nonexistent/cut-off"})
+        cut_off = await pg_stage.worker(*SHORT, env={"OUTLAST_RUN_DIR": "/dev/null/cut-off"})
         job = await pg_stage.enqueue("first_hangs_in_python")
         await pg_stage.started(1)
         pg_stage.url = direct
