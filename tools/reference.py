@@ -32,8 +32,8 @@ WIDTH = 96  # characters of a signature on one line
 INTRO = """\
 # Reference
 
-The whole public API: a name that is not on this page may change without notice. The commands and
-their flags are in [Operating](operating.md); [Events](events.md) says where events go.
+The whole public API: a name that is not on this page may change without notice. The commands are on
+a [page of their own](commands.md); [Events](events.md) says where events go.
 
 `make reference` writes this page from the docstrings of the code.
 
@@ -195,7 +195,7 @@ def _roles() -> str:
     ]
     return (
         "## Privileges\n\nWhat `outlast migrate --grant` grants"
-        " ([roles](operating.md#who-may-do-what)):\n\n"
+        " ([roles](roles.md)):\n\n"
         "| object | a worker, and the command line |"
         " `--only enqueue`: enqueue, read jobs and results |\n"
         "|---|---|---|\n| the schema | USAGE | USAGE |\n"

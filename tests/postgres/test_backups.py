@@ -1,4 +1,4 @@
-"""The recipes of docs/operating.md, followed: a dump that is restored, and a release taken back."""
+"""The recipes of docs/backups.md and docs/upgrade.md: a dump is restored, a release taken back."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from harness.servers import PostgresServer
 from outlast.store.migrations import PROGRAM_VERSION
 from outlast.store.rows import JobFilter
 
-PAGE = (ROOT / "docs" / "operating.md").read_text()
+BACKUPS = (ROOT / "docs" / "backups.md").read_text()
+UPGRADE = (ROOT / "docs" / "upgrade.md").read_text()
 WITHIN = 60.0  # seconds
 
 
-def block(heading: str, number: int = 0) -> str:
-    """Return a block of commands below a heading of the page."""
-    section = PAGE.partition(f"\n### {heading}\n")[2].partition("\n### ")[0]
-    return str(re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[number])
+def block(page: str, heading: str) -> str:
+    """Return the first block of commands below a heading of a page."""
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    return str(re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0])
 
 
 class Shop:
@@ -70,7 +71,7 @@ async def test_a_dump_is_restored_as_the_page_says(shop: Shop) -> None:
     async def double(value: int) -> int:
         return 2 * value
 
-    dump, restore = block("Back up PostgreSQL, and restore it").split("\n\n")
+    dump, restore = block(BACKUPS, "Back up PostgreSQL, and restore it").split("\n\n")
     async with app.worker():
         first = await double.enqueue(1)
         assert await first.result(timeout=WITHIN) == 2
@@ -95,12 +96,12 @@ async def test_a_dump_is_restored_as_the_page_says(shop: Shop) -> None:
 @pytest.mark.slow
 def test_an_older_program_works_unless_a_step_says_otherwise(shop: Shop) -> None:
     """Rows as a newer release leaves them."""
-    shown = shop.run(block("Go back a release"))
+    shown = shop.run(block(UPGRADE, "Go back a release"))
     assert set(re.findall(r"\| (\d+\.\d+)$", shown, re.MULTILINE)) == {PROGRAM_VERSION}
     newer = "INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at)"
     shop.server.sql(f"{newer} VALUES (8, 'later', 'x', '{PROGRAM_VERSION}', 0)", "shop")
     assert "ok" in shop.run('outlast verify --url "$OWNER_URL" && echo ok')
     shop.server.sql(f"{newer} VALUES (9, 'contracts', 'x', '0.2', 0)", "shop")
     said = shop.run('outlast verify --url "$OWNER_URL"', code=3)
-    (quoted,) = re.findall(r"`(the schema of this store serves .*?)`", PAGE)
+    (quoted,) = re.findall(r"`(the schema of this store serves .*?)`", UPGRADE)
     assert quoted in said

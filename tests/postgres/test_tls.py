@@ -70,7 +70,7 @@ async def test_nothing_is_sent_without_tls_where_it_is_asked_for(mode: str, tmp_
 async def test_by_default_a_server_without_tls_gets_the_password(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As with any client of PostgreSQL, and as docs/operating.md says."""
+    """As with any client of PostgreSQL, and as docs/connect.md says."""
     monkeypatch.delenv("PGSSLMODE", raising=False)
     server = Server()
     async with server.listen():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
 from pathlib import Path
@@ -31,7 +32,7 @@ OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos, tests.upgrade
     "--encrypted", "--break",
 }  # fmt: skip
 OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
-OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/operating.md
+OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/backups.md
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
 
@@ -87,7 +88,7 @@ def flags_of_others(page: Path) -> set[str]:
     """Return the flags of other programs that a page may name."""
     if page.parent.name == "coming-from":
         return OF_PEERS.get(page.stem, set())
-    return {"deploy": OF_PLATFORMS, "operating": OF_POSTGRES}.get(page.stem, set())
+    return {"deploy": OF_PLATFORMS, "backups": OF_POSTGRES}.get(page.stem, set())
 
 
 def test_every_command_and_flag_in_the_docs_exists() -> None:
@@ -242,13 +243,25 @@ def test_decisions_are_listed_by_number_and_have_dates() -> None:
         assert re.match(rf"# {number}: .*\n\nDate: \d{{4}}-\d\d-\d\d\. Status: ", head), name
 
 
-def test_every_command_and_worker_flag_is_described() -> None:
-    operating = (ROOT / "docs" / "operating.md").read_text()
-    known = commands()
-    for name in known:
-        assert f"outlast {name}" in operating, name
-    for flag in flags_of(known["worker"]) - {"-h", "--help"}:
-        assert f"`{flag}" in operating, flag
+def test_every_command_is_on_the_page_of_commands() -> None:
+    page = (ROOT / "docs" / "commands.md").read_text()
+    assert [name for name in commands() if f"`outlast {name}" not in page] == []
+
+
+def undescribed(name: str, command: Any) -> Iterator[str]:
+    """Yield what `--help` of a command and of those below it does not explain."""
+    if not command.help:
+        yield name
+    for parameter in command.params:
+        if not parameter.help:
+            yield f"{name} {parameter.opts[0]}"
+    for below, sub in getattr(command, "commands", {}).items():
+        yield from undescribed(f"{name} {below}", sub)
+
+
+def test_help_describes_every_command_and_option() -> None:
+    found = [each for name, command in commands().items() for each in undescribed(name, command)]
+    assert found == []
 
 
 def test_the_flags_of_the_worker_are_the_names_of_its_settings() -> None:
@@ -288,7 +301,7 @@ def test_the_reference_is_what_the_docstrings_say() -> None:
 # ------------------------------------------------------------------------ the threat model
 
 MODEL = (ROOT / "SECURITY.md").read_text()
-OPERATING = (ROOT / "docs" / "operating.md").read_text()
+DIAGNOSE = (ROOT / "docs" / "diagnose.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 LEAST = 40  # lines of the model: fewer would mean that the page is parsed wrongly
 
@@ -434,7 +447,7 @@ def test_each_finding_of_the_doctor_that_the_page_names_is_one() -> None:
         re.DOTALL | re.MULTILINE,
     )
     (known,) = re.findall(
-        r"^## Is everything in order\?\n(.*?)^## ", OPERATING, re.DOTALL | re.MULTILINE
+        r"^## What `outlast doctor` checks\n(.*?)^## ", DIAGNOSE, re.DOTALL | re.MULTILINE
     )
     names = set(re.findall(r"`(\w+)`", seen))
     assert names

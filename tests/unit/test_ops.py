@@ -198,7 +198,7 @@ def test_the_probes_of_a_worker_are_those_that_it_answers() -> None:
 
 def test_runners_fit_into_the_memory_of_their_pod() -> None:
     """Else the kernel may end the worker with them: all three at the size at which one is killed
-    (docs/operating.md), the spare among them, and the worker."""
+    (docs/workers.md), the spare among them, and the worker."""
     rss = parse_size("--max-rss", worker().option("--max-rss") or "")
     runners = int(worker().option("--runners") or 0) + 1
     limit = parse_size("memory", worker().spec["resources"]["limits"]["memory"])

@@ -23,7 +23,7 @@ from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.store import PostgresStore
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.debian_postgres]
-PAGE = (ROOT / "docs" / "operating.md").read_text()
+PAGE = (ROOT / "docs" / "backups.md").read_text()
 WITHIN = 60.0  # seconds
 COPIED = """
 SELECT relname FROM pg_class
@@ -145,7 +145,7 @@ async def moving(
 
 
 async def test_a_store_moves_by_logical_replication_as_the_page_says(moving: Move) -> None:
-    section = PAGE.partition("\n### Restores and copies\n")[2].partition("\n### ")[0]
+    section = PAGE.partition("\n## Move to another server\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
     prepares, cuts_over = block.split("\n\n")
     await moving.run(prepares)

@@ -268,12 +268,12 @@ def test_each_problem_is_found_with_its_remedy(
     assert found.mend
 
 
-TABLE = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+TABLE = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
 
 
 def test_each_finding_is_in_the_docs() -> None:
     (section,) = re.findall(
-        r"^## Is everything in order\?\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
+        r"^## What `outlast doctor` checks\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
     )
     names = {case[2] for case in CASES}
     assert [name for name in names if f"`{name}`" not in section] == []

@@ -380,7 +380,7 @@ def test_a_job_is_explained(position: str, answer: Explanation, words: list[str]
 
 
 def test_every_position_has_an_example_here_and_a_row_in_the_docs() -> None:
-    docs = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+    docs = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
     (table,) = re.findall(r"^\| position \|.*\n((?:\|.*\n)+)", docs, re.MULTILINE)
     rows = [line.split("|")[1] for line in table.splitlines()[1:]]
     assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == POSITIONS
