@@ -1,4 +1,4 @@
-"""docs/mission.md names tests, examples and rows that exist."""
+"""tests/mission.md names tests, examples and rows that exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from outlast.worker.assemble import unique_name
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "mission.md").read_text()
+PAGE = (ROOT / "tests" / "mission.md").read_text()
 ROWS = [line for line in PAGE.splitlines() if re.match(r"\| [A-E]\d+ \|", line)]
 EXAMPLES = sorted(path.parent.name for path in ROOT.glob("examples/*/__main__.py"))
 ASKED = {"A": 12, "B": 7, "C": 7, "D": 7, "E": 4}
