@@ -122,10 +122,6 @@ format: $(DEV) ## rewrite the code in the house format
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
 
-.PHONY: reference
-reference: $(DEV) ## write docs/reference.md from the docstrings
-	$(BIN)/python -m tools.reference
-
 .PHONY: weigh
 weigh: $(DEV) ## count lines, the claim, a job's calls: how heavy the code is
 	$(BIN)/python -m tools.weigh

@@ -1,10 +1,9 @@
-"""Writes docs/reference.md, the public API, from the docstrings of the code: `make reference`."""
+"""Makes the reference, the public API, from the docstrings of the code: a page of the site."""
 
 from __future__ import annotations
 
 import inspect
 import re
-import sys
 import typing
 from collections.abc import Callable, Iterator
 from enum import Enum
@@ -26,7 +25,7 @@ import outlast.web
 from outlast.store.postgres import privileges
 from outlast.store.values import Purpose
 
-PAGE = Path(__file__).parents[1] / "docs" / "reference.md"
+PAGE = Path("docs/reference.md")  # on the site: no file of the repository
 WIDTH = 96  # characters of a signature on one line
 
 INTRO = """\
@@ -35,7 +34,7 @@ INTRO = """\
 The whole public API: a name that is not on this page may change without notice. The commands are on
 a [page of their own](commands.md); [Events](events.md) says where events go.
 
-`make reference` writes this page from the docstrings of the code.
+`make docs` makes this page from the docstrings of the code.
 
 Import names from `outlast`, those for [tests](#tests) from `outlast.testing`, and a name with dots
 from the module that it names.
@@ -393,13 +392,3 @@ def _item(line: str) -> str:
         names = ", ".join(f"`{name}`" for name in found[1].split(", "))
         return f"- {names}: {found[2]}"
     return f"  {line.strip()}" if line else line
-
-
-def main() -> int:
-    """Write the page."""
-    PAGE.write_text(page())
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,8 @@
 """Builds the pages as a site with search, into build/site: `make docs`.
 
 The site is laid out as the repository is, so that a relative link leads to the same page in both.
-Its menu is the index, docs/README.md. A link that leads nowhere, also within a page, and a page
-that is not in the menu are errors.
+Its menu is the index, docs/README.md. The reference is made from the docstrings of the code. A link
+that leads nowhere, also within a page, and a page that is not in the menu are errors.
 """
 
 from __future__ import annotations
@@ -11,22 +11,34 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tools import reference
+
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
 INDEX = Path("docs/README.md")
-PARTS = ("*.md", "docs/**/*.md", "docs/**/*.svg", "docs/**/*.png", "examples/*/README.md")
+PARTS = (
+    "*.md",
+    "docs/**/*.md",
+    "docs/**/*.png",
+    "examples/*/README.md",
+    "bench/results/*.md",
+    "bench/results/*.svg",
+)
 OUTSIDE_THE_MENU = "docs/decisions/*"  # they have an index of their own
 _HEADING = re.compile(r"^## ([^:\n]+)", re.MULTILINE)
 _LINK = re.compile(r"\[([^]\[]+)\]\(([^)#]+\.md)(?:#[^)]*)?\)")
 
 
-def build(root: Path, site: Path) -> None:
-    """Build the site of the pages below ``root``. Raises mkdocs' Abort after a warning."""
+def build(root: Path, site: Path, made: Mapping[Path, str]) -> None:
+    """Build the site of the pages below ``root`` and of those in ``made``, by their paths.
+
+    Raises mkdocs' Abort after a warning.
+    """
     from mkdocs.commands.build import build as build_site
     from mkdocs.config import load_config
 
@@ -35,6 +47,8 @@ def build(root: Path, site: Path) -> None:
         for page in pages(root):
             (staged / page).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(root / page, staged / page)
+        for page, text in made.items():
+            (staged / page).write_text(text)
         config = load_config(
             str(ROOT / "mkdocs.yml"),
             docs_dir=folder,
@@ -75,7 +89,7 @@ def menu(root: Path) -> list[dict[str, Any]]:
 def main() -> int:
     """Build the site of this repository."""
     logging.basicConfig(format="%(message)s")
-    build(ROOT, SITE)
+    build(ROOT, SITE, {reference.PAGE: reference.page()})
     print(f"{SITE.relative_to(ROOT)}/index.html")  # noqa: T201
     return 0
 

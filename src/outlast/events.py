@@ -390,7 +390,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
 }
-"""Name of the event -> what it says. ``make reference`` shows this table to people."""
+"""Name of the event -> what it says. The site shows this table to people (tools/reference.py)."""
 
 _FIELDS = {name: frozenset(event.fields) for name, event in CATALOGUE.items()}
 

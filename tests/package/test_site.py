@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mkdocs.exceptions import Abort
 
-from tools import site
+from tools import reference, site
 
 pytestmark = pytest.mark.slow
 
@@ -36,9 +36,9 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_site_has_each_page_can_be_searched_and_asks_no_other_server(tmp_path: Path) -> None:
-    site.build(site.ROOT, tmp_path)
+    site.build(site.ROOT, tmp_path, {reference.PAGE: reference.page()})
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.html")}
-    for page in site.pages(site.ROOT):
+    for page in [*site.pages(site.ROOT), reference.PAGE]:
         if page.suffix == ".md":
             place = page.parent if page.stem == "README" else page.with_suffix("")
             assert place / "index.html" in made, page
@@ -49,7 +49,7 @@ def test_the_site_has_each_page_can_be_searched_and_asks_no_other_server(tmp_pat
 
 
 def test_a_small_site_without_a_fault_is_built(small: Path, tmp_path: Path) -> None:
-    site.build(small, tmp_path / "site")
+    site.build(small, tmp_path / "site", {})
     assert (tmp_path / "site" / "docs" / "first" / "index.html").is_file()
 
 
@@ -58,4 +58,4 @@ def test_a_site_with_a_fault_is_not_built(fault: str, small: Path, tmp_path: Pat
     name, text = FAULTS[fault]
     (small / name).write_text(text)
     with pytest.raises(Abort, match="strict mode"):
-        site.build(small, tmp_path / "site")
+        site.build(small, tmp_path / "site", {})

@@ -1,16 +1,17 @@
-"""docs/reference.md is complete. That it matches the docstrings is tested in test_docs.py."""
+"""The reference that the site makes from the docstrings is complete."""
 
 from __future__ import annotations
 
 import inspect
 import re
 import typing
+from pathlib import Path
 
 import outlast
 import outlast.testing
 from tools import reference
 
-TEXT = reference.PAGE.read_text()
+TEXT = reference.page()
 _IMPORTED = re.compile(r"^\s*from (outlast[\w.]*) import ([^\n]+)$", re.MULTILINE)
 HEADINGS = re.findall(r"^#{2,4} (.+)$", TEXT, re.MULTILINE)
 
@@ -30,7 +31,7 @@ def test_what_the_other_pages_import_has_its_place() -> None:
     """A name that a page of docs tells users to import is public, and public names are here."""
     modules = {module.__name__: names for module, names in reference.OTHERS.values()}
     modules |= {"outlast.testing": outlast.testing.__all__, "outlast": outlast.__all__}
-    for page in reference.PAGE.parent.glob("*.md"):
+    for page in (Path(__file__).parents[2] / "docs").glob("*.md"):
         for module, told in _IMPORTED.findall(page.read_text()):
             for name in re.findall(r"\w+", told.partition("#")[0]):
                 known = f"{module}.{name}" in modules or name in modules.get(module, [])
