@@ -3,7 +3,7 @@
 ``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
 ``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` for docs/comparison.md;
 ``django`` is on no page, and ``against COMMIT`` is run when it is named only: it
-measures that commit beside this one. The others fill docs/performance/tables.md: ``performance`` is
+measures that commit beside this one. The others fill bench/results/tables.md: ``performance`` is
 all of these, and ``page`` alone writes it again from what was measured. Each part says before it
 begins how long it will take. One that breaks is reported, and the next begins.
 """
@@ -102,7 +102,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--store", choices=["postgres", "sqlite"], help="of pages: only this kind")
     made.add_argument("--after", type=Path, help="of pages: measure once this file exists")
     made.add_argument("--quick", action="store_true", help="a minute that shows that all works")
-    made.add_argument("--page", action="store_true", help="write the tables to docs/performance/")
+    made.add_argument("--page", action="store_true", help="write the tables to bench/results/")
     return made
 
 

@@ -210,7 +210,7 @@ def arguments() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="bench.false_alarms", description=__doc__)
     parser.add_argument("--only", action="append", default=[], help="faults with this in the name")
-    parser.add_argument("--page", action="store_true", help="write the table to docs/performance/")
+    parser.add_argument("--page", action="store_true", help="write the table to bench/results/")
     return parser
 
 

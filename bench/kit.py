@@ -24,7 +24,7 @@ from harness.servers import PostgresServer
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PARTIAL = ROOT / ".bench" / "results"
-PAGE = ROOT / "docs" / "performance" / "tables.md"
+PAGE = RESULTS / "tables.md"
 APP = "bench.tasks:app"
 WIDTH = 120
 Row = Sequence[str]

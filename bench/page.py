@@ -1,4 +1,4 @@
-"""Writes the tables of docs/performance/tables.md, and their pictures: ``python -m bench page``."""
+"""Writes the tables of bench/results/tables.md, and their pictures: ``python -m bench page``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import msgspec
 from bench import latency, rates, steady, targets
 from bench.contenders import DEFAULTS, OUTLAST, PEERS, Entry
 from bench.environment import REQUIREMENTS
-from bench.kit import ROOT, load, markdown, on_what, put
+from bench.kit import PAGE, RESULTS, load, markdown, on_what, put
 from bench.pages_table import pages_text
 from bench.series import Figure
 
-PICTURES = ROOT / "docs" / "performance"
-PAGE = PICTURES / "tables.md"
+PICTURES = RESULTS
 NOT_YET = "Not measured yet."
 OURS, THEIRS, RAW = "#1f6f8b", "#b9b4a7", "#e3c770"
 

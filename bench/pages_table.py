@@ -1,4 +1,4 @@
-"""The tables of docs/performance/tables.md about the page: targets, and each address."""
+"""The tables of bench/results/tables.md about the page: targets, and each address."""
 
 from __future__ import annotations
 

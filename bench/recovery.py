@@ -151,7 +151,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("rounds", nargs="?", type=int, default=20)
     parser.add_argument("--only", action="append", default=[], help="cases with this in the name")
     parser.add_argument("--minutes", type=float, default=120, help="begin no round after that")
-    parser.add_argument("--page", action="store_true", help="write the table to docs/performance/")
+    parser.add_argument("--page", action="store_true", help="write the table to bench/results/")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""The targets of docs/performance/tables.md against what was measured: nothing by hand."""
+"""The targets of bench/results/tables.md against what was measured: nothing by hand."""
 
 from __future__ import annotations
 
