@@ -14,7 +14,7 @@ from bench.environment import ADAPTERS, REQUIREMENTS
 from bench.rates import Line, Round, steps
 
 DRAIN = targets.DRAIN1
-PAGE = page.PAGE
+PAGE = kit.PAGE
 
 
 def line(name: str, rate: float, what: str = DRAIN, **figures: float) -> dict[str, object]:
