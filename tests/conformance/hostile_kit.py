@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 from outlast.insight.deaths import dead_groups_document, read_dead_groups, shared_deaths
-from outlast.insight.documents import job_document, listed_document, phase_of, workers_document
+from outlast.insight.documents import JOB, job_document, phase_of, workers_document
 from outlast.insight.stats import stats_document
 from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind
@@ -199,7 +199,7 @@ async def shows(store: Store, ids: list[int]) -> None:
     served = await look.served()
     assert served.knows(TASK)
     rows = await look.jobs(JobFilter(limit=1_000))
-    _json([listed_document(row, phase_of(row, served)) for row in rows])
+    _json([JOB.document(row, phase=phase_of(row, served)) for row in rows])
     for job_id in ids:
         row = await look.job(job_id)
         if row is not None:

@@ -72,7 +72,7 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
             "ID": str(flow.id),
             "NAME": line(flow.name, NAME_MAX),
             "JOBS": at_least(len(flow.jobs), flow.is_cut),
-            "ENQUEUED": ago(flow.oldest_at, now),
+            "ENQUEUED": ago(flow.enqueued_at, now),
             "STATES": describe_states(flow),
             "TASKS": line(", ".join(dict.fromkeys(task for _, task in flow.groups)), NAME_MAX),
         }

@@ -15,8 +15,9 @@ from outlast.cli.job_page import Page, print_new
 from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
-from outlast.insight.documents import SCHEMA, job_document, logs_document, stack_document
+from outlast.insight.documents import job_document, logs_document, stack_document
 from outlast.insight.queries import read_details
+from outlast.insight.resource import SCHEMA
 from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
@@ -53,7 +54,7 @@ def job(
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
     if json:
-        print_json(job_document(found.row, found.attempts, found.phase, found.refusals))
+        print_json(job_document(found.row, found.attempts, found.refusals, phase=found.phase))
     else:
         Page(console(), found, stacks=stacks).write()
 

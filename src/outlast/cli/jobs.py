@@ -37,7 +37,7 @@ from outlast.client.task import Task
 from outlast.errors import BadArguments, ConfigError, UsageError, text_of
 from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
 from outlast.insight.bulk import STATES, BulkFilter
-from outlast.insight.documents import SCHEMA
+from outlast.insight.resource import SCHEMA
 from outlast.model.job import State
 from outlast.store.backend import describe_place
 from outlast.store.protocol import Store

@@ -12,7 +12,7 @@ from outlast.cli.errors import say
 from outlast.cli.options import Before, Error, Json, Label, Limit, Named, Since, Url, option
 from outlast.cli.show import JsonList, console, jobs_table
 from outlast.errors import UsageError
-from outlast.insight.documents import listed_document
+from outlast.insight.documents import JOB
 from outlast.insight.pauses import is_named, name_of
 from outlast.insight.queries import JobList, find_jobs, list_jobs, make_texts, read_whole, state_of
 from outlast.model.job import State
@@ -95,7 +95,7 @@ def jobs(
 async def _write(store: Store, found: JobList) -> None:
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
-        made.add(listed_document(row, found.phase_of(row)))
+        made.add(JOB.document(row, phase=found.phase_of(row)))
     made.end(next_before=found.before)
 
 

@@ -14,7 +14,7 @@ from outlast.cli.connect import on_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Application, AppUrl, Json, flag, option
 from outlast.errors import UsageError
-from outlast.insight.documents import SCHEMA
+from outlast.insight.resource import SCHEMA
 from outlast.store.backend import describe_place, resolve_url
 
 if TYPE_CHECKING:

@@ -23,8 +23,9 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, rough
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
-from outlast.insight.documents import SCHEMA, proof_of_life
+from outlast.insight.documents import proof_of_life
 from outlast.insight.queries import JobList
+from outlast.insight.resource import SCHEMA
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus

@@ -8,8 +8,9 @@ queries.py       reads what one answer needs: jobs by phase, one job, workers, s
 deaths.py        dead jobs in groups with an example each, and shared deaths
 stacks.py        asks where a running job is, and waits for the answer
 acting.py        acts on named jobs, workers and schedules, each with its record
-bulk.py          acts on all jobs that match a filter, in steps; recorded actions as documents
-documents.py     phases, and the JSON documents of the command line: a contract
+bulk.py          acts on all jobs that match a filter, in steps; recorded actions
+resource.py      what programs see of a thing: one list of fields for documents and schemas
+documents.py     phases, and the JSON documents of jobs and workers: a contract
 row.py           a job as programs see it
 availability.py  which workers are alive and can take what: one set of rules for all answers
 why.py           why a job is where it is, and what would move it

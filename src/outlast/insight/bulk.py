@@ -10,15 +10,15 @@ id, or came into its state later by the store's clock. docs/decisions/0067 has t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Any
 
 import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
 from outlast.insight.acting import NAMED_MAX, By, Refused, Verb, name_jobs
-from outlast.insight.documents import SCHEMA, Document, iso, listed_document
+from outlast.insight.documents import JOB
 from outlast.insight.queries import SEARCHED_BYTES, look_through, make_texts
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.job import State
 from outlast.store.actions import (
     CHANGES,
@@ -363,33 +363,17 @@ async def list_actions(
 
 def actions_document(found: ActionList) -> Document:
     """Return a list of actions as one JSON document."""
-    shown = [action_document(row) for row in found.rows]
+    shown = [ACTION.document(row) for row in found.rows]
     return {"schema": SCHEMA, "actions": shown, "next_before": found.before}
 
 
-def action_document(row: ActionRow) -> Document:
-    """Return one action."""
-    return {
-        "id": row.id,
-        "at": iso(row.at),
-        "user": row.actor,
-        "verb": row.verb,
-        "target": row.target,
-        "job": row.job_id,
-        "filter": _filter(row.filter),
-        "reason": row.reason,
-        "counts": row.counts,
-        "state": row.state.value,
-        "expected": row.expected,
-        "moved_at": iso(row.moved_at),
-    }
-
-
-def _filter(text: str | None) -> Any:
-    try:
-        return None if text is None else msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return text
+ACTION = Resource(
+    "Action",
+    ActionRow,
+    "id at user verb target job filter reason counts state expected moved_at",
+    user=(str, lambda row: row.actor),
+    job=(int | None, lambda row: row.job_id),
+)
 
 
 def preview_document(seen: Preview) -> Document:
@@ -402,5 +386,5 @@ def preview_document(seen: Preview) -> Document:
         "at_least": seen.at_least,
         "up_to_id": seen.up_to_id,
         "as_of": seen.as_of,
-        "sample": [listed_document(row) for row in seen.sample],
+        "sample": [JOB.document(row) for row in seen.sample],
     }

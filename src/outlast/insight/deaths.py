@@ -6,9 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.queries import read_dead
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.crash import CrashKind, find_place
+from outlast.model.kinds import Time
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect
@@ -34,8 +35,8 @@ class DeathGroup(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str | None
     number: int
-    first_at: float | None
-    last_at: float | None
+    first_at: Time | None
+    last_at: Time | None
     job_id: int
     task: str
     queue: str
@@ -93,12 +94,16 @@ def _group(group: DeadGroup, row: StoredJob, last: AttemptRow | None) -> DeathGr
     )
 
 
+GROUP = Resource(
+    "DeathGroup",
+    DeathGroup,
+    "group number first_at last_at job_id task queue kind exception place message",
+)
+
+
 def dead_groups_document(found: DeathGroups) -> Document:
     """Return groups of dead jobs as one JSON document."""
-    groups = [
-        msgspec.to_builtins(one) | {"first_at": iso(one.first_at), "last_at": iso(one.last_at)}
-        for one in found.groups
-    ]
+    groups = [GROUP.document(one) for one in found.groups]
     told = {"looked_at": found.looked_at, "full": found.full, "more": found.more}
     return {"schema": SCHEMA, "groups": groups, **told}
 

@@ -1,7 +1,4 @@
-"""Make what people and programs see: phases, and the JSON documents of the command line.
-
-The names in the documents are a contract: they may be added to, never renamed.
-"""
+"""Make what programs see of jobs and workers: phases, and the JSON documents."""
 
 from __future__ import annotations
 
@@ -11,16 +8,14 @@ from typing import Any
 import msgspec
 
 from outlast.insight.availability import health
-from outlast.insight.row import moment, plain
-from outlast.model.crash import Charge, Progress
+from outlast.insight.resource import SCHEMA, Document, Resource, iso
+from outlast.model.crash import Charge
 from outlast.model.job import State
+from outlast.model.kinds import Time
 from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, EndedAttempt, RefusalRow, Served, StoredJob, WorkerRow
-
-SCHEMA = 1
-
-Document = dict[str, Any]
+from outlast.store.stacks import Stack
 
 
 def phase_of(
@@ -55,28 +50,66 @@ def phase_of(
     return row.held_back or row.state.value
 
 
+REFUSAL = Resource("RefusedWrite", RefusalRow, "token worker verb at late_by")
+ATTEMPT = Resource(
+    "Attempt",
+    AttemptRow,
+    "token number worker host pid outcome charged started_at ended_at message progress"
+    " checkpoint_age crash malformed",
+    charged=(str | None, lambda row: None if row.charge == Charge.NONE else row.charge),
+)
+STACK = Resource("Stack", Stack, "token asked at line text", at=Time | None)
+_LISTED = (
+    "id task queue state phase priority attempt_count failures losses solo token worker key tenant"
+    " run_at enqueued_at requeued_at expires_at started_at ended_at cancel_requested reason event"
+    " progress checkpoint checkpoint_at keep meta labels args result malformed"
+)
+JOB = Resource("ListedJob", StoredJob, _LISTED, phase=(str, phase_of))
+"""One job of a list. Its phase is by default what the row alone shows."""
+
+
+def stack_document(row: StoredJob) -> Document | None:
+    """Return the job's stack from the last answer of its worker. ``asked``: the number of the
+    answered request; ``line``: the job's own innermost line, if known."""
+    return None if row.stack is None else STACK.document(row.stack, at=iso(row.stack_at))
+
+
+WHOLE_JOB = Resource(
+    "Job",
+    StoredJob,
+    f"{_LISTED} stack error attempts attempts_dropped refusals",
+    phase=(str, phase_of),
+    stack=(STACK, stack_document),
+    error=str | None,
+    attempts=[ATTEMPT],
+    attempts_dropped=int,
+    refusals=[REFUSAL],
+)
+
+
 def job_document(
     row: StoredJob,
     attempts: Iterable[AttemptRow],
-    phase: str | None = None,
     refusals: Iterable[RefusalRow] = (),
+    **given: Any,
 ) -> Document:
     """Return everything about one job: its kept attempts in the order of their tokens
     (``attempts_dropped`` counts the others), and the refused writes of attempts that had lost it,
-    newest first."""
+    newest first. ``given``: its phase, if more than the row tells it."""
     closed = list(attempts)
-    shown = [_attempt(one) for one in closed]
+    shown = [ATTEMPT.document(one) for one in closed]
     if (last := find_open_attempt(row, closed)) is not None:
-        shown.append({**_attempt(last), **_times(row, "started_at", "ended_at")})
-    return {
-        "schema": SCHEMA,
-        **listed_document(row, phase),
-        "stack": stack_document(row),
-        "error": error_of(row, closed[-1] if closed else None),
-        "attempts": shown,
-        "attempts_dropped": closed[-1].dropped if closed else 0,
-        "refusals": [_refusal(one) for one in refusals],
-    }
+        times = {"started_at": iso(row.started_at), "ended_at": iso(row.ended_at)}
+        shown.append(ATTEMPT.document(last, **times))
+    told = WHOLE_JOB.document(
+        row,
+        **given,
+        error=error_of(row, closed[-1] if closed else None),
+        attempts=shown,
+        attempts_dropped=closed[-1].dropped if closed else 0,
+        refusals=[REFUSAL.document(one) for one in refusals],
+    )
+    return {"schema": SCHEMA, **told}
 
 
 def dead_document(row: StoredJob, last: AttemptRow | None) -> Document:
@@ -96,106 +129,6 @@ def error_of(row: StoredJob, last: AttemptRow | EndedAttempt | None) -> str | No
     if last.message and last.outcome == row.state:  # the state is shown beside it
         return last.message
     return f"{last.outcome}: {last.message}" if last.message else last.outcome
-
-
-def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
-    """Return the kept lines of a job's attempts."""
-    attempts = [
-        {
-            "token": log.token,
-            "number": log.number,
-            "dropped": log.dropped,
-            "lines": [{"at": line.at, "text": line.text} for line in log.lines],
-        }
-        for log in kept
-    ]
-    return {"schema": SCHEMA, "id": job_id, "attempts": attempts}
-
-
-def stack_document(row: StoredJob) -> Document | None:
-    """Return the job's stack from the last answer of its worker. ``asked``: the number of the
-    answered request; ``line``: the job's own innermost line, if known."""
-    stack = row.stack
-    if stack is None:
-        return None
-    at = iso(row.stack_at)
-    return {**_same(stack, "token", "asked"), "at": at, **_same(stack, "line", "text")}
-
-
-def workers_document(
-    rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
-) -> Document:
-    """Return a list of workers. ``refused``: how many writes of each were refused, by its name."""
-    counts = refused or {}
-    shown = [
-        _worker(row) | {"health": health(row, now), "refusals": counts.get(row.name, 0)}
-        for row in rows
-    ]
-    return {"schema": SCHEMA, "workers": shown}
-
-
-def refusals_document(rows: Iterable[RefusalRow]) -> Document:
-    """Return refused writes, each with the job that it was for."""
-    shown = [{"id": row.id, "job": row.job_id, **_refusal(row)} for row in rows]
-    return {"schema": SCHEMA, "refusals": shown}
-
-
-def iso(seconds: float | None) -> str | None:
-    """Return seconds since 1970 as ISO 8601 in UTC, to the microsecond."""
-    at = moment(seconds)
-    return None if at is None else at.isoformat(timespec="microseconds")
-
-
-def listed_document(row: StoredJob, phase: str | None = None) -> Document:
-    """Return one job of a list, without its attempts. ``phase``: by default, what the row alone
-    shows."""
-    return {
-        **_same(row, "id", "task", "queue"),
-        "state": row.state.value,
-        "phase": phase or phase_of(row),
-        **_same(row, "priority", "attempt_count", "failures", "losses", "solo", "token", "worker"),
-        **_same(row, "key", "tenant"),
-        **_times(row, "run_at", "enqueued_at", "requeued_at", "expires_at"),
-        **_times(row, "started_at", "ended_at"),
-        **_same(row, "cancel_requested", "reason", "event"),
-        "progress": _progress(row.progress),
-        "checkpoint": plain(row.checkpoint),
-        **_times(row, "checkpoint_at"),
-        "keep": row.policy.keep,
-        "meta": plain(row.policy.meta),
-        "labels": list(row.policy.labels),
-        "args": plain(row.args),
-        "result": plain(row.result),
-        "malformed": row.malformed,
-    }
-
-
-def _same(row: msgspec.Struct, *names: str) -> Document:
-    """Return fields of a row as they are."""
-    return {name: getattr(row, name) for name in names}
-
-
-def _times(row: msgspec.Struct, *names: str) -> Document:
-    """Return times of a row as texts."""
-    return {name: iso(getattr(row, name)) for name in names}
-
-
-def _attempt(row: AttemptRow) -> Document:
-    return {
-        **_same(row, "token", "number", "worker", "host", "pid", "outcome"),
-        "charged": None if row.charge == Charge.NONE else row.charge,
-        **_times(row, "started_at", "ended_at"),
-        "message": row.message,
-        "progress": _progress(row.progress),
-        "checkpoint_age": row.checkpoint_age,
-        "crash": msgspec.to_builtins(row.crash),
-        "malformed": row.malformed,
-    }
-
-
-def _refusal(row: RefusalRow) -> Document:
-    names = ("token", "worker", "verb")
-    return {**_same(row, *names), **_times(row, "at"), "late_by": row.late_by}
 
 
 def find_open_attempt(
@@ -220,25 +153,32 @@ def find_open_attempt(
     )
 
 
-def _worker(row: WorkerRow) -> Document:
-    return {
-        **_same(row, "id", "name", "host", "pid"),
-        "status": row.status.value,
-        **_same(row, "drain_requested", "instance", "queues", "tags", "tasks", "lacks", "running"),
-        **_times(row, "heartbeat_at", "lease_expires_at", "started_at", "stopped_at"),
-        "cause": row.cause,
-        "presence": proof_of_life(row),
-        **_same(row, "presence_off", "wakeup"),
-        "failing": _failing(row),
-        **_same(row, "release", "malformed"),
-    }
+LOG = Resource(
+    "Output",
+    LogRow,
+    "token number dropped lines",
+    lines=(list[Any], lambda log: [{"at": line.at, "text": line.text} for line in log.lines]),
+)
+
+
+def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
+    """Return the kept lines of a job's attempts."""
+    return {"schema": SCHEMA, "id": job_id, "attempts": [LOG.document(log) for log in kept]}
+
+
+class Failing(msgspec.Struct, frozen=True):
+    """The duty at which a worker fails, with the error."""
+
+    duty: str
+    error: str
+    since: str | None
 
 
 def _failing(row: WorkerRow) -> Document | None:
     if row.failing is None:
         return None
     duty, _, error = row.failing.partition(": ")
-    return {"duty": duty, "error": error, "since": iso(row.failing_since)}
+    return msgspec.structs.asdict(Failing(duty, error, iso(row.failing_since)))
 
 
 def proof_of_life(row: WorkerRow) -> str | None:
@@ -248,5 +188,39 @@ def proof_of_life(row: WorkerRow) -> str | None:
     return "lock_file" if row.lock_path else None
 
 
-def _progress(progress: Progress | None) -> Document | None:
-    return None if progress is None else msgspec.structs.asdict(progress)
+WORKER = Resource(
+    "Worker",
+    WorkerRow,
+    "id name host pid status drain_requested instance queues tags tasks lacks running heartbeat_at"
+    " lease_expires_at started_at stopped_at cause presence presence_off wakeup failing release"
+    " malformed health refusals",
+    presence=(str | None, proof_of_life),
+    failing=(Failing | None, _failing),
+    health=str,
+    refusals=int,
+)
+
+
+def workers_document(
+    rows: Iterable[WorkerRow], now: float, refused: Mapping[str, int] | None = None
+) -> Document:
+    """Return a list of workers. ``refused``: how many writes of each were refused, by its name."""
+    counts = refused or {}
+    shown = [
+        WORKER.document(row, health=health(row, now), refusals=counts.get(row.name, 0))
+        for row in rows
+    ]
+    return {"schema": SCHEMA, "workers": shown}
+
+
+LISTED_REFUSAL = Resource(
+    "ListedRefusedWrite",
+    RefusalRow,
+    "id job token worker verb at late_by",
+    job=(int, lambda row: row.job_id),
+)
+
+
+def refusals_document(rows: Iterable[RefusalRow]) -> Document:
+    """Return refused writes, each with the job that it was for."""
+    return {"schema": SCHEMA, "refusals": [LISTED_REFUSAL.document(row) for row in rows]}

@@ -15,9 +15,10 @@ import msgspec
 
 from outlast.base.text import count_of
 from outlast.insight.acting import UNCHANGED, By, Refused, Verb, cancel_jobs, requeue_jobs
-from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
+from outlast.model.kinds import Time
 from outlast.store.actions import CHANGES
 from outlast.store.columns import ID_MAX
 from outlast.store.dependencies import FAILED
@@ -87,7 +88,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
         return not self.is_cut and all(job.state is None or job.state in ENDED for job in self.jobs)
 
     @property
-    def oldest_at(self) -> float | None:
+    def enqueued_at(self) -> Time | None:
         """When the first of its jobs was enqueued."""
         return min((job.enqueued_at for job in self.jobs if job.enqueued_at), default=None)
 
@@ -349,36 +350,39 @@ def _count(jobs: Iterable[FlowJob]) -> dict[str, int]:
     return {state.value: counts[state] for state in State if counts[state]}
 
 
+FLOW = Resource(
+    "ListedFlow",
+    FlowView,
+    "id name jobs more states enqueued_at",
+    jobs=(int, lambda flow: len(flow.jobs)),
+    more=(bool, lambda flow: flow.is_cut),
+)
+MEMBER = Resource(
+    "FlowMember",
+    FlowJob,
+    "id layer task state phase after after_count parent retry",
+    after=(list[dict[str, Any]], lambda job: _list_upstream(job.upstream)),
+    after_count=(int, lambda job: len(job.upstream)),
+)
+
+
+def _list_upstream(links: Sequence[FlowLink]) -> list[Document]:
+    return [{"id": one.upstream_id, "wants": _WANTS[one.wants]} for one in links[:UPSTREAM_SHOWN]]
+
+
 def flow_document(flow: FlowView, most: int = SHOWN) -> Document:
     """Return a flow for programs, with at most ``most`` of its jobs one by one."""
     jobs = flow.some(most)
     return {
         "schema": SCHEMA,
-        **_summary(flow),
+        **FLOW.document(flow),
         "layers": [
             {"layer": layer, "task": task or None, "jobs": len(found), "states": _count(found)}
             for (layer, task), found in flow.groups.items()
         ],
         "retry": {"runs": len(flow.again("runs")), "waits": len(flow.again("waits"))},
-        "members": [_member(job) for job in jobs],
+        "members": [MEMBER.document(job) for job in jobs],
         "members_left_out": len(flow.jobs) - len(jobs),
-    }
-
-
-def _member(job: FlowJob) -> Document:
-    return {
-        "id": job.id,
-        "layer": job.layer,
-        "task": job.task,
-        "state": job.state and job.state.value,
-        "phase": job.phase,
-        "after": [
-            {"id": link.upstream_id, "wants": _WANTS[link.wants]}
-            for link in job.upstream[:UPSTREAM_SHOWN]
-        ],
-        "after_count": len(job.upstream),
-        "parent": job.parent,
-        "retry": job.retry,
     }
 
 
@@ -386,17 +390,6 @@ def flows_document(found: FlowList) -> Document:
     """Return a list of flows for programs."""
     return {
         "schema": SCHEMA,
-        "flows": [_summary(each) for each in found.flows],
+        "flows": [FLOW.document(each) for each in found.flows],
         "more": found.is_cut,
-    }
-
-
-def _summary(flow: FlowView) -> Document:
-    return {
-        "id": flow.id,
-        "name": flow.name,
-        "jobs": len(flow.jobs),
-        "more": flow.is_cut,
-        "states": flow.states,
-        "enqueued_at": iso(flow.oldest_at),
     }

@@ -12,7 +12,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.resource import SCHEMA, Document, iso
 from outlast.store.minutes import BOUNDS, BUCKETS, MINUTE_SECONDS, Ended, MinuteFilter, Minutes
 from outlast.store.protocol import Store
 

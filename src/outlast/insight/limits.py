@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 
 from outlast.base.text import at_least, count_of, line, shell_word, span
-from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
 from outlast.model.limits import LimitSpec, room_of
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace

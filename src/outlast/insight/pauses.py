@@ -16,7 +16,7 @@ from outlast.base.clock import SYSTEM
 from outlast.base.text import line, shell_word, since, stamp
 from outlast.insight.acting import By, note_of
 from outlast.insight.availability import holds, with_proof
-from outlast.insight.documents import SCHEMA, Document, iso
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.pause import Pause, PauseKind, is_acknowledged
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter, WorkerRow
@@ -128,14 +128,15 @@ def pauses_document(found: PauseList) -> Document:
     return {"schema": SCHEMA, "pauses": shown}
 
 
+PAUSE = Resource(
+    "Pause",
+    Pause,
+    "kind name paused_at paused_by reason stop unacknowledged",
+    name=(str | None, lambda pause: pause.name or None),
+    unacknowledged=list[str],
+)
+
+
 def pause_document(pause: Pause, unheard: Iterable[WorkerRow]) -> Document:
     """Return one pause; ``unacknowledged``: active workers that have not acknowledged it yet."""
-    return {
-        "kind": pause.kind.value,
-        "name": pause.name or None,
-        "paused_at": iso(pause.paused_at),
-        "paused_by": pause.paused_by,
-        "reason": pause.reason,
-        "stop": pause.stop,
-        "unacknowledged": [one.name for one in unheard],
-    }
+    return PAUSE.document(pause, unacknowledged=[one.name for one in unheard])

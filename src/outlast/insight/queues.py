@@ -10,8 +10,8 @@ from typing import TypeVar
 import msgspec
 
 from outlast.insight.availability import drains, hindrance, knows, list_alive, serves
-from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.history import AttemptHistory, Series
+from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.stats import COUNTS, Overview
 from outlast.model.pause import Pause, Pauses
 from outlast.store.minutes import BOUNDS

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from outlast.errors import BadArguments
-from outlast.model.crash import Progress
-from outlast.model.job import Policy, State
 from outlast.payload.payloads import PLAIN, Payloads, describe_encoded, is_encoded
-from outlast.store.rows import StoredJob
+from outlast.store.rows import JobFields, StoredJob
 
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 _LATEST = datetime.max.replace(tzinfo=UTC)
 
 
-class JobRow(msgspec.Struct, frozen=True, kw_only=True):
+class JobRow(JobFields[datetime, Any, str], frozen=True, kw_only=True):
     """A job as read from the store. It does not change; read it again with ``job.refresh()``.
 
     Times are aware datetimes in UTC. ``msgspec.json.encode(row)`` and ``json.dumps(row.to_dict())``
@@ -57,43 +55,6 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
         malformed: columns that cannot be read, and are shown as empty.
     """
 
-    id: int
-    task: str
-    queue: str
-    state: State
-    priority: int
-    attempt_count: int
-    failures: int
-    losses: int
-    token: int | None
-    waiting: bool
-    args: Any
-    policy: Policy
-    run_at: datetime
-    enqueued_at: datetime
-    requeued_at: datetime | None = None
-    expires_at: datetime | None = None
-    worker_id: int | None = None
-    worker: str | None = None
-    host: str | None = None
-    key: str | None = None
-    tenant: str | None = None
-    started_at: datetime | None = None
-    ended_at: datetime | None = None
-    cancel_requested: bool = False
-    hard_deadline: datetime | None = None
-    progress: Progress | None = None
-    checkpoint: Any = None
-    checkpoint_at: datetime | None = None
-    result: Any = None
-    solo: int = 0
-    incident: int | None = None
-    stack_at: datetime | None = None
-    stack: str | None = None
-    held_back: str | None = None
-    limits: tuple[str, ...] = ()
-    event: str | None = None
-    malformed: str | None = None
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,17 +76,16 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
     return JobRow(**values, reason=stored.reason)
 
 
-_TIMES = (
-    "run_at",
-    "enqueued_at",
-    "requeued_at",
-    "expires_at",
-    "started_at",
-    "ended_at",
-    "hard_deadline",
-    "checkpoint_at",
-    "stack_at",
-)
+def is_of(kind: Any, mark: Any) -> bool:
+    """Whether a type, or a part of it, is or is marked as ``mark``."""
+    return (
+        kind is mark
+        or mark in getattr(kind, "__metadata__", ())
+        or any(is_of(each, mark) for each in get_args(kind))
+    )
+
+
+_TIMES = [field.name for field in msgspec.structs.fields(JobRow) if is_of(field.type, datetime)]
 
 
 def moment(seconds: float | None) -> datetime | None:

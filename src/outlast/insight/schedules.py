@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import ConfigError, UsageError, text_of
-from outlast.insight.documents import SCHEMA, Document
+from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.row import moment, read_payload
 from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.schedule import Spec

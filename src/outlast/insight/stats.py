@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from outlast.insight.availability import health, hindrance, list_alive
-from outlast.insight.documents import SCHEMA, Document, iso
 from outlast.insight.queries import read_workers
+from outlast.insight.resource import SCHEMA, Document, iso
 from outlast.model.pause import Pause, Pauses
 from outlast.store.limits import LimitRow
 from outlast.store.protocol import Store

@@ -11,8 +11,8 @@ import msgspec
 
 from outlast.base.text import line, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
-from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,

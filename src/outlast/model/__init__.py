@@ -1,6 +1,7 @@
 """Defines the rules of a job's life as pure code, which has no I/O, clock or randomness.
 
 job.py        the states of a job, its limits, and the facts that a decision needs
+kinds.py      what a number or a text of a row is: a time, a payload
 lifecycle.py  decides a job's next state, the delay before its next attempt, and the budget charged
 crash.py      the crash report, bounded and redacted; the fingerprint of similar deaths
 schedule.py   when a schedule fires: its ticks, from a cron expression or a period

@@ -10,6 +10,8 @@ from enum import StrEnum
 
 import msgspec
 
+from outlast.model.kinds import Time
+
 
 class PauseKind(StrEnum):
     """What a pause stops. ``all`` has no name: it stops every job."""
@@ -28,7 +30,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
     id: int
     kind: PauseKind
     name: str
-    paused_at: float
+    paused_at: Time
     paused_by: str | None = None
     reason: str | None = None
     stop: bool = False

@@ -16,6 +16,7 @@ from enum import StrEnum
 import msgspec
 
 from outlast.errors import OutlastError
+from outlast.model.kinds import Json, Time
 
 ACTIONS_KEPT = 10_000  # of each actor: no actor pushes out another's records
 ACTIONS_SECONDS = 90 * 86_400.0  # after which a pruner deletes them
@@ -103,12 +104,12 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     counts last changed; the fields of the bulk action are those of ``Bulk`` and ``BulkStep``."""
 
     id: int
-    at: float
+    at: Time
     actor: str
     verb: str
     target: str = ""
     job_id: int | None = None
-    filter: str | None = None
+    filter: Json | None = None
     reason: str | None = None
     counts: Counts = {}
     state: ActionState = ActionState.DONE
@@ -116,7 +117,7 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
     up_to_id: int | None = None
     as_of: float | None = None
     before_id: int | None = None
-    moved_at: float = 0.0
+    moved_at: Time = 0.0
 
 
 def cleaned(note: Note) -> Note:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from typing import Generic, TypeVar
 
 import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
+from outlast.model.kinds import Json, Time
 from outlast.store.stacks import Stack
 from outlast.store.values import Wants
 
@@ -36,15 +38,14 @@ class WorkerStatus(StrEnum):
     LOST = "lost"
 
 
-class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job as it is read. Times are seconds since 1970. ``waiting``: queued, not due yet.
-    ``requeued_at``: when it was last requeued after its end. ``expires_at``: when it ends unless it
-    has begun. ``solo``: 1 must run alone in a runner, 2 alone in its worker (a suspect). ``stack``:
-    where an attempt was when its worker was last asked, at ``stack_at``; not in lists.
-    ``held_back``: ``limited`` or ``throttled``, if it is due and a limit holds up its stream.
-    ``limits``: the names of the limits that it was enqueued under. ``event``: the name of the event
-    for which it waits, if it does. ``malformed``: columns that
-    cannot be read, and are shown as if they were empty."""
+T = TypeVar("T")
+P = TypeVar("P")
+S = TypeVar("S")
+
+
+class JobFields(msgspec.Struct, Generic[T, P, S], frozen=True, kw_only=True):
+    """The fields of a job, with the types that its reader has for a time, a payload and a stack.
+    ``JobRow`` (``insight.row``) says what each means."""
 
     id: int
     task: str
@@ -56,33 +57,37 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
     losses: int
     token: int | None
     waiting: bool
-    args: str
+    args: P
     policy: Policy
-    run_at: float
-    enqueued_at: float
-    requeued_at: float | None = None
-    expires_at: float | None = None
+    run_at: T
+    enqueued_at: T
+    requeued_at: T | None = None
+    expires_at: T | None = None
     worker_id: int | None = None
     worker: str | None = None
     host: str | None = None
     key: str | None = None
     tenant: str | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
+    started_at: T | None = None
+    ended_at: T | None = None
     cancel_requested: bool = False
-    hard_deadline: float | None = None
+    hard_deadline: T | None = None
     progress: Progress | None = None
-    checkpoint: str | None = None
-    checkpoint_at: float | None = None
-    result: str | None = None
+    checkpoint: P | None = None
+    checkpoint_at: T | None = None
+    result: P | None = None
     solo: int = 0
     incident: int | None = None
-    stack_at: float | None = None
-    stack: Stack | None = None
+    stack_at: T | None = None
+    stack: S | None = None
     held_back: str | None = None
     limits: tuple[str, ...] = ()
     event: str | None = None
     malformed: str | None = None
+
+
+class StoredJob(JobFields[Time, Json, Stack], frozen=True, kw_only=True):
+    """A job as the store reads it; in a list without its stack."""
 
     @property
     def reason(self) -> str | None:
@@ -96,6 +101,21 @@ class StoredJob(msgspec.Struct, frozen=True, kw_only=True):
         if self.expires_at is not None and self.expires_at <= ended_at:
             return EXPIRED
         return None if self.attempt_count else UPSTREAM
+
+    @property
+    def keep(self) -> float | None:
+        """For how many seconds its row is kept after its end; None: as long as workers keep it."""
+        return self.policy.keep
+
+    @property
+    def meta(self) -> Json | None:
+        """The note of its caller."""
+        return self.policy.meta
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The names by which people find it."""
+        return self.policy.labels
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -152,7 +172,7 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
     state: State
     phase: str
     tenant: str | None
-    enqueued_at: float
+    enqueued_at: Time
     may_return: bool
 
 
@@ -175,8 +195,8 @@ class ClosedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     outcome: str
     charge: str
-    started_at: float
-    ended_at: float
+    started_at: Time
+    ended_at: Time
     worker_id: int | None = None
 
 
@@ -220,10 +240,10 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[str]
     tasks: list[str]
     running: int
-    started_at: float
-    heartbeat_at: float
-    lease_expires_at: float
-    stopped_at: float | None = None
+    started_at: Time
+    heartbeat_at: Time
+    lease_expires_at: Time
+    stopped_at: Time | None = None
     release: str | None = None
     lock_path: str | None = None
     tags: list[str] = []
@@ -235,7 +255,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     presence_off: str | None = None
     wakeup: str | None = None
     failing: str | None = None
-    failing_since: float | None = None
+    failing_since: Time | None = None
     boot_id: str = ""
     lock_device: int | None = None
     lock_inode: int | None = None
@@ -271,7 +291,7 @@ class StepRow(msgspec.Struct, frozen=True):
 
     name: str
     token: int
-    at: float
+    at: Time
     bytes: int
 
 
@@ -283,7 +303,7 @@ class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
     job_id: int
     token: int
     verb: str
-    at: float
+    at: Time
     late_by: float | None = None
     worker: str | None = None
 
@@ -336,8 +356,8 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: str | None
     number: int
     newest: int
-    first_at: float
-    last_at: float
+    first_at: Time
+    last_at: Time
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
@@ -391,7 +411,7 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     number: int
     hour: int
-    last_at: float
+    last_at: Time
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
@@ -462,8 +482,8 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy
     solo: int = 0
     token: int | None = None
-    started_at: float | None = None
-    ended_at: float | None = None
+    started_at: Time | None = None
+    ended_at: Time | None = None
     worker_id: int | None = None
     worker_status: WorkerStatus | None = None
     task: str = ""

@@ -26,7 +26,7 @@ from outlast.errors import (
     UsageError,
     text_of,
 )
-from outlast.insight.documents import SCHEMA
+from outlast.insight.resource import SCHEMA
 
 MESSAGE_MAX = 1_000
 API = "/api/v1"  # where answers are JSON

@@ -10,8 +10,8 @@ import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
-from outlast.insight.documents import SCHEMA, Document
 from outlast.insight.queries import read_workers
+from outlast.insight.resource import SCHEMA, Document
 from outlast.model.job import State
 from outlast.model.pause import Pause
 from outlast.store.finding import Environment, Finding, Level, Route

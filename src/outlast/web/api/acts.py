@@ -23,18 +23,11 @@ from outlast.insight.acting import (
     set_limit,
     trigger_schedule,
 )
-from outlast.insight.bulk import (
-    BulkFilter,
-    Preview,
-    action_document,
-    begin,
-    preview,
-    preview_document,
-)
-from outlast.insight.documents import Document
+from outlast.insight.bulk import ACTION, BulkFilter, Preview, begin, preview, preview_document
 from outlast.insight.limits import limit_document
 from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
 from outlast.insight.queries import read_one_limit
+from outlast.insight.resource import Document
 from outlast.model.pause import PauseKind
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.values import NewEvent
@@ -318,7 +311,7 @@ async def begin_shown(visit: Visit, sent: BulkAct) -> int:
 async def stop(visit: Visit, _: Act) -> Document:
     """Stop an act on many jobs after the current step; what was done stays done."""
     await stop_named(visit)
-    return action_document(await read_named(visit))
+    return ACTION.document(await read_named(visit))
 
 
 def _show_paused(visit: Visit, told: Document) -> Response:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_groups
-from outlast.insight.documents import Document, iso
 from outlast.insight.history import HOUR, By, history_document, read_history
 from outlast.insight.queues import read_scale
-from outlast.store.rows import AttemptFilter, EndedAttempt, JobFilter
+from outlast.insight.resource import Document, Resource
+from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, JobFilter
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.dead import keep_own_numbers
@@ -50,17 +50,21 @@ async def show_deaths(visit: Visit) -> Document:
         limit=read_limit(visit),
     )
     page = await read_deaths(visit, which)
-    causes = [msgspec.to_builtins(one) | {"last_at": iso(one.last_at)} for one in page.causes]
     return {
-        "deaths": [_death(row) for row in page.found.rows],
-        "causes": causes,
+        "deaths": [DEATH.document(row) for row in page.found.rows],
+        "causes": [CAUSE.document(one) for one in page.causes],
         "next_before": page.found.before,
     }
 
 
-def _death(row: EndedAttempt) -> Document:
-    times = {"started_at": iso(row.started_at), "ended_at": iso(row.ended_at)}
-    return {**msgspec.to_builtins(row), **times, "message": row.message[:MESSAGE_MAX]}
+DEATH = Resource(
+    "Death",
+    EndedAttempt,
+    "job_id token number outcome charge started_at ended_at worker_id worker host message repeats"
+    " task queue tenant",
+    message=(str, lambda row: row.message[:MESSAGE_MAX]),
+)
+CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
 
 
 @ROUTES.at(

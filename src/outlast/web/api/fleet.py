@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from outlast.insight.bulk import action_document, actions_document, list_actions
+from outlast.insight.bulk import ACTION, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
-from outlast.insight.documents import Document, iso, refusals_document, workers_document
+from outlast.insight.documents import refusals_document, workers_document
 from outlast.insight.limits import limit_document, limits_document
 from outlast.insight.pauses import pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
+from outlast.insight.resource import Document, iso
 from outlast.insight.schedules import schedules_document
 from outlast.insight.stats import read_overview
 from outlast.insight.system import read_system
@@ -90,7 +91,7 @@ async def show_actions(visit: Visit) -> Document:
 @ROUTES.at("/actions/{action_id:int}", by_tenant=True)
 async def show_action(visit: Visit) -> Document:
     """One action, and how far it has come."""
-    return action_document(await read_named(visit))
+    return ACTION.document(await read_named(visit))
 
 
 @ROUTES.at("/doctor")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from outlast.insight.acting import Verb
-from outlast.insight.documents import Document
 from outlast.insight.flows import flow_document, flows_document, list_flows
+from outlast.insight.resource import Document
 from outlast.web.access import Right
 from outlast.web.api.acts import Act
 from outlast.web.api.jobs import PAGE, read_limit

@@ -5,9 +5,10 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.documents import Document, job_document, listed_document, logs_document
+from outlast.insight.documents import JOB, job_document, logs_document
 from outlast.insight.explanation import JobDetails
 from outlast.insight.queries import list_jobs, read_details, state_of
+from outlast.insight.resource import Document
 from outlast.insight.why import why_document
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
@@ -58,7 +59,7 @@ async def show_jobs(visit: Visit) -> Document:
     jobs = []
     for whole in found.rows:
         row, head = _listed(visit, whole)
-        shown = listed_document(row, found.phase_of(row))
+        shown = JOB.document(row, phase=found.phase_of(row))
         jobs.append(mark_hidden(visit, {**shown, "args_head": head}))
     return {"jobs": jobs, "next_before": found.before}
 
@@ -83,7 +84,7 @@ def mark_hidden(visit: Visit, document: Document) -> Document:
 async def show_job(visit: Visit) -> Document:
     """All about one job; as `outlast job ID --json`."""
     found = await find_details(visit)
-    document = job_document(found.row, found.attempts, found.phase, found.refusals)
+    document = job_document(found.row, found.attempts, found.refusals, phase=found.phase)
     return mark_hidden(visit, document)
 
 

@@ -1,0 +1,11 @@
+"""Say what a number or a text of a row is, where its type alone does not."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+TIME, JSON = "time", "JSON"
+Time = Annotated[float, TIME]
+"""Seconds since 1970; programs get it as a text in ISO 8601."""
+Json = Annotated[str, JSON]
+"""A value as it is stored: JSON, perhaps encoded by codecs; programs get the value."""
