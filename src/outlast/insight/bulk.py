@@ -376,6 +376,18 @@ ACTION = Resource(
 )
 
 
+PREVIEW = {
+    "verb": Verb,
+    "filter": BulkFilter,
+    "count": int,
+    "at_least": bool,
+    "up_to_id": int,
+    "as_of": float,
+    "sample": [JOB],
+}
+"""The types in the document of a preview."""
+
+
 def preview_document(seen: Preview) -> Document:
     """Return the jobs that a bulk action would change."""
     return {

@@ -101,6 +101,9 @@ GROUP = Resource(
 )
 
 
+GROUPS = {"groups": [GROUP], "looked_at": int, "full": bool, "more": bool}
+
+
 def dead_groups_document(found: DeathGroups) -> Document:
     """Return groups of dead jobs as one JSON document."""
     groups = [GROUP.document(one) for one in found.groups]

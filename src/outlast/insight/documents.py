@@ -79,7 +79,7 @@ WHOLE_JOB = Resource(
     StoredJob,
     f"{_LISTED} stack error attempts attempts_dropped refusals",
     phase=(str, phase_of),
-    stack=(STACK, stack_document),
+    stack=(STACK.kind | None, stack_document),
     error=str | None,
     attempts=[ATTEMPT],
     attempts_dropped=int,

@@ -15,7 +15,7 @@ import msgspec
 
 from outlast.base.text import count_of
 from outlast.insight.acting import UNCHANGED, By, Refused, Verb, cancel_jobs, requeue_jobs
-from outlast.insight.resource import SCHEMA, Document, Resource
+from outlast.insight.resource import SCHEMA, Document, Resource, document_type
 from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
 from outlast.model.kinds import Time
@@ -364,6 +364,20 @@ MEMBER = Resource(
     after=(list[dict[str, Any]], lambda job: _list_upstream(job.upstream)),
     after_count=(int, lambda job: len(job.upstream)),
 )
+
+
+WHOLE_FLOW = {
+    **FLOW.types,
+    "layers": [
+        document_type(
+            "Layer", {"layer": int, "task": str | None, "jobs": int, "states": dict[str, int]}
+        )
+    ],
+    "retry": dict[str, int],
+    "members": [MEMBER],
+    "members_left_out": int,
+}
+"""The types in the document of one flow."""
 
 
 def _list_upstream(links: Sequence[FlowLink]) -> list[Document]:

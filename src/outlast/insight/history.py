@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from outlast.insight.resource import SCHEMA, Document, iso
+from outlast.model.kinds import Time
 from outlast.store.minutes import BOUNDS, BUCKETS, MINUTE_SECONDS, Ended, MinuteFilter, Minutes
 from outlast.store.protocol import Store
 
@@ -151,6 +152,17 @@ def _add(mine: list[N], places: Iterable[int], numbers: Iterable[N]) -> None:
 def _means(totals: list[float], numbers: list[float]) -> list[float | None]:
     both = zip(totals, numbers, strict=True)
     return [total / number if number else None for total, number in both]
+
+
+HISTORY = {
+    "now": Time,
+    "since": Time,
+    "step": int,
+    "whole_since": Time | None,
+    "bounds": list[float],
+    "series": list[Series],
+}
+"""The types in the document of a history."""
 
 
 def history_document(history: AttemptHistory) -> Document:

@@ -129,6 +129,10 @@ def _name(permit: PermitRow) -> str:
     return f"{quote(permit.name)}{of}"
 
 
+LIMIT = {"limit": LimitRow, "permits": list[PermitRow]}
+"""The types in the document of one limit."""
+
+
 def limits_document(rows: Sequence[LimitRow]) -> Document:
     """Return all limits as one JSON document."""
     return {"schema": SCHEMA, "limits": [_fields(row) for row in rows]}

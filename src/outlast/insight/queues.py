@@ -161,6 +161,9 @@ def _rate(ended: Iterable[EndedJobs]) -> float:
     return float(minute) if minute else hour / 60.0
 
 
+SCALE = {"queue": str, "wanted": int, "at_least": bool}
+
+
 async def read_scale(store: Store, queue: str) -> Document:
     """Return how many jobs of a queue want a worker, as one JSON document: ``wanted`` counts due
     jobs that more workers would take, and running jobs. The count stops at COUNT_MAX; ``at_least``

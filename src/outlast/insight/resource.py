@@ -43,11 +43,15 @@ class Resource(Generic[R]):
             fields[name] = kind if isinstance(kind, tuple) else (kind, _reader(name, kind))
         return fields
 
+    @property
+    def types(self) -> dict[str, Any]:
+        """The type of each field."""
+        return {name: kind for name, (kind, _) in self._fields.items()}
+
     @cached_property
     def kind(self) -> type[msgspec.Struct]:
         """The type of a document, for a schema."""
-        fields = [(name, _in_json(kind)) for name, (kind, _) in self._fields.items()]
-        return msgspec.defstruct(self.name, fields)
+        return document_type(self.name, self.types)
 
     def document(self, row: R, **given: Any) -> Document:
         """Return the document of a row; ``given``: values of fields, in place of the row's own."""
@@ -84,16 +88,20 @@ def show_progress(progress: Progress | None) -> Document | None:
 _SHOWN: Mapping[Any, Callable[[Any], Any]] = {TIME: iso, JSON: plain, Progress: show_progress}
 
 
+def document_type(name: str, types: Mapping[str, Any]) -> type[msgspec.Struct]:
+    """Return the type of a document with fields of these types, all of them required."""
+    return msgspec.defstruct(name, [(field, in_json(kind)) for field, kind in types.items()])
+
+
 _MOMENT = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
-def _in_json(kind: Any) -> Any:
-    """Return the type that a value of this type has in a document: a list of one resource stands
-    for many of it, and a resource may be missing."""
+def in_json(kind: Any) -> Any:
+    """Return the type that a value of this type has in a document; ``[JOB]`` is a list of jobs."""
     if isinstance(kind, list):
-        return list[kind[0].kind]  # type: ignore[misc]
+        return list[in_json(kind[0])]  # type: ignore[misc]
     if isinstance(kind, Resource):
-        return kind.kind | None
+        return kind.kind
     if is_of(kind, JSON):
         return Any
     if is_of(kind, TIME):

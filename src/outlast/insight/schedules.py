@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from outlast.errors import ConfigError, UsageError, text_of
-from outlast.insight.resource import SCHEMA, Document
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.insight.row import moment, read_payload
 from outlast.model.job import BACKFILL_KEY, TICKS_KEY
 from outlast.model.schedule import Spec
@@ -181,24 +181,21 @@ def _job_at(row: ScheduleRow, tick: float, key: str | None) -> NewJob:
     return msgspec.structs.replace(call, policy=policy, key=own, delay=0.0, run_at=None)
 
 
+SCHEDULE = Resource("Schedule", Schedule, " ".join((*Schedule.__struct_fields__, "state")))
+
+
 def schedule_document(row: ScheduleRow, ticks: Sequence[float] = ()) -> Document:
     """Return all about one schedule as one JSON document, with its next ticks."""
     told = [
         {"utc": msgspec.to_builtins(moment(at)), "local": spec_of(row).local(at).isoformat()}
         for at in ticks
     ]
-    return {"schema": SCHEMA, **_listed(row), "next_ticks": told}
+    return {"schema": SCHEMA, **SCHEDULE.document(schedule_of(row)), "next_ticks": told}
 
 
 def schedules_document(rows: Sequence[ScheduleRow]) -> Document:
     """Return a list of schedules as one JSON document."""
-    return {"schema": SCHEMA, "schedules": [_listed(row) for row in rows]}
-
-
-def _listed(row: ScheduleRow) -> Document:
-    shown = schedule_of(row)
-    document: Document = msgspec.to_builtins(shown)
-    return {**document, "state": shown.state}
+    return {"schema": SCHEMA, "schedules": [SCHEDULE.document(schedule_of(row)) for row in rows]}
 
 
 def falling_into_changes(rows: Sequence[ScheduleRow], now: float) -> Iterator[tuple[str, str]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.queries import read_workers
-from outlast.insight.resource import SCHEMA, Document, iso
+from outlast.insight.resource import SCHEMA, Document, Resource, document_type
 from outlast.model.pause import Pause, Pauses
 from outlast.store.limits import LimitRow
 from outlast.store.protocol import Store
@@ -31,6 +31,40 @@ COUNTS = (
 _QUEUED = {"due", "paused", "scheduled", "suspects"}
 
 
+PAUSE = Resource(
+    "ShortPause",
+    Pause,
+    "kind name reason paused_at paused_by",
+    name=(str | None, lambda pause: pause.name or None),
+)
+STATS = {
+    "queues": [
+        document_type(
+            "QueueCounts",
+            {
+                **dict.fromkeys(("queued", *COUNTS), int),
+                "queue": str,
+                "oldest_due_seconds": float | None,
+                "at_least": list[str],
+            },
+        )
+    ],
+    "more_lanes": bool,
+    "unservable": [
+        document_type(
+            "Unservable",
+            {"queue": str, "task": str, "due": int, "at_least": bool, "reason": str},
+        )
+    ],
+    "limits": [document_type("Waited", {"limit": str, "waiting": int, "at_least": bool})],
+    "pauses": [PAUSE],
+    **dict.fromkeys(("workers", "ill", "deactivations", "refusals"), dict[str, int]),
+    "wakeups": dict[str, dict[str, int]],
+    "completed": document_type("Completed", {"minute": int, "hour": int, "at_least": list[str]}),
+}
+"""The types in the document of ``outlast stats``."""
+
+
 def stats_document(
     statistics: Statistics, workers: Sequence[WorkerRow], pauses: Sequence[Pause] = ()
 ) -> Document:
@@ -43,7 +77,7 @@ def stats_document(
         "more_lanes": statistics.more_lanes,
         "unservable": _unservable(statistics, workers),
         "limits": [_limit(row) for row in statistics.limits if row.waiting],
-        "pauses": [_pause(each) for each in pauses],
+        "pauses": [PAUSE.document(each) for each in pauses],
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },
@@ -92,11 +126,6 @@ def _completed(statistics: Statistics) -> Document:
 
 def _limit(row: LimitRow) -> Document:
     return {"limit": row.name, "waiting": row.waiting, "at_least": "waiting" in row.at_least}
-
-
-def _pause(pause: Pause) -> Document:
-    shown = {"kind": pause.kind.value, "name": pause.name or None, "reason": pause.reason}
-    return shown | {"paused_at": iso(pause.paused_at), "paused_by": pause.paused_by}
 
 
 def _queues(statistics: Statistics, pauses: Pauses) -> list[Document]:

@@ -12,7 +12,7 @@ import msgspec
 from outlast.base.text import line, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.explanation import Explanation, JobDetails
-from outlast.insight.resource import SCHEMA, Document
+from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.insight.row import moment
 from outlast.insight.sentences import (
     SAID_MAX,
@@ -30,6 +30,7 @@ from outlast.insight.sentences import (
 )
 from outlast.insight.waiting import explain_waiting
 from outlast.model.job import State
+from outlast.model.kinds import Time
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob, WorkerRow
 from outlast.store.values import Wants
@@ -68,20 +69,22 @@ def _why(about: JobDetails) -> Explanation:
     return Explanation(position="completed", sentences=[said], moves=["Nothing: it is done."])
 
 
+WHY = Resource(
+    "Why",
+    StoredJob,
+    "id task queue state position sentences moves schedule tick",
+    position=str,
+    sentences=list[str],
+    moves=list[str],
+    schedule=(str | None, lambda row: row.policy.schedule),
+    tick=(Time | None, lambda row: msgspec.to_builtins(moment(row.policy.tick))),
+)
+
+
 def why_document(row: StoredJob, answer: Explanation) -> Document:
     """Return the answer as one JSON document."""
-    return {
-        "schema": SCHEMA,
-        "id": row.id,
-        "task": row.task,
-        "queue": row.queue,
-        "state": row.state.value,
-        "position": answer.position,
-        "sentences": answer.sentences,
-        "moves": answer.moves,
-        "schedule": row.policy.schedule,
-        "tick": msgspec.to_builtins(moment(row.policy.tick)),
-    }
+    given = {"position": answer.position, "sentences": answer.sentences, "moves": answer.moves}
+    return {"schema": SCHEMA, **WHY.document(row, **given)}
 
 
 def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:

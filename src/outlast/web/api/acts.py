@@ -23,9 +23,17 @@ from outlast.insight.acting import (
     set_limit,
     trigger_schedule,
 )
-from outlast.insight.bulk import ACTION, BulkFilter, Preview, begin, preview, preview_document
-from outlast.insight.limits import limit_document
-from outlast.insight.pauses import name_of, pause_and_wait, pause_document, resume
+from outlast.insight.bulk import (
+    ACTION,
+    PREVIEW,
+    BulkFilter,
+    Preview,
+    begin,
+    preview,
+    preview_document,
+)
+from outlast.insight.limits import LIMIT, limit_document
+from outlast.insight.pauses import PAUSE, name_of, pause_and_wait, pause_document, resume
 from outlast.insight.queries import read_one_limit
 from outlast.insight.resource import Document
 from outlast.model.pause import PauseKind
@@ -118,7 +126,14 @@ SUMMARIES = {
 def _add_act(verb: str, summary: str) -> None:
     right = Right.REQUEUE if verb == SKIP else Right(verb)
 
-    @ROUTES.at(f"/jobs/{{job_id:int}}/{verb}", right, body=JobAct, by_tenant=True, summary=summary)
+    @ROUTES.at(
+        f"/jobs/{{job_id:int}}/{verb}",
+        right,
+        body=JobAct,
+        by_tenant=True,
+        summary=summary,
+        answer={"id": int, "answer": str},
+    )
     async def act(visit: Visit, sent: JobAct) -> Document:
         answer = await act_on_named(
             visit, verb, sent.by(visit), token=sent.token, from_scratch=sent.from_scratch
@@ -137,7 +152,13 @@ for each in SUMMARIES.items():
     _add_act(*each)
 
 
-@ROUTES.at("/jobs/{job_id:int}/stack", Right.CANCEL, body=StackAct, by_tenant=True)
+@ROUTES.at(
+    "/jobs/{job_id:int}/stack",
+    Right.CANCEL,
+    body=StackAct,
+    by_tenant=True,
+    answer={"id": int, "token": int, "asked": int, "worker": str},
+)
 async def ask_stack(visit: Visit, sent: StackAct) -> Document:
     """Ask the worker of a running job where it is. The answer comes to the job's document: its
     ``stack`` then has the number ``asked``, or a larger one."""
@@ -146,7 +167,7 @@ async def ask_stack(visit: Visit, sent: StackAct) -> Document:
     return {"id": found.job_id, **asked}
 
 
-@ROUTES.at("/workers/{worker_id:int}/drain", Right.DRAIN, body=Act)
+@ROUTES.at("/workers/{worker_id:int}/drain", Right.DRAIN, body=Act, answer={"asked": list[int]})
 async def drain(visit: Visit, sent: Act) -> Document:
     """Ask a worker to take no more jobs, let running ones finish, and leave."""
     name, by = str(visit.request.path_params["worker_id"]), sent.by(visit)
@@ -154,7 +175,7 @@ async def drain(visit: Visit, sent: Act) -> Document:
     return {"asked": sorted(asked.asked)}
 
 
-@ROUTES.at("/pause", Right.PAUSE, body=PauseAct, by_tenant=True)
+@ROUTES.at("/pause", Right.PAUSE, body=PauseAct, by_tenant=True, answer=PAUSE.types)
 async def pause(visit: Visit, sent: PauseAct) -> Document:
     """Let no job of a queue, a task, a tenant or at all start. The answer comes at once:
     ``unacknowledged`` names workers that have not yet read it."""
@@ -164,7 +185,7 @@ async def pause(visit: Visit, sent: PauseAct) -> Document:
     return pause_document(made, unheard)
 
 
-@ROUTES.at("/resume", Right.PAUSE, body=PauseAct, by_tenant=True)
+@ROUTES.at("/resume", Right.PAUSE, body=PauseAct, by_tenant=True, answer=PAUSE.types)
 async def unpause(visit: Visit, sent: PauseAct) -> Document:
     """End a pause."""
     target, by = check_target(visit, sent), sent.by(visit)
@@ -193,19 +214,27 @@ async def _set_paused(visit: Visit, sent: Act, *, paused: bool) -> Document:
     return {"name": visit.name, "paused": paused}
 
 
-@ROUTES.at("/schedules/{name:path}/pause", Right.PAUSE, body=Act)
+IS_PAUSED = {"name": str, "paused": bool}
+
+
+@ROUTES.at("/schedules/{name:path}/pause", Right.PAUSE, body=Act, answer=IS_PAUSED)
 async def pause_one_schedule(visit: Visit, sent: Act) -> Document:
     """Let a schedule fire no more."""
     return await _set_paused(visit, sent, paused=True)
 
 
-@ROUTES.at("/schedules/{name:path}/resume", Right.PAUSE, body=Act)
+@ROUTES.at("/schedules/{name:path}/resume", Right.PAUSE, body=Act, answer=IS_PAUSED)
 async def resume_one_schedule(visit: Visit, sent: Act) -> Document:
     """Let a schedule fire again."""
     return await _set_paused(visit, sent, paused=False)
 
 
-@ROUTES.at("/schedules/{name:path}/trigger", Right.TRIGGER, body=Act)
+@ROUTES.at(
+    "/schedules/{name:path}/trigger",
+    Right.TRIGGER,
+    body=Act,
+    answer={"id": int, "created": bool},
+)
 async def trigger(visit: Visit, sent: Act) -> Document:
     """Enqueue what a schedule calls, now."""
     by = sent.by(visit)
@@ -213,7 +242,7 @@ async def trigger(visit: Visit, sent: Act) -> Document:
     return {"id": stored.job_id, "created": stored.created}
 
 
-@ROUTES.at("/events", Right.TRIGGER, body=EventAct)
+@ROUTES.at("/events", Right.TRIGGER, body=EventAct, answer={"name": str, "sent": bool})
 async def send(visit: Visit, sent: EventAct) -> Document:
     """Send an event to the jobs that wait for it. ``sent`` is false if one of its name was sent
     before: that value is kept."""
@@ -222,7 +251,7 @@ async def send(visit: Visit, sent: EventAct) -> Document:
     return {"name": sent.name, "sent": await visit.act(lambda store: send_event(store, event, by))}
 
 
-@ROUTES.at("/limits/{name:path}/set", Right.LIMIT, body=LimitAct)
+@ROUTES.at("/limits/{name:path}/set", Right.LIMIT, body=LimitAct, answer=LIMIT)
 async def change_limit(visit: Visit, sent: LimitAct) -> Document:
     """Set a limit until it is reset; it wins over the code on all workers."""
     new = make_set_limit(
@@ -235,14 +264,19 @@ async def change_limit(visit: Visit, sent: LimitAct) -> Document:
     return await _change_limit(visit, new, sent.by(visit))
 
 
-@ROUTES.at("/limits/{name:path}/reset", Right.LIMIT, body=KeyAct)
+@ROUTES.at("/limits/{name:path}/reset", Right.LIMIT, body=KeyAct, answer=LIMIT)
 async def reset_limit(visit: Visit, sent: KeyAct) -> Document:
     """Go back to what the code says."""
     new = SetLimit(name=visit.name, key=sent.key, reset=True)
     return await _change_limit(visit, new, sent.by(visit))
 
 
-@ROUTES.at("/limits/{name:path}/hold", Right.LIMIT, body=HoldAct)
+@ROUTES.at(
+    "/limits/{name:path}/hold",
+    Right.LIMIT,
+    body=HoldAct,
+    answer={"name": str, "key": str | None, "seconds": float},
+)
 async def hold(visit: Visit, sent: HoldAct) -> Document:
     """Let nothing start under a limit for some seconds."""
     seconds = check_seconds("seconds", sent.seconds)
@@ -270,7 +304,7 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     at_least: bool = False
 
 
-@ROUTES.at("/bulk", Right.BULK, body=BulkAct, by_tenant=True)
+@ROUTES.at("/bulk", Right.BULK, body=BulkAct, by_tenant=True, answer=PREVIEW)
 async def act_on_all(visit: Visit, sent: BulkAct) -> Document | Response:
     """Preview an act on all jobs that match; or, with what the preview has shown, begin it."""
     if sent.expected is not None:
@@ -307,7 +341,13 @@ async def begin_shown(visit: Visit, sent: BulkAct) -> int:
     return action_id
 
 
-@ROUTES.at("/actions/{action_id:int}/stop", Right.BULK, body=Act, by_tenant=True)
+@ROUTES.at(
+    "/actions/{action_id:int}/stop",
+    Right.BULK,
+    body=Act,
+    by_tenant=True,
+    answer=ACTION.types,
+)
 async def stop(visit: Visit, _: Act) -> Document:
     """Stop an act on many jobs after the current step; what was done stays done."""
     await stop_named(visit)

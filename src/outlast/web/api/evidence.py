@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.insight.deaths import DEATHS, dead_groups_document, read_dead_groups
-from outlast.insight.history import HOUR, By, history_document, read_history
-from outlast.insight.queues import read_scale
+from outlast.insight.deaths import DEATHS, GROUPS, dead_groups_document, read_dead_groups
+from outlast.insight.history import HISTORY, HOUR, By, history_document, read_history
+from outlast.insight.queues import SCALE, read_scale
 from outlast.insight.resource import Document, Resource
 from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, JobFilter
 from outlast.web.api.jobs import PAGE, read_limit
@@ -20,9 +20,22 @@ SECONDS_MAX = 30 * 86_400
 MESSAGE_MAX = 400  # characters of the message of an attempt's death, in a list
 FILTERS = {"queue": "only of this queue", "task": "only of this task"}
 ROUTES = ApiRoutes()
+DEATH = Resource(
+    "Death",
+    EndedAttempt,
+    "job_id token number outcome charge started_at ended_at worker_id worker host message repeats"
+    " task queue tenant",
+    message=(str, lambda row: row.message[:MESSAGE_MAX]),
+)
+CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
 
 
-@ROUTES.at("/dead/groups", by_tenant=True, query={**FILTERS, "tenant": "only of this tenant"})
+@ROUTES.at(
+    "/dead/groups",
+    by_tenant=True,
+    query={**FILTERS, "tenant": "only of this tenant"},
+    answer=GROUPS,
+)
 async def show_dead_groups(visit: Visit) -> Document:
     """Dead jobs by cause; as `outlast dead groups --json`."""
     tenant = visit.access.tenant or visit.read_name("tenant")
@@ -39,6 +52,7 @@ async def show_dead_groups(visit: Visit) -> Document:
         "limit": PAGE["limit"],
         "before": "only with smaller tokens: next_before of the page before",
     },
+    answer={"deaths": [DEATH], "causes": [CAUSE], "next_before": int | None},
 )
 async def show_deaths(visit: Visit) -> Document:
     """Attempts that ended badly, newest first, and how many of each cause lately."""
@@ -57,16 +71,6 @@ async def show_deaths(visit: Visit) -> Document:
     }
 
 
-DEATH = Resource(
-    "Death",
-    EndedAttempt,
-    "job_id token number outcome charge started_at ended_at worker_id worker host message repeats"
-    " task queue tenant",
-    message=(str, lambda row: row.message[:MESSAGE_MAX]),
-)
-CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
-
-
 @ROUTES.at(
     "/history",
     query={
@@ -75,6 +79,7 @@ CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
         "step": "seconds of a step, whole minutes",
         "by": "all, queue, task or outcome",
     },
+    answer=HISTORY,
 )
 async def show_history(visit: Visit) -> Document:
     """How many attempts ended lately, step by step."""
@@ -94,7 +99,7 @@ async def show_history(visit: Visit) -> Document:
     return history_document(found)
 
 
-@ROUTES.at("/scale", query={"queue": "which queue"})
+@ROUTES.at("/scale", query={"queue": "which queue"}, answer=SCALE)
 async def show_scale(visit: Visit) -> Document:
     """How many jobs of a queue need a worker, for autoscalers such as KEDA."""
     queue = visit.read_name("queue")

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from outlast.insight.bulk import ACTION, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
-from outlast.insight.documents import refusals_document, workers_document
-from outlast.insight.limits import limit_document, limits_document
-from outlast.insight.pauses import pauses_document, read_pauses
+from outlast.insight.documents import LISTED_REFUSAL, WORKER, refusals_document, workers_document
+from outlast.insight.limits import LIMIT, limit_document, limits_document
+from outlast.insight.pauses import PAUSE, pauses_document, read_pauses
 from outlast.insight.queries import list_workers, read_one_limit
 from outlast.insight.resource import Document, iso
-from outlast.insight.schedules import schedules_document
-from outlast.insight.stats import read_overview
+from outlast.insight.schedules import SCHEDULE, schedules_document
+from outlast.insight.stats import STATS, read_overview
 from outlast.insight.system import read_system
+from outlast.model.kinds import Time
+from outlast.store.finding import Finding
+from outlast.store.limits import LimitRow
 from outlast.web.action_log import read_named
 from outlast.web.api.jobs import PAGE, read_limit
 from outlast.web.api.route import ApiRoutes
@@ -21,27 +24,29 @@ DOCTOR_SECONDS = 30.0  # for which the doctor's findings are kept
 ROUTES = ApiRoutes()
 
 
-@ROUTES.at("/stats")
+@ROUTES.at("/stats", answer=STATS)
 async def show_stats(visit: Visit) -> Document:
     """Numbers by queue, counted up to 4,000; as `outlast stats --json`."""
     return (await visit.ask("overview", read_overview)).stats
 
 
-@ROUTES.at("/workers")
+@ROUTES.at("/workers", answer={"workers": [WORKER]})
 async def show_workers(visit: Visit) -> Document:
     """Workers; as `outlast workers --json`."""
     found = await visit.ask("api workers", list_workers)
     return workers_document(found.rows, visit.now, found.refused(visit.now))
 
 
-@ROUTES.at("/pauses")
+@ROUTES.at("/pauses", answer={"pauses": [PAUSE]})
 async def show_pauses(visit: Visit) -> Document:
     """What is paused; as `outlast pauses --json`."""
     return pauses_document(await visit.ask("api pauses", read_pauses))
 
 
 @ROUTES.at(
-    "/schedules", query={"limit": PAGE["limit"], "after": "only names after this: next_after"}
+    "/schedules",
+    query={"limit": PAGE["limit"], "after": "only names after this: next_after"},
+    answer={"schedules": [SCHEDULE], "next_after": str | None},
 )
 async def show_schedules(visit: Visit) -> Document:
     """Schedules by name; as `outlast schedules --json`."""
@@ -52,20 +57,22 @@ async def show_schedules(visit: Visit) -> Document:
     return {**schedules_document(rows), "next_after": rows[-1].name if len(rows) == limit else None}
 
 
-@ROUTES.at("/limits")
+@ROUTES.at("/limits", answer={"limits": list[LimitRow]})
 async def show_limits(visit: Visit) -> Document:
     """Limits by name; as `outlast limits --json`."""
     return limits_document(await visit.ask("limits", lambda store: store.inspector.limits()))
 
 
-@ROUTES.at("/limits/{name:path}")
+@ROUTES.at("/limits/{name:path}", answer=LIMIT)
 async def show_limit(visit: Visit) -> Document:
     """One limit with its busiest keys; as `outlast limits show NAME --json`."""
     key = ("limit", visit.name)
     return limit_document(*await visit.ask(key, lambda store: read_one_limit(store, visit.name)))
 
 
-@ROUTES.at("/refusals", query=PAGE)
+@ROUTES.at(
+    "/refusals", query=PAGE, answer={"refusals": [LISTED_REFUSAL], "next_before": int | None}
+)
 async def show_refusals(visit: Visit) -> Document:
     """Writes that were refused, newest first: of attempts that had lost their job."""
     limit, before = read_limit(visit), visit.read_number("before")
@@ -76,7 +83,11 @@ async def show_refusals(visit: Visit) -> Document:
     return {**refusals_document(rows), "next_before": rows[-1].id if len(rows) == limit else None}
 
 
-@ROUTES.at("/actions", query={**PAGE, "job": "only what was done to this job"})
+@ROUTES.at(
+    "/actions",
+    query={**PAGE, "job": "only what was done to this job"},
+    answer={"actions": [ACTION], "next_before": int | None},
+)
 async def show_actions(visit: Visit) -> Document:
     """What people did, newest first; as `outlast actions --json`."""
     limit = read_limit(visit)
@@ -88,13 +99,13 @@ async def show_actions(visit: Visit) -> Document:
     return actions_document(found)
 
 
-@ROUTES.at("/actions/{action_id:int}", by_tenant=True)
+@ROUTES.at("/actions/{action_id:int}", by_tenant=True, answer=ACTION.types)
 async def show_action(visit: Visit) -> Document:
     """One action, and how far it has come."""
     return ACTION.document(await read_named(visit))
 
 
-@ROUTES.at("/doctor")
+@ROUTES.at("/doctor", answer={"store": str, "problems": int, "findings": list[Finding]})
 async def show_doctor(visit: Visit) -> Document:
     """What the doctor finds in the store; as `outlast doctor --json`."""
     clock = visit.site.clock
@@ -102,7 +113,18 @@ async def show_doctor(visit: Visit) -> Document:
     return doctor_document(seen.place, seen.findings)
 
 
-@ROUTES.at("/me", by_tenant=True)
+@ROUTES.at(
+    "/me",
+    by_tenant=True,
+    answer={
+        "user": str,
+        "rights": list[str],
+        "tenant": str | None,
+        "name": str,
+        "read_only": bool,
+        "now": Time,
+    },
+)
 async def show_me(visit: Visit) -> Document:
     """Who asks, and with which rights."""
     access = visit.access

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.insight.acting import Verb
-from outlast.insight.flows import flow_document, flows_document, list_flows
+from outlast.insight.flows import FLOW, WHOLE_FLOW, flow_document, flows_document, list_flows
 from outlast.insight.resource import Document
 from outlast.web.access import Right
 from outlast.web.api.acts import Act
@@ -14,9 +14,10 @@ from outlast.web.visit import Visit
 
 ROUTES = ApiRoutes()
 LIMIT = {"limit": PAGE["limit"]}
+CHANGED = {"id": int, "jobs": dict[str, int]}
 
 
-@ROUTES.at("/flows", by_tenant=True, query=LIMIT)
+@ROUTES.at("/flows", by_tenant=True, query=LIMIT, answer={"flows": [FLOW], "more": bool})
 async def show_flows(visit: Visit) -> Document:
     """Recent flows, unfinished ones first; as `outlast flows --json`."""
     limit, tenant = read_limit(visit), visit.access.tenant
@@ -26,20 +27,20 @@ async def show_flows(visit: Visit) -> Document:
     return flows_document(found)
 
 
-@ROUTES.at("/flows/{job_id:int}", by_tenant=True, query=LIMIT)
+@ROUTES.at("/flows/{job_id:int}", by_tenant=True, query=LIMIT, answer=WHOLE_FLOW)
 async def show_flow(visit: Visit) -> Document:
     """The flow of a job, any of its jobs; as `outlast flow show ID --json`, of 5,000 jobs at most:
     ``more`` says whether there are others. ``limit`` is for ``members``."""
     return flow_document(await find_flow(visit), read_limit(visit))
 
 
-@ROUTES.at("/flows/{job_id:int}/cancel", Right.CANCEL, body=Act, by_tenant=True)
+@ROUTES.at("/flows/{job_id:int}/cancel", Right.CANCEL, body=Act, by_tenant=True, answer=CHANGED)
 async def cancel(visit: Visit, sent: Act) -> Document:
     """Cancel what waits of a flow, ask what runs to stop. The answer has how many jobs of each."""
     return {"id": visit.job_id, "jobs": await act_on_found(visit, Verb.CANCEL, sent.by(visit))}
 
 
-@ROUTES.at("/flows/{job_id:int}/retry", Right.REQUEUE, body=Act, by_tenant=True)
+@ROUTES.at("/flows/{job_id:int}/retry", Right.REQUEUE, body=Act, by_tenant=True, answer=CHANGED)
 async def retry(visit: Visit, sent: Act) -> Document:
     """Requeue the dead jobs of a flow; what was cancelled because of them waits again."""
     return {"id": visit.job_id, "jobs": await act_on_found(visit, Verb.REQUEUE, sent.by(visit))}

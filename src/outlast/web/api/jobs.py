@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.documents import JOB, job_document, logs_document
+from outlast.insight.documents import JOB, LOG, WHOLE_JOB, job_document, logs_document
 from outlast.insight.explanation import JobDetails
 from outlast.insight.queries import list_jobs, read_details, state_of
-from outlast.insight.resource import Document
-from outlast.insight.why import why_document
+from outlast.insight.resource import Document, document_type
+from outlast.insight.why import WHY, why_document
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
 from outlast.web.api.route import ApiRoutes
@@ -25,6 +25,7 @@ PAGE = {
     "limit": f"at most this many, {LIMIT_MAX} at most",
     "before": "only those with smaller ids: next_before of the page before",
 }
+HIDDEN = {"hidden": list[str]}
 ROUTES = ApiRoutes()
 
 
@@ -38,6 +39,10 @@ ROUTES = ApiRoutes()
         "tenant": "only of this tenant",
         "label": "only with this label",
         **PAGE,
+    },
+    answer={
+        "jobs": [document_type("JobInList", {**JOB.types, "args_head": str | None, **HIDDEN})],
+        "next_before": int | None,
     },
 )
 async def show_jobs(visit: Visit) -> Document:
@@ -80,7 +85,7 @@ def mark_hidden(visit: Visit, document: Document) -> Document:
     return document | {"hidden": [] if visit.may(Right.PAYLOAD) else [*PAYLOADS, "stack"]}
 
 
-@ROUTES.at("/jobs/{job_id:int}", by_tenant=True)
+@ROUTES.at("/jobs/{job_id:int}", by_tenant=True, answer={**WHOLE_JOB.types, **HIDDEN})
 async def show_job(visit: Visit) -> Document:
     """All about one job; as `outlast job ID --json`."""
     found = await find_details(visit)
@@ -88,12 +93,19 @@ async def show_job(visit: Visit) -> Document:
     return mark_hidden(visit, document)
 
 
-@ROUTES.at("/jobs/{job_id:int}/attempts", by_tenant=True)
+ATTEMPTS = ("id", "attempts", "attempts_dropped")
+
+
+@ROUTES.at(
+    "/jobs/{job_id:int}/attempts",
+    by_tenant=True,
+    answer={name: WHOLE_JOB.types[name] for name in ATTEMPTS},
+)
 async def show_attempts(visit: Visit) -> Document:
     """The attempts of one job."""
     found = await find_details(visit)
     document = job_document(found.row, found.attempts)
-    return {name: document[name] for name in ("id", "attempts", "attempts_dropped")}
+    return {name: document[name] for name in ATTEMPTS}
 
 
 async def find_details(visit: Visit) -> JobDetails:
@@ -103,14 +115,19 @@ async def find_details(visit: Visit) -> JobDetails:
     )
 
 
-@ROUTES.at("/jobs/{job_id:int}/why", by_tenant=True)
+@ROUTES.at("/jobs/{job_id:int}/why", by_tenant=True, answer=WHY.types)
 async def show_why(visit: Visit) -> Document:
     """Why it is there, and what would move it; as `outlast why ID --json`."""
     about = await find_details(visit)
     return why_document(about.row, explain(visit, about))
 
 
-@ROUTES.at("/jobs/{job_id:int}/logs", Right.PAYLOAD, by_tenant=True)
+@ROUTES.at(
+    "/jobs/{job_id:int}/logs",
+    Right.PAYLOAD,
+    by_tenant=True,
+    answer={"id": int, "attempts": [LOG]},
+)
 async def show_logs(visit: Visit) -> Document:
     """What its attempts have printed; as `outlast logs ID --json`."""
     await visit.ask_job("row", lambda store, job_id: store.inspector.job(job_id, HEAD_MAX))

@@ -6,7 +6,7 @@ An act may also have a form on a page: the same function does it, and then a pag
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 import outlast
 from outlast.errors import text_of
+from outlast.insight.resource import SCHEMA, in_json
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
@@ -32,12 +33,14 @@ class ApiRoute(Endpoint, frozen=True):
         summary: what it does, in one sentence.
         query: parameters in the URL -> their meaning.
         body: the type of the request's body, if it has one.
+        answer: the fields of its answer -> their types; none: it is not described.
         act: the decorated function.
     """
 
     summary: str = ""
     query: Mapping[str, str] = {}
     body: type[msgspec.Struct] | None = None
+    answer: Mapping[str, Any] = {}
     act: Callable[..., Awaitable[Any]] | None = None
 
 
@@ -56,6 +59,7 @@ class ApiRoutes(list[ApiRoute]):
         body: type[msgspec.Struct] | None = None,
         by_tenant: bool = False,
         query: Mapping[str, str] | None = None,
+        answer: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Callable[[H], H]:
         """Serve a path below /api/v1, as Starlette writes it, by the decorated function.
@@ -65,15 +69,15 @@ class ApiRoutes(list[ApiRoute]):
         """
 
         def add(handler: H) -> H:
-            async def answer(visit: Visit) -> Response:
+            async def serve(visit: Visit) -> Response:
                 sent = () if body is None else (await _read_body(visit, body),)
-                told = await handler(visit, *sent)
-                return told if isinstance(told, Response) else answer_json(told)
+                found = await handler(visit, *sent)
+                return found if isinstance(found, Response) else answer_json(found)
 
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
-            common = (API + path, answer, right, method, by_tenant, show_json)
-            self.append(ApiRoute(*common, summary=said, query=query or {}, body=body, act=handler))
+            common = (API + path, serve, right, method, by_tenant, show_json, said)
+            self.append(ApiRoute(*common, query or {}, body, answer or {}, handler))
             return handler
 
         return add
@@ -143,15 +147,15 @@ _TYPES = {"int": "integer", "str": "string", "path": "string"}
 def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     """Return the description in OpenAPI 3.1."""
     every = list(routes)
-    bodies = [route.body for route in every if route.body is not None]
-    schemas, components = msgspec.json.schema_components(
-        bodies, ref_template="#/components/schemas/{name}"
+    kinds = [kind for route in every for kind in _kinds_of(route)]
+    made, components = msgspec.json.schema_components(
+        kinds, ref_template="#/components/schemas/{name}"
     )
-    bodies_of = dict(zip(bodies, schemas, strict=True))
+    schemas = iter(made)
     paths: dict[str, Any] = {}
     for route in every:
         path = _PARAMETER.sub(r"{\1}", route.path)
-        told = _operation(route, None if route.body is None else bodies_of[route.body])
+        told = _operation(route, [next(schemas) for _ in _kinds_of(route)])
         paths.setdefault(path, {})[route.method.lower()] = told
     return {
         "openapi": "3.1.0",
@@ -161,7 +165,16 @@ def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
     }
 
 
-def _operation(route: ApiRoute, body: dict[str, Any] | None) -> dict[str, Any]:
+def _kinds_of(route: ApiRoute) -> list[Any]:
+    """Return the types of the fields of a route's answer, and of its body."""
+    return [*map(in_json, route.answer.values()), *([] if route.body is None else [route.body])]
+
+
+def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the description of a route. ``schemas``: those of ``_kinds_of``."""
+    fields = dict(zip(("schema", *route.answer), ({"const": SCHEMA}, *schemas), strict=False))
+    answer = {"type": "object", "properties": fields, "required": list(fields)}
+    shown = {"schema": answer} if route.answer else {}
     within = [
         {"name": name, "in": "path", "required": True, "schema": {"type": _TYPES[kind]}}
         for name, kind in _PARAMETER.findall(route.path)
@@ -175,12 +188,12 @@ def _operation(route: ApiRoute, body: dict[str, Any] | None) -> dict[str, Any]:
         "description": f"Needs the right `{route.right.value}`.",
         "parameters": within + asked,
         "responses": {
-            "200": {"description": "Done.", "content": {"application/json": {}}},
+            "200": {"description": "Done.", "content": {"application/json": shown}},
             "default": {"description": "Why not.", "content": _REFUSED},
         },
     }
-    if body is not None:
-        told["requestBody"] = {"content": {"application/json": {"schema": body}}}
+    if route.body is not None:
+        told["requestBody"] = {"content": {"application/json": {"schema": schemas[-1]}}}
     return told
 
 
