@@ -23,6 +23,7 @@ import outlast.testing
 import outlast.testing.crashes
 import outlast.web
 from outlast.store.postgres import privileges
+from outlast.store.rows import JobFields
 from outlast.store.values import Purpose
 
 PAGE = Path("docs/reference.md")  # on the site: no file of the repository
@@ -149,7 +150,7 @@ MADE_BY_CALLS = {  # a program constructs none of these
     outlast.testing.crashes.CrashReport,
     outlast.contrib.django.Backend,
 }
-_NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct}
+_NOT_SHOWN = {object, typing.Generic, typing.Protocol, msgspec.Struct, JobFields}
 _STARS: dict[Any, str] = {
     inspect.Parameter.VAR_POSITIONAL: "*",
     inspect.Parameter.VAR_KEYWORD: "**",
@@ -281,10 +282,24 @@ def _fields(kind: type) -> Iterator[str]:
     defaults = {}
     if issubclass(kind, msgspec.Struct):
         defaults = {field.name: _default(field) for field in msgspec.structs.fields(kind)}
-    for name, hint in inspect.get_annotations(kind).items():
+    hints = {**_hints_of_job(kind), **inspect.get_annotations(kind)}
+    for name, hint in hints.items():
         if not name.startswith("_"):
             text = getattr(hint, "__forward_arg__", hint)  # as a TypedDict has it
             yield f"{name}: {text}{defaults.get(name, '')}"
+
+
+def _hints_of_job(kind: type) -> dict[str, str]:
+    """Return the fields that ``JobRow`` shares with the job of a store, with its own types."""
+    if not issubclass(kind, JobFields):
+        return {}
+    (fields,) = vars(kind)["__orig_bases__"]
+    named = dict(zip("TPS", (each.__name__ for each in typing.get_args(fields)), strict=True))
+    hints = inspect.get_annotations(JobFields)
+    return {
+        name: re.sub(r"\b[TPS]\b", lambda found: named[found[0]], hint)
+        for name, hint in hints.items()
+    }
 
 
 def _default(field: msgspec.structs.FieldInfo) -> str:
