@@ -166,7 +166,7 @@ def logs_document(job_id: int, kept: Iterable[LogRow]) -> Document:
     return {"schema": SCHEMA, "id": job_id, "attempts": [LOG.document(log) for log in kept]}
 
 
-class Failing(msgspec.Struct, frozen=True):
+class FailingDuty(msgspec.Struct, frozen=True):
     """The duty at which a worker fails, with the error."""
 
     duty: str
@@ -178,7 +178,7 @@ def _failing(row: WorkerRow) -> Document | None:
     if row.failing is None:
         return None
     duty, _, error = row.failing.partition(": ")
-    return msgspec.structs.asdict(Failing(duty, error, iso(row.failing_since)))
+    return msgspec.structs.asdict(FailingDuty(duty, error, iso(row.failing_since)))
 
 
 def proof_of_life(row: WorkerRow) -> str | None:
@@ -195,7 +195,7 @@ WORKER = Resource(
     " lease_expires_at started_at stopped_at cause presence presence_off wakeup failing release"
     " malformed health refusals",
     presence=(str | None, proof_of_life),
-    failing=(Failing | None, _failing),
+    failing=(FailingDuty | None, _failing),
     health=str,
     refusals=int,
 )

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from outlast.errors import ConfigError
-from outlast.insight import hiding
+from outlast.insight import hiding, resource
 from outlast.insight.hiding import HIDDEN, Hiding
 from outlast.model.crash import clean
 from tests.cases import each_case
@@ -217,7 +217,8 @@ def test_a_long_line_and_the_next_are_covered_since_one_may_go_on_in_the_other()
 
 
 def test_the_names_that_are_never_hidden_are_columns_that_rows_have() -> None:
-    kinds = {*all_below(msgspec.Struct)}
+    every = {*all_below(msgspec.Struct)}
+    kinds = [kind for kind in every if kind.__module__ != resource.__name__]  # documents
     for kind, _, name in (each.rpartition(".") for each in hiding.SHOWN):
         named = [each for each in kinds if each.__name__ == kind]
         assert not kind or [name in each.__struct_fields__ for each in named] == [True], kind
