@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any
 
 from outlast.base.clock import Clock
@@ -149,7 +148,7 @@ class Batches:
         self._begin = begin
         self._clock = clock
         self._gathering: dict[str, Gathering] = {}  # by the name of their jobs' task
-        self._calls: dict[int, BatchCall] = {}  # by the token of each of their attempts
+        self.calls = 0  # those that run
 
     def gather(self, attempts: Sequence[Claimed]) -> list[Claimed]:
         """Let attempts of batch tasks gather, and begin calls that are full. Return the others."""
@@ -174,18 +173,18 @@ class Batches:
 
     def count_calls(self) -> int:
         """Return the number of calls, including those that gather."""
-        return len(self._gathering) + len({id(call) for call in self._calls.values()})
+        return len(self._gathering) + self.calls
 
     def begin_gathered(self) -> None:
         """Begin the calls that gather, as if their time were over."""
         for gathering in list(self._gathering.values()):
             self._end_gathering(gathering)
 
-    def take(self, tokens: AbstractSet[int]) -> list[Claimed]:
-        """Remove and return those of these attempts that gather."""
+    def take(self, which: Callable[[int], bool]) -> list[Claimed]:
+        """Remove and return those of the attempts that gather whose tokens ``which`` selects."""
         taken = []
         for gathering in list(self._gathering.values()):
-            taken += [gathering.waiting.pop(token) for token in gathering.waiting.keys() & tokens]
+            taken += [gathering.waiting.pop(token) for token in filter(which, [*gathering.waiting])]
             if not gathering.waiting:
                 self._gathering.pop(gathering.name).close()
         return taken
@@ -193,18 +192,6 @@ class Batches:
     def _end_gathering(self, gathering: Gathering) -> None:
         self._gathering.pop(gathering.name).close()
         self._begin(gathering.task, list(gathering.waiting.values()))
-
-    def note_call(self, call: BatchCall) -> None:
-        """Note a call that begins."""
-        self._calls.update(dict.fromkeys([attempt.token for attempt in call.attempts], call))
-
-    def find_call(self, token: int) -> BatchCall | None:
-        """Return the call that this attempt is part of, if it runs."""
-        return self._calls.get(token)
-
-    def forget(self, token: int) -> None:
-        """Note that this attempt of a call is about to end."""
-        del self._calls[token]
 
     def close(self) -> None:
         """Begin no more calls."""

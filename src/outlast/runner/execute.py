@@ -65,7 +65,6 @@ RECALLED = Outcome(
 
 _Returned = list[Any]  # a plain function's return value and exception
 Prepared = tuple[Task[..., Any], Attempt, tuple[Any, ...], dict[str, Any]]
-_Ended = tuple[Claimed, Attempt | None, Outcome]  # None: the attempt could not begin
 
 
 class ExecutorLink(Link, Protocol):
@@ -84,6 +83,19 @@ class ExecutorLink(Link, Protocol):
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         """Pass on what the worker should know of running attempts."""
         ...
+
+
+class _Record(msgspec.Struct, eq=False):
+    """What the executor knows of an attempt, from its announcement to its end."""
+
+    has_come: bool = False  # until then it is on its way
+    has_begun: bool = False  # it cannot be recalled any more
+    is_recalled: bool = False
+    asked: str | None = None  # the first reason for which it is asked to stop
+    attempt: Attempt | None = None
+    task: asyncio.Task[None] | None = None  # None: it waits, or a thread runs it
+    call: BatchCall | None = None  # the call that it is part of
+    is_over: bool = False  # its function has ended, though hooks around it may still run
 
 
 # called when no attempt runs any more: the token that ended last, how many others have run since
@@ -127,26 +139,27 @@ class Executor:
         self._filling = False  # the loop's next iteration fills the slots
         self._context = contextvars.copy_context()
         self._reused_tasks = ReusedTasks(self._run, reuse=resolve_task_reuse())
-        self._tasks: dict[int, asyncio.Task[None] | None] = {}  # None: it has not begun
-        self._attempts: dict[int, Attempt] = {}
-        self._asked_early: dict[int, str] = {}  # reasons to stop attempts that have not begun
-        self._expected: set[int] = set()  # attempts on their way here, or not begun
-        self._recalled: set[int] = set()
+        self._records: dict[int, _Record] = {}  # by token
+        self._here = 0  # attempts that have come and not ended
         self._begun: dict[int, float] = {}  # attempts with a limit; not reported yet
-        self._over: dict[int, bool] = {}  # ended functions -> whether that was reported
+        self._over: list[int] = []  # attempts whose functions have ended; not reported yet
         self.batches = Batches(app, self._begin_batch, clock)
 
     def expect(self, tokens: Iterable[int]) -> None:
         """Note, in any thread, attempts that will be started: they can be recalled already."""
-        self._expected.update(tokens)
-
-    def recall(self, tokens: Sequence[int]) -> list[int]:
-        """Take back those of these attempts that have not begun; return them. In any thread."""
         for token in tokens:
-            if token in self._expected:
-                self._recalled.add(token)
-        # a beginning attempt first leaves ``_expected`` and then reads ``_recalled``
-        return [token for token in tokens if token in self._expected]
+            self._records.setdefault(token, _Record())
+
+    def recall(self, tokens: Iterable[int]) -> list[int]:
+        """Take back those of these attempts that have not begun; return them. In any thread."""
+        recalled = []
+        for token in tokens:
+            if (record := self._records.get(token)) is not None:
+                record.is_recalled = True
+                # a beginning attempt first sets ``has_begun`` and then reads ``is_recalled``
+                if not record.has_begun:
+                    recalled.append(token)
+        return recalled
 
     def start(self, attempts: Sequence[Claimed]) -> None:
         """Start attempts, in their order, as slots come free; their ends go to the link. An attempt
@@ -154,42 +167,41 @@ class Executor:
         batch tasks need no slot: they gather for one call."""
         new = []
         for claimed in attempts:
-            if claimed.token not in self._tasks:
-                self._tasks[claimed.token] = None
-                self._expected.add(claimed.token)
+            record = self._records.setdefault(claimed.token, _Record())
+            if not record.has_come:
+                record.has_come = True
+                self._here += 1
                 new.append(claimed)
         self._waiting += self.batches.gather(new) if self.batches.tasks else new
         self._fill_slots()
 
     def end_recalled(self) -> None:
         """End the recalled ones of the attempts that gather, whose call may be far off."""
-        for claimed in self.batches.take(self._recalled):
-            self._end_refused(claimed, self._take_back(claimed.token))
-
-    def _take_back(self, token: int) -> Outcome:
-        self._expected.discard(token)
-        self._recalled.discard(token)
-        return RECALLED
+        for claimed in self.batches.take(lambda token: self._records[token].is_recalled):
+            self._end(claimed, RECALLED)
 
     def _begin_batch(self, task: BatchTask[Any, Any], gathered: list[Claimed]) -> None:
         """Begin one call for these attempts. The worker is told before the call can end this
         process."""
         if not self._link.send_ends():
             return
-        attempts, items = [], []
+        claims, attempts, items = [], [], []
         for claimed in gathered:
             prepared = self._prepare_or_refuse(claimed)
             if isinstance(prepared, Outcome):
-                self._end_refused(claimed, prepared)
+                self._end(claimed, prepared)
             else:
+                claims.append(claimed)
                 attempts.append(prepared[1])
                 items.append(prepared[2][0])
-        if not attempts:
+        if not claims:
             return
-        self._link.send(Began([(attempt.token, 0.0) for attempt in attempts]))
+        self._link.send(Began([(claimed.token, 0.0) for claimed in claims]))
         call = BatchCall(task, attempts)
-        self.batches.note_call(call)
-        self._context.copy().run(self._loop.create_task, self._run_batch(call, items))
+        self.batches.calls += 1
+        for claimed in claims:
+            self._records[claimed.token].call = call
+        self._context.copy().run(self._loop.create_task, self._run_batch(call, claims, items))
 
     def _fill_slots(self) -> None:
         """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
@@ -234,41 +246,46 @@ class Executor:
     def stop(self, token: int, reason: str) -> None:
         """Ask an attempt to stop: a coroutine is cancelled, a plain function has to check. The
         hooks around a function that has ended are not cancelled: its work is done."""
-        attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if attempt is None and token in self._tasks:  # it has not begun yet
-            self._asked_early.setdefault(token, reason)
-            attempt = self._attempts.get(token)  # a thread has begun it without seeing the request
-        if attempt is None:
+        if (record := self._records.get(token)) is None:
             return
-        self._asked_early.pop(token, None)
-        attempt._stop(reason)  # noqa: SLF001
-        if task is not None and self._app.find(attempt.task).is_async:
-            if reason in LIMITS and (stack := stack_of(task)):
+        record.asked = record.asked or reason  # a thread that begins it first sets ``attempt``, and
+        if (attempt := record.attempt) is None:  # then reads this
+            return
+        attempt._stop(record.asked)  # noqa: SLF001
+        if record.task is not None and self._app.find(attempt.task).is_async:
+            if reason in LIMITS and (stack := stack_of(record.task)):
                 self._link.send(StackAtLimit(token, stack))
+            self._loop.call_soon(self._cancel, token)
+
+    def _note_task(self, token: int, asyncio_task: asyncio.Task[None]) -> None:
+        """Note the asyncio task that runs an attempt; it may have been asked to stop by now."""
+        record = self._records[token]
+        record.task = asyncio_task
+        if record.asked is not None:
             self._loop.call_soon(self._cancel, token)
 
     def _cancel(self, token: int) -> None:
         """Cancel the asyncio task of a coroutine, if it is still this attempt's."""
-        attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if token in self._over or attempt is None or task is None:
+        record = self._records.get(token)
+        if record is None or record.attempt is None or record.task is None:
             return
-        if (call := self.batches.find_call(token)) is not None:
-            if call.attempts[0].token not in self._over:
-                call.stop(task)
-        elif self._app.find(attempt.task).is_async:
-            attempt._noticed = True  # noqa: SLF001  # its code is interrupted wherever it waits
-            task.cancel()
+        if record.call is not None:
+            if not self._records[record.call.attempts[0].token].is_over:
+                record.call.stop(record.task)
+        elif not record.is_over and self._app.find(record.attempt.task).is_async:
+            record.attempt._noticed = True  # noqa: SLF001  # interrupted wherever it waits
+            record.task.cancel()
 
     def find_stack(self, token: int) -> str:
         """Return where an attempt's coroutine stands; "" if it is no coroutine or does not wait."""
-        attempt, task = self._attempts.get(token), self._tasks.get(token)
-        if attempt is None or task is None or not self._app.find(attempt.task).is_async:
+        record = self._records.get(token)
+        if record is None or record.attempt is None or record.task is None:
             return ""
-        return stack_of(task)
+        return stack_of(record.task) if self._app.find(record.attempt.task).is_async else ""
 
     def runs(self, token: int) -> bool:
-        """Whether this attempt is running: it has begun and not ended."""
-        return token in self._tasks
+        """Whether this attempt is here: it has not ended."""
+        return token in self._records
 
     def _note_begun(self, claimed: Claimed) -> None:
         """Note that an attempt begins, if it has a limit, which counts from now. The note is sent
@@ -282,21 +299,22 @@ class Executor:
     def _tell_begun(self) -> None:
         now, begun = self._clock.boot(), self._begun
         self._begun = {}
-        if told := [(token, now - at) for token, at in begun.items() if token in self._tasks]:
+        if told := [(token, now - at) for token, at in begun.items() if token in self._records]:
             self._link.send(Began(told))
 
     def _note_over(self, token: int) -> None:
         """Note that the function of an attempt has ended, though hooks around it may still run."""
-        if token not in self._tasks:
+        if (record := self._records.get(token)) is None:
             return
-        if all(self._over.values()):
+        record.is_over = True
+        if not self._over:
             self._loop.call_soon(self._tell_over)
-        self._over[token] = False
+        self._over.append(token)
 
     def _tell_over(self) -> None:
-        if over := [token for token, told in self._over.items() if not told]:
-            self._over.update(dict.fromkeys(over, True))
-            self._link.send(FunctionsEnded(over))
+        over, self._over = self._over, []
+        if told := [token for token in over if token in self._records]:
+            self._link.send(FunctionsEnded(told))
 
     def close(self) -> None:
         """Let go of the threads. Attempts must have ended, or their ends no longer matter."""
@@ -319,14 +337,14 @@ class Executor:
         context as it was."""
         prepared = self._prepare_or_refuse(claimed)
         if isinstance(prepared, Outcome):
-            self._end_refused(claimed, prepared)
+            self._end(claimed, prepared)
             self._free_slot()
             return True
         task, attempt, args, kwargs = prepared
         self._note_begun(claimed)
         self._in_loop = True
         asyncio_task.set_name(f"job {claimed.job_id}")
-        self._tasks[claimed.token] = asyncio_task
+        self._note_task(claimed.token, asyncio_task)
         running.set(attempt)
         before = contextvars.copy_context()
         try:
@@ -342,17 +360,17 @@ class Executor:
             raised = True
         if not raised:
             self._leave_if_forked(None)
-        self._end(attempt, outcome)  # after the exception is gone, with what its frames held
+        self._end(claimed, outcome)  # after the exception is gone, with what its frames held
         self._free_slot()
         return not raised and is_as(before)
 
-    async def _run_batch(self, call: BatchCall, items: list[Any]) -> None:
+    async def _run_batch(self, call: BatchCall, claims: list[Claimed], items: list[Any]) -> None:
         first, asyncio_task = call.attempts[0], asyncio.current_task()
         assert asyncio_task is not None
         asyncio_task.set_name(f"batch of {len(items)} jobs")
         self._in_loop = True
-        for attempt in call.attempts:
-            self._tasks[attempt.token] = asyncio_task
+        for claimed in claims:
+            self._note_task(claimed.token, asyncio_task)
         set_batch(call.attempts)
         value, error = None, None
         try:
@@ -362,27 +380,29 @@ class Executor:
         self._leave_if_forked(error)
         outcomes = call.judge(value, error, self._complete)
         error = None  # before the ends, as in ``_run``; and its traceback refers to this frame
-        for attempt, outcome in zip(call.attempts, outcomes, strict=True):
-            self.batches.forget(attempt.token)
-            self._end(attempt, outcome)
+        self.batches.calls -= 1
+        for claimed, outcome in zip(claims, outcomes, strict=True):
+            self._end(claimed, outcome)
 
-    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
-        """Report an end."""
-        del self._tasks[attempt.token], self._attempts[attempt.token]
+    def _end(self, claimed: Claimed, outcome: Outcome) -> None:
+        """Report the end of an attempt, even of one that could not begin."""
+        attempt = self._records.pop(claimed.token).attempt
+        self._here -= 1
         # here, since the loop's thread runs handlers first
-        if attempt._interruptions != count_interruptions():  # noqa: SLF001
+        if attempt is not None and attempt._interruptions != count_interruptions():  # noqa: SLF001
             outcome = excuse(outcome)
-        self._over.pop(attempt.token, None)
         if self._end_fns:
-            self._tell_end(attempt, outcome)
-        self._ran += 1
-        if not self._tasks:
-            if self._on_idle is not None:
-                with contextlib.suppress(Exception):  # it must not keep the end back
-                    self._on_idle(attempt.token, self._ran - 1, self._in_loop)
-            self._ran, self._in_loop = 0, False
-        end = End(attempt.token, outcome, attempt.completed_in)
-        self._link.report_end(end, is_last=not self._tasks)
+            unread = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
+            self._tell_end(attempt or self._make_attempt(self._link, unread), outcome)
+        if attempt is not None:
+            self._ran += 1
+            if not self._here:
+                if self._on_idle is not None:
+                    with contextlib.suppress(Exception):  # it must not keep the end back
+                        self._on_idle(claimed.token, self._ran - 1, self._in_loop)
+                self._ran, self._in_loop = 0, False
+        end = End(claimed.token, outcome, attempt is not None and attempt.completed_in)
+        self._link.report_end(end, is_last=not self._here)
 
     def _tell_end(self, attempt: Attempt, outcome: Outcome) -> None:
         """Call the functions that trace attempts, before the end is reported."""
@@ -396,11 +416,11 @@ class Executor:
         """Return what an attempt needs to begin, or its end if it cannot begin. The time by which
         it must begin is checked here: it may have waited here, or in its worker, since its
         claim."""
-        self._expected.discard(claimed.token)
-        if self._recalled and claimed.token in self._recalled:
-            return self._take_back(claimed.token)
+        record = self._records[claimed.token]
+        record.has_begun = True
+        if record.is_recalled:
+            return RECALLED
         if claimed.begin_by is not None and self._clock.boot() >= claimed.begin_by:
-            self._asked_early.pop(claimed.token, None)
             return _EXPIRED
         try:
             prepared = self._prepare(claimed)
@@ -408,23 +428,11 @@ class Executor:
             return make_undecodable(error, self._hide)
         except Exception as error:  # such as a limit that no clock can show: reported, not raised
             return make_crashed(CrashKind.ERROR, describe(error), self._hide)
-        token, attempt = claimed.token, prepared[1]
+        record.attempt = attempt = prepared[1]
         attempt._interruptions = count_interruptions()  # noqa: SLF001
-        self._attempts[token] = attempt  # first: ``stop`` reads it after noting a request
-        if self._asked_early and (reason := self._asked_early.pop(token, None)):
-            attempt._stop(reason)  # noqa: SLF001
-            if prepared[0].is_async:
-                self._loop.call_soon(self._cancel, token)
+        if record.asked is not None:
+            attempt._stop(record.asked)  # noqa: SLF001
         return prepared
-
-    def _end_refused(self, claimed: Claimed, outcome: Outcome) -> None:
-        """End an attempt that could not begin."""
-        del self._tasks[claimed.token]
-        self._asked_early.pop(claimed.token, None)
-        if self._end_fns:
-            without = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
-            self._tell_end(self._make_attempt(self._link, without), outcome)
-        self._link.report_end(End(claimed.token, outcome), is_last=not self._tasks)
 
     def _prepare(self, claimed: Claimed) -> Prepared:
         task = self._app.find(claimed.task)
@@ -506,34 +514,29 @@ class Executor:
         finally:
             self._note_over(attempt.token)
 
-    def _run_in_thread(self, claimed: Claimed) -> _Ended:
+    def _run_in_thread(self, claimed: Claimed) -> tuple[Claimed, Outcome]:
         """Run one attempt in this thread, from its arguments to its end."""
         try:
-            return self._context.copy().run(self._run_plain, claimed)
+            return claimed, self._context.copy().run(self._run_plain, claimed)
         except BaseException as error:  # an error of ours: the attempt must still get an end
-            outcome = make_crashed(CrashKind.ERROR, describe(error), self._hide)
-            return claimed, self._attempts.get(claimed.token), outcome
+            return claimed, make_crashed(CrashKind.ERROR, describe(error), self._hide)
 
-    def _run_plain(self, claimed: Claimed) -> _Ended:
+    def _run_plain(self, claimed: Claimed) -> Outcome:
         prepared = self._prepare_or_refuse(claimed)
         if isinstance(prepared, Outcome):
-            return claimed, None, prepared
+            return prepared
         task, attempt, args, kwargs = prepared
         running.set(attempt)
         try:
             value = call_marked(attempt.token, task.fn, args, kwargs)
             self._leave_if_forked(None)
-            return claimed, attempt, self._complete(attempt, value)
+            return self._complete(attempt, value)
         except BaseException as error:
             self._leave_if_forked(error)
-            return claimed, attempt, judge(error, attempt, task._error_rules)  # noqa: SLF001
+            return judge(error, attempt, task._error_rules)  # noqa: SLF001
 
-    def _take(self, ended: _Ended) -> None:
-        claimed, attempt, outcome = ended
-        if attempt is None:
-            self._end_refused(claimed, outcome)
-        else:
-            self._end(attempt, outcome)
+    def _take(self, ended: tuple[Claimed, Outcome]) -> None:
+        self._end(*ended)
         self._free_slot()
 
     async def _in_thread(
@@ -542,7 +545,7 @@ class Executor:
         """Call a plain function inside its hooks, as ``_call`` does, in a thread."""
         ended: asyncio.Future[_Returned] = self._loop.create_future()
         context = contextvars.copy_context()
-        call_of_many = self.batches.find_call(token)
+        call_of_many = self._records[token].call
         mark = token if call_of_many is None else call_of_many.mark
 
         def call() -> Any:

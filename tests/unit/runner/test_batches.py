@@ -245,7 +245,6 @@ async def test_a_limit_of_one_job_stops_the_call_and_charges_no_other(swallows: 
     assert task.cancels == 1
 
 
-@pytest.mark.xfail(strict=True, reason="nobody cancels the call: its asyncio task is not known")
 @pytest.mark.parametrize("gathers", [False, True])
 async def test_a_call_that_is_asked_to_stop_before_its_first_step_stops(gathers: bool) -> None:
     """Start and stop may come in one read of the socket."""

@@ -315,8 +315,7 @@ async def test_an_attempt_that_completed_itself_says_so_and_its_return_is_not_st
 
 async def test_an_ended_attempt_is_garbage_collected(bench):
     await bench.outcome(raiser(bench, ValueError("boom"), plain=False))
-    assert bench.executor._tasks == {}
-    assert bench.executor._attempts == {}
+    assert bench.executor._records == {}
     assert sys.exception() is None
 
 

@@ -69,37 +69,17 @@ async def test_an_attempt_that_is_stopped_before_its_first_step_ends_as_well(
     assert (outcome.kind, kind_of(outcome)) == (kind, crash)
 
 
-async def test_a_stop_just_before_a_thread_notes_its_attempt_is_heard(bench):
+async def test_a_stop_while_a_thread_begins_its_attempt_is_heard(bench):
     @bench.app.task
     def looks() -> str:
         return f"{outlast.current().stop_reason}"
 
-    class Attempts(dict[int, Any]):
-        def __setitem__(self, token: int, attempt: Any) -> None:
-            bench.executor.stop(token, "cancel")
-            super().__setitem__(token, attempt)
+    def make_attempt(*args: Any, **options: Any) -> outlast.Attempt:
+        bench.executor.stop(1, "cancel")  # the thread has not noted the attempt
+        return outlast.Attempt(*args, **options)
 
-    bench.executor._attempts = Attempts()
+    bench.executor._make_attempt = make_attempt
     assert (await bench.outcome(looks)).kind is OutcomeKind.CANCELLED
-    assert not bench.executor._asked_early
-
-
-async def test_a_stop_that_looked_just_before_a_thread_noted_its_attempt_is_heard(bench):
-    class Attempts(dict[int, Any]):
-        looked = False
-
-        def get(self, token: int, default: Any = None) -> Any:
-            looked, self.looked = self.looked, True
-            return super().get(token, default) if looked else default
-
-    @bench.app.task
-    def looks() -> str:
-        bench.executor.stop(1, "cancel")  # its first look has found nothing
-        return f"{outlast.current().stop_reason}"
-
-    bench.executor._attempts = Attempts()
-    assert (await bench.outcome(looks)).kind is OutcomeKind.CANCELLED
-    assert not bench.executor._asked_early
 
 
 async def test_stopping_an_unknown_attempt_does_nothing(bench):
