@@ -5,6 +5,7 @@ config.py       settings, their defaults and their checks
 credentials.py  secrets in URLs, and how they are hidden
 passwords.py    the file of users and their hashed passwords
 text.py         times, sizes and untrusted texts, for people
+throttle.py     one report a minute, with the number of events that it covers
 sync.py         runs coroutines from plain code: ``NAME_sync``
 forks.py        keeps forks safe while other threads run
 http_server.py  the small HTTP server of probes and metrics

@@ -21,6 +21,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
+from outlast.base.throttle import Throttle
 from outlast.errors import text_of
 from outlast.events import emit
 from outlast.store.wakeup import Backoff, Listening, end
@@ -38,7 +39,6 @@ BATCH_MAX = 256  # notices published before the first of them is confirmed
 SAID_MAX = 10_000  # announcements of sweeps that are remembered, so that none is made twice
 TELL_MAX = 100  # events for watchers, waiting for a connection
 HOLD_SECONDS = 30.0  # for an unsettled message; then it goes to another worker
-TELL_SECONDS = 60.0  # between two events about messages that are not notices
 REST_SECONDS = 0.5  # before a returned notice goes to other workers again
 DELIVERIES_MAX = 5  # of a message to workers that do not know its task
 RESTING_SHARE = 4  # one in this many delivered messages may rest here
@@ -111,7 +111,7 @@ class Messenger(Listening):
         self._make = make
         self._clock = clock
         self._backoff = Backoff(clock)
-        self._rejections = Rejections(kind, clock)
+        self._rejected = Throttle(clock)
         self._strangers = Strangers(clock)
         self._look_at = clock.boot()
         self._broker: Broker | None = None
@@ -240,7 +240,6 @@ class Messenger(Listening):
             await asyncio.Event().wait()
             return
         while not self.is_closing:
-            self._rejections.tell()
             if not self.inbox.has_free_slots():
                 async with asyncio.timeout(self._patience):
                     await broker.rest()
@@ -290,7 +289,9 @@ class Messenger(Listening):
         try:
             notice = read(delivery.body)
         except ValueError as error:
-            self._rejections.add(error)
+            if count := self._rejected.count():
+                kind = self.health.kind
+                emit("notice_rejected", kind=kind, error=text_of(error), count=count)
             await delivery.ack()
             return None
         if notice.task and self._tasks is not None and notice.task not in self._tasks():
@@ -309,32 +310,6 @@ async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
     for wait in done:
         wait.result()
     raise ConnectionError("the connection was lost")
-
-
-class Rejections:
-    """Counts messages that are not notices. Reports the first at once and the others, with their
-    number, once in TELL_SECONDS."""
-
-    def __init__(self, kind: str, clock: Clock) -> None:
-        self._kind = kind
-        self._clock = clock
-        self._count = 0
-        self._error = ""
-        self._tell_at = clock.boot()
-
-    def add(self, error: ValueError) -> None:
-        """Count one."""
-        self._count += 1
-        self._error = text_of(error)
-        self.tell()
-
-    def tell(self) -> None:
-        """Report the counted ones, if it is time."""
-        if not self._count or self._clock.boot() < self._tell_at:
-            return
-        emit("notice_rejected", kind=self._kind, error=self._error, count=self._count)
-        self._count = 0
-        self._tell_at = self._clock.boot() + TELL_SECONDS
 
 
 class Strangers:

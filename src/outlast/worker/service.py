@@ -18,11 +18,11 @@ from typing import NamedTuple, Protocol
 
 from outlast.base.clock import Clock
 from outlast.base.text import line
+from outlast.base.throttle import Throttle
 from outlast.errors import StoreError, StoreUnavailable, describe
 from outlast.events import emit
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
-TELL_SECONDS = 60.0  # between two reports of an ongoing outage
 TOLD_MAX = 5  # errors of one outage that are reported at first occurrence
 CALM_SECONDS = 10.0  # without a failure: then a duty that failed now and then counts as well
 FAILING_SECONDS = 5.0  # of failure before the row reports a duty
@@ -96,31 +96,6 @@ class Nudge:
             self._timer = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-class Throttle:
-    """Lets one report through in TELL_SECONDS, with the number of events that it covers."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._count = 0
-        self._open_at = clock.boot()
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether a new throttle would act alike, so that this one may be dropped."""
-        return not self._count and self._clock.boot() >= self._open_at
-
-    def count(self, *, is_new: bool = False) -> int:
-        """Count one more; return the number to report, or 0 while it is too early. ``is_new``:
-        report it in any case."""
-        self._count += 1
-        now = self._clock.boot()
-        if now < self._open_at and not is_new:
-            return 0
-        count, self._count = self._count, 0
-        self._open_at = now + TELL_SECONDS
-        return count
 
 
 class Service:

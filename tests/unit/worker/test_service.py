@@ -9,15 +9,9 @@ from typing import Self
 import pytest
 
 from outlast import events
+from outlast.base.throttle import TELL_SECONDS
 from outlast.errors import StoreUnavailable
-from outlast.worker.service import (
-    BACKOFF_FIRST,
-    BACKOFF_MAX,
-    CALM_SECONDS,
-    TELL_SECONDS,
-    Nudge,
-    Service,
-)
+from outlast.worker.service import BACKOFF_FIRST, BACKOFF_MAX, CALM_SECONDS, Nudge, Service
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
 from tests.unit.worker.worker_kit import heard

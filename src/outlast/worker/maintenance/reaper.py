@@ -21,6 +21,7 @@ from __future__ import annotations
 import msgspec
 
 from outlast.base.clock import Clock
+from outlast.base.throttle import Throttle
 from outlast.errors import StoreError, text_of
 from outlast.events import emit
 from outlast.model.crash import CrashKind
@@ -45,7 +46,7 @@ from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.pacing import WakeTurns
 from outlast.worker.claims.prefetch import BEGIN_SECONDS
-from outlast.worker.service import Nudge, Throttle
+from outlast.worker.service import Nudge
 
 UNKNOWN = "it is no longer registered as alive"
 EASED_SECONDS = 2.25  # between two rare peeks: a heartbeat is 2 s by default

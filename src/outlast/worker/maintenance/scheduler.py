@@ -14,6 +14,7 @@ import math
 import msgspec
 
 from outlast.base.clock import Clock
+from outlast.base.throttle import Throttle
 from outlast.errors import ConfigError, describe
 from outlast.events import emit
 from outlast.model.job import TICKS_KEY
@@ -36,7 +37,7 @@ from outlast.store.schedules import (
 )
 from outlast.store.values import NewJob, Peek, Snapshot
 from outlast.worker.base import AttemptStarter, Owner
-from outlast.worker.service import Nudge, Throttle
+from outlast.worker.service import Nudge
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
 HELD_SECONDS = 1.0  # the same, if another transaction held one of them
