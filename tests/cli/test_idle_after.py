@@ -98,8 +98,7 @@ async def test_a_worker_sleeps_only_if_it_is_not_needed(pg_url: str) -> None:
     hands = await Hands.on(store)
     other = await Hands.on(store, "other")
     watched = Watched(hands)
-    sleeper = Sleeper(store, 300.0, at_once=False, clock=clock)
-    sleeper.attach(watched)  # type: ignore[arg-type]
+    sleeper = Sleeper(watched, store, 300.0, clock, at_once=False)  # type: ignore[arg-type]
     request: Any = SimpleNamespace(limit=1)
     reply = await hands.exchange(limit=1)
 

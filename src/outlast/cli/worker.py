@@ -292,23 +292,20 @@ def worker(
             emit("secret_in_arguments")
         facts = collect_facts(app, address, chosen, found, made=not exists(address))
         introduce_once_ready(writer, facts, as_json=as_json)
-        run_worker = importlib.import_module("outlast.worker.assemble").run_worker
-        run_loop(
-            lambda: run_worker(
-                app,
-                address,
-                chosen,
-                wakeup=messenger,
-                on_line=on_line,
-                reload=found.folders if reload else [],
-                logs=logs,
-                until_empty=until_empty,
-                max_jobs=max_jobs,
-                idle_after=idle_after,
-                known_queues=found.queues,
-            ),
-            _find_loop_factory(),
+        process = importlib.import_module("outlast.worker.assemble").WorkerProcess(
+            app=app,
+            url=address,
+            settings=chosen,
+            wakeup=messenger,
+            on_line=on_line,
+            reload=found.folders if reload else [],
+            logs=logs,
+            until_empty=until_empty,
+            max_jobs=max_jobs,
+            idle_after=idle_after,
+            known_queues=found.queues,
         )
+        run_loop(process.run, _find_loop_factory())
 
 
 def _find_loop_factory() -> LoopFactory | None:

@@ -35,7 +35,7 @@ from outlast.worker.base import Pool, no_tether
 from outlast.worker.lease.last_will import leave_will
 from outlast.worker.lease.registration import LEAVE_SECONDS
 from outlast.worker.maintenance.pid1 import Pid1
-from outlast.worker.probes import open_probes
+from outlast.worker.probes import Vitals, open_probes
 from outlast.worker.runners.output import Lines, OnLine, OnOutput, Output
 from outlast.worker.runners.pool import RunnerPool
 from outlast.worker.runners.process import RunnerOwner, RunnerProcess
@@ -215,101 +215,111 @@ async def open_parts(
             await store.close()
 
 
-async def run_worker(
-    app: str,
-    url: str,
-    settings: WorkerSettings,
-    *,
-    wakeup: str | None = None,
-    on_line: OnLine | None = None,
-    reload: Sequence[str] = (),
-    logs: bool = False,
-    until_empty: bool = False,
-    max_jobs: int | None = None,
-    idle_after: float | None = None,
-    known_queues: Collection[str] = (),
-    clock: Clock = SYSTEM,
-) -> None:
-    """Run a worker with runners until SIGTERM, SIGINT or SIGHUP stops it.
+@dataclass(eq=False, kw_only=True)
+class WorkerProcess:
+    """The process of ``outlast worker``: a worker with runners, or one after another, until
+    SIGTERM, SIGINT or SIGHUP stops it.
 
     Output of runners goes to stderr unchanged, or line by line to ``on_line(pid, text, job)``;
     ``job`` is the id and task of the job that wrote the line, if known. ``reload``: folders with
     code of the application, at whose change the runners are replaced. ``logs``: keep the output of
     every attempt in the store, not only if its task asks for that. ``until_empty``: stop once there
-    is nothing left to claim; ``max_jobs``: or once this number of attempts was claimed.
+    is nothing left to claim, or ``max_jobs`` attempts were claimed.
     ``idle_after``: sleep, without runners and connections, while it is not needed (``Sleeper``).
     ``known_queues``: the queues of the application's tasks; the worker warns of other queues
-    without a job. Raises ApplicationError when the application cannot be imported, and the store's
-    errors when it cannot be opened.
+    without a job.
     """
-    signals = _Signals()
-    me: WorkerRef | None = None
-    settings = msgspec.structs.replace(settings, name=settings.name or unique_name())
 
-    async def live(*, was_asleep: bool = False) -> float | None:
-        nonlocal me
-        sleeper = None
+    app: str
+    url: str
+    settings: WorkerSettings
+    wakeup: str | None = None
+    on_line: OnLine | None = None
+    reload: Sequence[str] = ()
+    logs: bool = False
+    until_empty: bool = False
+    max_jobs: int | None = None
+    idle_after: float | None = None
+    known_queues: Collection[str] = ()
+    clock: Clock = SYSTEM
+
+    async def run(self) -> None:
+        """Run to the end. Raises ApplicationError when the application cannot be imported, and the
+        store's errors when it cannot be opened."""
+        signals = _Signals()
+        name = self.settings.name or unique_name()
+        self.settings = msgspec.structs.replace(self.settings, name=name)
+        async with open_probes(self.settings, self.clock) as vitals:
+            worker = await self._live(signals, vitals)
+            rest = worker.rest
+            while rest is not None and not signals.asked.is_set():
+                vitals.rest()
+                await signals.wait(rest)
+                if not signals.asked.is_set():
+                    try:
+                        worker = await self._live(signals, vitals, was_asleep=True)
+                        rest = worker.rest
+                    except StoreUnavailable as error:  # it may have to wake first
+                        emit("store_unavailable", duty="sleeper", error=text_of(error), count=1)
+                        rest = RETRY_SECONDS
+            if rest is not None:
+                await _note_end(self.url, worker.me)
+
+    async def _live(self, signals: _Signals, vitals: Vitals, *, was_asleep: bool = False) -> Worker:
+        """Run one worker, and return it when it has left."""
         async with contextlib.AsyncExitStack() as stack:
-            parts = await stack.enter_async_context(open_parts(url, wakeup, settings, clock))
-            tether = _start_tether(parts, stack, notify=wakeup is None)
-            if idle_after is not None:
-                sleeper = Sleeper(parts.store, idle_after, at_once=was_asleep, clock=clock)
-            lock_fd = None if parts.lock is None else parts.lock.runners_fd
-            configured = RunnerSettings(
-                app=app,
-                stacks=PLACEHOLDER_FD,
-                concurrency=settings.concurrency,
-                store_id=await parts.store.store_id(),
-                url=parts.url,
-                lock=lock_fd,
-                shell=settings.shell,
-                wakeup=wakeup,
-                redact=settings.redact,
-            )
-
-            def make_pool(worker: Worker) -> RunnerPool:
-                if logs:
-                    worker.checkpoints.logs.keep_all()
-                make = functools.partial(
-                    RunnerProcess,
-                    configured,
-                    clock=clock,
-                    output=_open_output(worker, on_line, stack),
-                    shared_fds=() if lock_fd is None else (lock_fd,),
-                )
-                return make_runner_pool(worker, make, settings, tether, clock)
-
-            await tell_unknown_queues(parts.store, settings.queues, known_queues)
+            opened = open_parts(self.url, self.wakeup, self.settings, self.clock)
+            parts = await stack.enter_async_context(opened)
+            tether = _start_tether(parts, stack, notify=self.wakeup is None)
+            store_id = await parts.store.store_id()
+            await tell_unknown_queues(parts.store, self.settings.queues, self.known_queues)
+            make_pool = functools.partial(self._make_pool, parts.lock, store_id, tether, stack)
             worker = parts.make_worker(make_pool, tether.hold_until)
             if os.getpid() == 1:
                 worker.take_on(Pid1(tether.children))
-            if isinstance(worker.pool, RunnerPool) and reload:
-                worker.take_on(_watch_code(worker.pool, reload, stack))
-            if until_empty or max_jobs is not None:
-                worker.stop_when_empty(max_jobs)
-            if sleeper is not None:
-                worker.take_on(sleeper)
-                sleeper.attach(worker)
+            if isinstance(worker.pool, RunnerPool) and self.reload:
+                worker.take_on(_watch_code(worker.pool, self.reload, stack))
+            if self.until_empty:
+                worker.stop_when_empty(self.max_jobs)
+            if self.idle_after is not None:
+                seconds, clock = self.idle_after, self.clock
+                worker.take_on(Sleeper(worker, parts.store, seconds, clock, at_once=was_asleep))
             vitals.attach(worker, tether.is_lost)
             signals.attach(worker)
             keep_what_is_loaded()
             await worker.run()
-            me = worker.registration.me
-        return None if sleeper is None else sleeper.rest
+            return worker
 
-    async with open_probes(settings, clock) as vitals:
-        rest = await live()
-        while rest is not None and not signals.asked.is_set():
-            vitals.rest()
-            await signals.wait(rest)
-            if not signals.asked.is_set():
-                try:
-                    rest = await live(was_asleep=True)
-                except StoreUnavailable as error:  # it may have to wake first
-                    emit("store_unavailable", duty="sleeper", error=text_of(error), count=1)
-                    rest = RETRY_SECONDS
-        if rest is not None and me is not None:
-            await _note_end(url, me)
+    def _make_pool(
+        self,
+        lock: LockFile | None,
+        store_id: str,
+        tether: Tether,
+        stack: contextlib.AsyncExitStack,
+        worker: Worker,
+    ) -> RunnerPool:
+        if self.logs:
+            worker.checkpoints.logs.keep_all()
+        lock_fd = None if lock is None else lock.runners_fd
+        configured = RunnerSettings(
+            app=self.app,
+            stacks=PLACEHOLDER_FD,
+            concurrency=self.settings.concurrency,
+            store_id=store_id,
+            url=self.url,
+            lock=lock_fd,
+            shell=self.settings.shell,
+            wakeup=self.wakeup,
+            redact=self.settings.redact,
+        )
+        make_runner = functools.partial(
+            RunnerProcess,
+            configured,
+            clock=self.clock,
+            output=_open_output(worker, self.on_line, stack),
+            shared_fds=() if lock_fd is None else (lock_fd,),
+        )
+        return make_runner_pool(worker, make_runner, self.settings, tether, self.clock)
 
 
 async def _note_end(url: str, me: WorkerRef) -> None:

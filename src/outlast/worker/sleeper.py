@@ -25,44 +25,36 @@ class Sleeper:
 
     Args:
         at_once: whether it may also leave if there is nothing at the start: it was asleep.
-
-    ``rest``: once it has left, for how many seconds; None if it leaves for another reason.
     """
 
     name = "sleeper"
 
-    def __init__(self, store: Store, idle_after: float, *, at_once: bool, clock: Clock) -> None:
+    def __init__(
+        self, worker: Worker, store: Store, idle_after: float, clock: Clock, *, at_once: bool
+    ) -> None:
         self.nudge = Nudge()
-        self.rest: float | None = None
-        self._store = store
+        self._worker, self._store, self._clock = worker, store, clock
         self._seconds = idle_after
-        self._clock = clock
         self._until = UntilEmpty(seconds=idle_after, at_once=at_once, clock=clock)
-        self._worker: Worker | None = None
-
-    def attach(self, worker: Worker) -> None:
-        """Watch what this worker claims."""
-        self._worker = worker
         worker.watch_claims(self._until)
 
     async def run_once(self) -> float | None:
         """Let the worker leave if it is not needed."""
-        worker = self._worker
-        if worker is None or not self._until.is_over():
+        if not self._until.is_over():
             return LOOK_SECONDS
-        if await self._is_needed(worker):
+        if await self._is_needed():
             return NEEDED_SECONDS
         if not self._until.is_over():
             return LOOK_SECONDS
         due_at = self._until.due_at
         left = self._seconds if due_at is None else due_at - self._clock.boot()
-        self.rest = max(0.0, min(self._seconds, left))
-        emit("worker_sleeps", worker_id=worker.me.worker_id, seconds=round(self.rest, 3))
-        worker.sleep(self.rest)
+        rest = max(0.0, min(self._seconds, left))
+        emit("worker_sleeps", worker_id=self._worker.me.worker_id, seconds=round(rest, 3))
+        self._worker.sleep(rest)
         return None
 
-    async def _is_needed(self, worker: Worker) -> bool:
+    async def _is_needed(self) -> bool:
         others = await self._store.inspector.workers()
-        if any(holds(one) and one.id != worker.me.worker_id for one in others):
+        if any(holds(one) and one.id != self._worker.me.worker_id for one in others):
             return True
         return any(one.declared for one in await self._store.inspector.schedules())

@@ -68,7 +68,7 @@ class Worker:
         self._store, self._wakeup, self._presence, self._lock = store, wakeup, presence, lock
         self._stop_asked, self._stop_now = asyncio.Event(), asyncio.Event()
         self._failure: BaseException | None = None
-        self._rest: float | None = None  # seconds that it is to sleep, once it has left
+        self.rest: float | None = None  # seconds that it is to sleep, once it has left
         terms = lease_terms(settings)
         evidence = Evidence(
             clock,
@@ -235,7 +235,7 @@ class Worker:
 
     def sleep(self, seconds: float) -> None:
         """Drain, and tell people that it is to be back after ``seconds``."""
-        self._rest = seconds
+        self.rest = seconds
         self.request_drain()
 
     def request_drain(self) -> None:
@@ -275,7 +275,7 @@ class Worker:
         self.checkpoints.close()
         await self._minutes.write_last()
         await self.heartbeat.stop()
-        asleep = None if self._rest is None else self._rest + self.settings.lease
+        asleep = None if self.rest is None else self.rest + self.settings.lease
         await self.registration.set_status(WorkerStatus.STOPPED, asleep=asleep)
         if self._lock is not None:
             self._lock.end_all()
