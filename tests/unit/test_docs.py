@@ -272,17 +272,8 @@ def test_help_describes_every_command_and_option() -> None:
 
 def test_the_flags_of_the_worker_are_the_names_of_its_settings() -> None:
     flags = {flag.removeprefix("--").replace("-", "_") for flag in flags_of(commands()["worker"])}
-    for name in (
-        "queues",
-        "runners",
-        "concurrency",
-        "heartbeat",
-        "lease",
-        "drain_timeout",
-        "max_rss",
-    ):
-        assert name in flags
-        assert name in WorkerSettings.__struct_fields__
+    assert {*WorkerSettings.__struct_fields__} - flags == {"poll", "presence"}
+    assert "no_presence" in flags
 
 
 def test_the_catalogue_of_events_is_the_one_of_the_code() -> None:

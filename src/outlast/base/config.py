@@ -113,7 +113,7 @@ def check_units(what: str, units: object) -> dict[str, int]:
             f'{what} must be numbers by name, such as {{"gpu": 1}}, not {_shown(units)}'
         )
     return {
-        check_name(f"a unit of {what}", name): check_whole(f"{what} of {name}", count, 1, HAS_MAX)
+        check_name(f"{what}: a unit", name): check_whole(f"{what} of {name}", count, 1, HAS_MAX)
         for name, count in units.items()
     }
 
@@ -218,9 +218,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         _check_names("tags", self.tags, "a tag", ["gpu", "eu"])
         check_units("has", self.has)
         if self.name is not None:
-            check_name("the worker's name", self.name)
+            check_name("name", self.name)
         if self.instance is not None:
-            check_name("the worker's instance", self.instance)
+            check_name("instance", self.instance)
         check_whole("runners", self.runners, 1, 256)
         check_whole("concurrency", self.concurrency, 1, CONCURRENCY_MAX)
         if self.max_rss is not None:
@@ -299,7 +299,7 @@ def _check_names(what: str, names: object, one: str, such_as: list[str]) -> None
     if not isinstance(names, list):
         raise ConfigError(f"{what} must be a list of names, such as {such_as}")
     for name in names:
-        check_name(one, name)
+        check_name(f"{what}: {one}", name)
 
 
 def worker_settings(**settings: Any) -> WorkerSettings:

@@ -13,7 +13,7 @@ from typing import Annotated
 from outlast.cli.application import check_application
 from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.cli.web import PAGE_NEEDS
-from outlast.cli.worker import Concurrency, Queues, Runners, Settings, prepare_reload, worker
+from outlast.cli.worker import Settings, prepare_reload, setting, worker
 from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url
@@ -31,9 +31,9 @@ PAGE = (
 def dev(
     app: Application,
     url: AppUrl = None,
-    queues: Queues = None,
-    runners: Runners = 1,
-    concurrency: Concurrency = None,
+    queues: Annotated[str | None, setting("queues")] = None,
+    runners: Annotated[int | None, setting("runners")] = 1,
+    concurrency: Annotated[int | None, setting("concurrency")] = None,
     port: Annotated[
         int, option("--port", "N", "Of the page; 0: a free one.", min=0, max=65_535)
     ] = PORT,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -294,18 +294,14 @@ def _paragraph(text: str) -> str:
 
 
 @contextmanager
-def naming_flags(names: Iterable[str], about: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Turn a ConfigError about one of these settings into a UsageError that names its flag.
-    ``about``: how other errors begin -> the flag."""
+def naming_flags(names: Iterable[str]) -> Iterator[None]:
+    """Turn a ConfigError about one of these settings into a UsageError that names its flag."""
     try:
         yield
     except ConfigError as error:
         text = text_of(error)
-        for start, name in (about or {}).items():
-            if text.startswith(start):
-                raise UsageError(f"{name}: {text}") from error
         for name in names:
-            if text.startswith(f"{name} "):
+            if text.startswith((f"{name} ", f"{name}: ")):
                 text = f"--{name.replace('_', '-')}{text.removeprefix(name)}"
                 break
         raise UsageError(text) from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import os
 import signal
 import sys
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -42,119 +42,85 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
-Queues = Annotated[str | None, option("--queues", "a,b", "The queues to serve. Default: all.")]
-Runners = Annotated[
-    int | None, option("--runners", "N", "Child processes. Default: processors, at most 4.")
-]
-Concurrency = Annotated[
-    int | None, option("--concurrency", "N", "Async attempts per runner. Default: 10.")
-]
-_ABOUT = {
-    "a queue ": "--queues",
-    "a tag ": "--tags",
-    "a unit of has ": "--has",
-    "the worker's name ": "--name",
-    "the worker's instance ": "--instance",
-    "a lease ": "--lease",
+# a setting -> the metavar of its option (which says how its text is read), and the help
+_FLAGS = {
+    "queues": ("a,b", "The queues to serve. Default: all."),
+    "tags": ("a,b", "What it offers to tasks that require it: gpu,eu."),
+    "has": ("a=N,b=N", "What its tasks use and it has, as in gpu=2: never more."),
+    "runners": ("N", "Child processes. Default: processors, at most 4."),
+    "concurrency": ("N", "Async attempts per runner. Default: 10."),
+    "heartbeat": ("TIME", "Time between lease renewals. Default: 2s."),
+    "lease": ("TIME", "Time of silence until others take over. Default: 60s."),
+    "drain_timeout": ("TIME", "Time to finish attempts at a stop. Default: 25s."),
+    "keep_completed": (
+        "TIME",
+        "Delete completed and cancelled jobs after this time. Default: 7d.",
+    ),
+    "keep_workers": ("TIME", "Delete rows of gone workers after this time. Default: 7d."),
+    "keep_dead": ("TIME", "Delete dead jobs after this time. Default: never."),
+    "max_rss": ("SIZE", "Memory, as in 500M, at which a runner is replaced."),
+    "max_jobs_per_runner": ("N", "Attempts after which a runner is replaced."),
+    "redact": ("REGEX", "Hide matches in crash reports. May be repeated."),
+    "name": ("NAME", "Its name in lists. Default: host-pid-random."),
+    "instance": ("NAME", "A name that only one live worker has, such as a StatefulSet's pod."),
+    "no_presence": ("", "Hold no PostgreSQL lock that shows other hosts its death."),
+    "shell": (
+        "",
+        "Also run commands (outlast run): every client that enqueues can execute anything.",
+    ),
+    "probe_port": (
+        "N",
+        "Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
+    ),
+    "probe_host": ("ADDRESS", "The address of that port. Default: all."),
 }
+_VARIABLES: dict[str, dict[str, Any]] = {
+    "instance": {"envvar": "OUTLAST_INSTANCE"},
+    "probe_port": {"envvar": "OUTLAST_PROBE_PORT", "show_envvar": False},
+}
+_TYPES = {"": bool, "N": int, "TIME": float, "REGEX": list[str]}  # by metavar; of others: str
 
 
-@dataclass(kw_only=True)
+def setting(name: str) -> Any:
+    """Return the option of a setting, which has no value unless it is given."""
+    metavar, text = _FLAGS[name]
+    if not metavar:
+        return flag(_flag_of(name), text)
+    if metavar == "TIME":
+        return span(_flag_of(name), text)
+    return option(_flag_of(name), metavar, text, **_VARIABLES.get(name, {}))
+
+
+def _flag_of(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 class Settings(Options):
     """The options of a worker that are its ``WorkerSettings``."""
 
-    queues: Queues = None
-    tags: Annotated[
-        str | None, option("--tags", "a,b", "What it offers to tasks that require it: gpu,eu.")
-    ] = None
-    has: Annotated[
-        str | None,
-        option("--has", "a=N,b=N", "What its tasks use and it has, as in gpu=2: never more."),
-    ] = None
-    runners: Runners = None
-    concurrency: Concurrency = None
-    heartbeat: Annotated[
-        float | None, span("--heartbeat", "Time between lease renewals. Default: 2s.")
-    ] = None
-    lease: Annotated[
-        float | None, span("--lease", "Time of silence until others take over. Default: 60s.")
-    ] = None
-    drain_timeout: Annotated[
-        float | None, span("--drain-timeout", "Time to finish attempts at a stop. Default: 25s.")
-    ] = None
-    keep_completed: Annotated[
-        float | None,
-        span(
-            "--keep-completed", "Delete completed and cancelled jobs after this time. Default: 7d."
-        ),
-    ] = None
-    keep_workers: Annotated[
-        float | None,
-        span("--keep-workers", "Delete rows of gone workers after this time. Default: 7d."),
-    ] = None
-    keep_dead: Annotated[
-        float | None, span("--keep-dead", "Delete dead jobs after this time. Default: never.")
-    ] = None
-    max_rss: Annotated[
-        str | None,
-        option("--max-rss", "SIZE", "Memory, as in 500M, at which a runner is replaced."),
-    ] = None
-    max_jobs_per_runner: Annotated[
-        int | None,
-        option("--max-jobs-per-runner", "N", "Attempts after which a runner is replaced."),
-    ] = None
-    redact: Annotated[
-        list[str] | None,
-        option("--redact", "REGEX", "Hide matches in crash reports. May be repeated."),
-    ] = None
-    name: Annotated[
-        str | None, option("--name", "NAME", "Its name in lists. Default: host-pid-random.")
-    ] = None
-    instance: Annotated[
-        str | None,
-        option(
-            "--instance",
-            "NAME",
-            "A name that only one live worker has, such as a StatefulSet's pod.",
-            envvar="OUTLAST_INSTANCE",
-        ),
-    ] = None
-    no_presence: Annotated[
-        bool, flag("--no-presence", "Hold no PostgreSQL lock that shows other hosts its death.")
-    ] = False
-    shell: Annotated[
-        bool,
-        flag(
-            "--shell",
-            "Also run commands (outlast run): every client that enqueues can execute anything.",
-        ),
-    ] = False
-    probe_port: Annotated[
-        int | None,
-        option(
-            "--probe-port",
-            "N",
-            "Answer /livez, /readyz, /startupz over HTTP. Default: $OUTLAST_PROBE_PORT, or not.",
-            envvar="OUTLAST_PROBE_PORT",
-            show_envvar=False,
-        ),
-    ] = None
-    probe_host: Annotated[
-        str | None, option("--probe-host", "ADDRESS", "The address of that port. Default: all.")
-    ] = None
+    __signature__ = inspect.Signature(
+        [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[_TYPES.get(metavar, str) | None, setting(name)],
+            )
+            for name, (metavar, _) in _FLAGS.items()
+        ]
+    )
+
+    def __init__(self, **given: Any) -> None:
+        self._given = {name: each for name, each in given.items() if each is not None}
 
     def read(self) -> WorkerSettings:
         """Return the settings. UsageError names the flag of one that is wrong."""
-        given = {name: each for name, each in vars(self).items() if each is not None}
-        for name in ("queues", "tags"):
-            if name in given:
-                given[name] = _names(f"--{name}", given[name])
-        if self.has is not None:
-            given["has"] = _units(self.has)
-        if self.max_rss is not None:
-            given["max_rss"] = parse_size("--max-rss", self.max_rss)
-        given["presence"] = not given.pop("no_presence")
-        with naming_flags(WorkerSettings.__struct_fields__, _ABOUT):
+        given = dict(self._given)
+        for name, text in given.items():
+            if (read := _READERS.get(_FLAGS[name][0])) is not None:
+                given[name] = read(_flag_of(name), text)
+        given["presence"] = not given.pop("no_presence", False)
+        with naming_flags(WorkerSettings.__struct_fields__):
             return worker_settings(**given)
 
 
@@ -367,14 +333,17 @@ def _names(flag: str, text: str) -> list[str]:
     return names
 
 
-def _units(text: str) -> dict[str, int]:
+def _units(flag: str, text: str) -> dict[str, int]:
     units: dict[str, int] = {}
-    for each in _names("--has", text):
+    for each in _names(flag, text):
         name, _, count = each.partition("=")
         if not count.isascii() or not count.isdigit():
-            raise UsageError(f"--has takes units and their numbers, as in gpu=2, not {each!r}")
+            raise UsageError(f"{flag} takes units and their numbers, as in gpu=2, not {each!r}")
         units[name.strip()] = int(count)
     return units
+
+
+_READERS = {"a,b": _names, "a=N,b=N": _units, "SIZE": parse_size}  # by metavar
 
 
 def run_setup(spec: str) -> None:

@@ -69,10 +69,10 @@ class LeaseTerms(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.heartbeat <= 0:
-            raise ConfigError("--heartbeat must be above 0 seconds")
+            raise ConfigError("heartbeat must be above 0 seconds")
         if self.lease < 3 * self.heartbeat:
             raise ConfigError(
-                f"a lease of {self.lease:g} s is too short for a heartbeat of {self.heartbeat:g} s:"
+                f"lease {self.lease:g} s is too short for a heartbeat of {self.heartbeat:g} s:"
                 " it must be at least three times the heartbeat"
             )
 

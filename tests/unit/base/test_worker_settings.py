@@ -26,7 +26,7 @@ from tests.cases import each_case
         ({"keep_completed": -1}, "keep_completed"),
         ({"keep_workers": None}, "keep_workers"),
         ({"keep_dead": -1}, "keep_dead must be seconds from 0"),
-        ({"name": "a,b"}, "the worker's name"),
+        ({"name": "a,b"}, "name must be a text"),
         ({"max_rss": 1024}, "max_rss must be bytes, at least 16777216"),
         ({"max_rss": "500M"}, "max_rss must be bytes"),
         ({"max_jobs_per_runner": 0}, "max_jobs_per_runner must be a whole number from 1"),
