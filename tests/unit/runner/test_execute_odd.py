@@ -66,6 +66,26 @@ async def test_an_error_after_an_attempt_does_not_lose_its_end(bench, plain):
         assert kind_of(await bench.outcome(task)) is CrashKind.ERROR
 
 
+@pytest.mark.xfail(strict=True, reason="an attempt that could not begin is not noticed as the last")
+@pytest.mark.parametrize("how", ["recalled", "expired", "undecodable", "unknown"])
+async def test_what_an_attempt_changed_is_set_back_though_the_last_one_could_not_begin(bench, how):
+    told: list[tuple[int, int, bool]] = []
+    bench.executor._on_idle = lambda *idle: told.append(idle)
+
+    @bench.app.task(name="changes")
+    async def changes() -> None:
+        expired = bench.executor._clock.boot() if how == "expired" else None
+        name = "unknown" if how == "unknown" else "changes"
+        bench.start(name, 2, "[" if how == "undecodable" else "{}", begin_by=expired)
+        if how == "recalled":
+            assert bench.executor.recall([2]) == [2]
+
+    bench.start(changes)
+    first, _ = await bench.ends(2)
+    assert first.outcome.kind is OutcomeKind.COMPLETED
+    assert told == [(2, 1, True)]
+
+
 @pytest.mark.parametrize("begun", [False, True])
 async def test_an_attempt_that_is_sent_twice_runs_once(bench, begun):
     runs: list[int] = []
