@@ -394,13 +394,13 @@ class Executor:
         if self._end_fns:
             unread = msgspec.structs.replace(claimed, checkpoint=None)  # it may be unreadable
             self._tell_end(attempt or self._make_attempt(self._link, unread), outcome)
-        if attempt is not None:
-            self._ran += 1
-            if not self._here:
-                if self._on_idle is not None:
-                    with contextlib.suppress(Exception):  # it must not keep the end back
-                        self._on_idle(claimed.token, self._ran - 1, self._in_loop)
-                self._ran, self._in_loop = 0, False
+        others = self._ran
+        self._ran += attempt is not None
+        if self._ran and not self._here:
+            if self._on_idle is not None:
+                with contextlib.suppress(Exception):  # it must not keep the end back
+                    self._on_idle(claimed.token, others, self._in_loop)
+            self._ran, self._in_loop = 0, False
         end = End(claimed.token, outcome, attempt is not None and attempt.completed_in)
         self._link.report_end(end, is_last=not self._here)
 

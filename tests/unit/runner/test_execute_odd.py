@@ -66,7 +66,6 @@ async def test_an_error_after_an_attempt_does_not_lose_its_end(bench, plain):
         assert kind_of(await bench.outcome(task)) is CrashKind.ERROR
 
 
-@pytest.mark.xfail(strict=True, reason="an attempt that could not begin is not noticed as the last")
 @pytest.mark.parametrize("how", ["recalled", "expired", "undecodable", "unknown"])
 async def test_what_an_attempt_changed_is_set_back_though_the_last_one_could_not_begin(bench, how):
     told: list[tuple[int, int, bool]] = []
