@@ -532,6 +532,29 @@ async def test_limits_are_listed_with_what_runs_and_what_waits(store: Store, han
     }
 
 
+async def test_a_place_that_is_kept_for_another_stream_is_shown_as_taken(
+    store: Store, hands: Hands, request: pytest.FixtureRequest
+) -> None:
+    if store.url.startswith("postgresql"):
+        reason = "PostgreSQL takes the time at which it opens for that of a rate"
+        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
+    await declare(store, "api", running=1)
+    _, waiting = await enqueued(store, limited(need("api")), limited(need("api")))
+    await hands.claim(2)
+    until = SYSTEM.wall() + 600.0
+    async with raw(store.url) as file:  # as for a stream that needs another permit, too
+        keep = f"own_running = 2, kept_for = 1, kept_until = {until}, opens_at = {until}"
+        assert await file.run(f"UPDATE outlast_permits SET {keep} WHERE name = 'api'")
+    (row,) = await store.inspector.jobs_of([waiting])
+    assert row.held_back == "limited"
+    place = await store.inspector.stream_place(waiting)
+    assert place is not None
+    assert place.blocked_by is not None
+    assert place.blocked_by.opens_at is None
+    (permit,) = await store.inspector.permits("api")
+    assert permit.opens_at is None
+
+
 async def test_jobs_that_wait_for_a_limit_are_listed_by_their_phase(
     store: Store, hands: Hands
 ) -> None:
