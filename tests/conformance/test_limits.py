@@ -533,11 +533,8 @@ async def test_limits_are_listed_with_what_runs_and_what_waits(store: Store, han
 
 
 async def test_a_place_that_is_kept_for_another_stream_is_shown_as_taken(
-    store: Store, hands: Hands, request: pytest.FixtureRequest
+    store: Store, hands: Hands
 ) -> None:
-    if store.url.startswith("postgresql"):
-        reason = "PostgreSQL takes the time at which it opens for that of a rate"
-        request.applymarker(pytest.mark.xfail(strict=True, reason=reason))
     await declare(store, "api", running=1)
     _, waiting = await enqueued(store, limited(need("api")), limited(need("api")))
     await hands.claim(2)

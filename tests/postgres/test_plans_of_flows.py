@@ -13,7 +13,7 @@ KINDS = {
     "j.state = 'blocked' AND j.id <": FLOWS_MAX,
     "WITH RECURSIVE w": 2 * FLOWS_MAX,
     "may_return": STEP,
-    "d.upstream_id = u.id": LINKS_A_JOB * MOST + 2 * STEP,
+    "WHERE d.upstream_id = ANY": LINKS_A_JOB * MOST + 2 * STEP,
 }
 """A part of each statement -> the rows that it may read."""
 FILL = f"""

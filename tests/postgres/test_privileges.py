@@ -132,9 +132,10 @@ async def test_a_worker_role_may_run_every_statement(
 
 def all_statements() -> dict[tuple[str, str], str]:
     """Return the statements of all topics, by topic and name."""
-    folder = resources.files("outlast.store").joinpath("postgres", "sql")
-    files = [each.name.removesuffix(".sql") for each in folder.iterdir() if each.is_file()]
-    topics = [each for each in files if not each.startswith("migration_")]
+    store = resources.files("outlast.store")
+    files = [each for part in ("sql", "postgres/sql") for each in store.joinpath(part).iterdir()]
+    names = {each.name.removesuffix(".sql") for each in files if each.is_file()}
+    topics = [each for each in names if not each.startswith("migration_")]
     return {
         (topic, name): numbered(topic, name)[0]
         for topic in topics

@@ -180,15 +180,21 @@ class Inspector(ABC):
     async def last_attempts(
         self, ids: Sequence[int], text_max: int | None = None
     ) -> list[tuple[StoredJob, AttemptRow | None]]:
-        """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one statement."""
-        return [
-            (_job(row), _last_attempt(row)) for row in await self._jobs(ids, text_max, last=True)
-        ]
+        """Return jobs as ``jobs_of`` does, each with its last closed attempt, in one snapshot."""
+        values = {"ids": list(ids), "text_max": text_max}
+
+        async def look(rows: Rows) -> list[tuple[StoredJob, AttemptRow | None]]:
+            ends = await rows("evidence", "last_ends", ids=list(ids), whole=True)
+            last = {row["job_id"]: _attempt(row) for row in ends}
+            found = await rows("inspect", "jobs_of", whole=False, **values)
+            return [(_job(row), last.get(row["id"])) for row in found]
+
+        return await self._look(look)
 
     async def _jobs(
-        self, ids: Sequence[int], text_max: int | None, *, whole: bool = False, last: bool = False
+        self, ids: Sequence[int], text_max: int | None, *, whole: bool = False
     ) -> list[Row]:
-        values = {"ids": list(ids), "text_max": text_max, "whole": whole, "last": last}
+        values = {"ids": list(ids), "text_max": text_max, "whole": whole}
         return await self._rows("inspect", "jobs_of", **values)
 
     async def job_ids(self, which: JobFilter) -> JobIds:
@@ -350,8 +356,8 @@ class Inspector(ABC):
     async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
         """Return the last ended attempt of each of these jobs that has one, in one statement; of
         the job only its id."""
-        rows = await self._bounded("evidence", "last_ends", ids=list(ids))
-        return [EndedAttempt(**finite(row)) for row in rows]
+        rows = await self._bounded("evidence", "last_ends", ids=list(ids), whole=False)
+        return [struct_of(EndedAttempt, finite(row)) for row in rows]
 
     async def causes(self, tenant: str | None = None) -> list[Cause]:
         """Return how the ROWS_LOOKED_AT attempts with the newest tokens ended."""
@@ -494,9 +500,6 @@ class Inspector(ABC):
         return await self._look(lambda rows: rows(topic, name, **values))
 
 
-_ATTEMPT = AttemptRow.__struct_fields__[:-1]  # the columns; ``malformed`` is found here
-
-
 def _job(row: Row) -> StoredJob:
     return struct_of(
         StoredJob,
@@ -518,12 +521,6 @@ def _attempt(row: Row) -> AttemptRow:
         progress=progress_of(row["progress"]),
         crash=crash_of(row["crash"]),
     )
-
-
-def _last_attempt(row: Row) -> AttemptRow | None:
-    if row["last_job_id"] is None:
-        return None
-    return _attempt({name: row[f"last_{name}"] for name in _ATTEMPT})
 
 
 def _past(row: Row, attempts: list[AttemptPast]) -> JobPast:

@@ -57,7 +57,7 @@ async def count_limits(rows: Rows, most: int, name: str | None = None) -> list[L
     snapshot shows them. A limit that the store does not know is in it if jobs wait for it."""
     found = await read_limits(rows, name)
     wholes = {permit_id(row["name"], ""): row["name"] for row in found if row["per"] is None}
-    holds = await rows("limits", "holds", permits=list(wholes))
+    holds = await rows("limits", "holds", ids=list(wholes))
     held = {wholes[row["id"]]: row["held_until"] for row in holds}
     running, is_cut = await _count_running(rows)
     waiting, full = await _count_waiting(rows, most, wholes)

@@ -3,7 +3,8 @@
 A file ``STORE/sql/TOPIC.sql`` holds the statements of one topic, each after a line ``-- name:
 NAME``. Comments argue why they are right: at the head of the file for all of them, below a name for
 one. A file ``sql/TOPIC.sql`` holds statements that all stores share, written for PostgreSQL; a
-store of another dialect adapts them.
+store of another dialect adapts them. In two places each store writes its own words: ``{now}``, the
+time of its clock, and ``id {ids}``, whether an id is in the list of that name.
 """
 
 from __future__ import annotations
@@ -22,6 +23,13 @@ Rows = Callable[..., Awaitable[list[Row]]]
 """``rows(topic, name, **values)``: returns the rows of a statement, given the values that it names.
 """
 
+_WORDS = {
+    "postgres": {
+        "{now}": "date_part('epoch', statement_timestamp())",
+        "{ids}": "= ANY (:ids::bigint[])",
+    },
+    "sqlite": {"{now}": ":now", "{ids}": "IN (SELECT value FROM json_each(:ids))"},
+}
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -31,7 +39,13 @@ def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dic
     them: the shared ones, and the store's own, which replace shared ones of the same name. Lists
     that they name are filled in (``store.new_rows``)."""
     read = _read("sql", topic) | _read(f"{store}/sql", topic)
-    return {name: adapt(fill(text)) for name, text in read.items()}
+    return {name: adapt(fill(_fill_in(store, text))) for name, text in read.items()}
+
+
+def _fill_in(store: str, text: str) -> str:
+    for place, words in _WORDS[store].items():
+        text = text.replace(place, words)
+    return text
 
 
 def _read(folder: str, topic: str) -> dict[str, str]:

@@ -32,3 +32,19 @@ FROM (SELECT token, ended_at FROM outlast_attempts
 -- The jobs of the newest shared deaths, at most :rows, by the index on incidents.
 SELECT incident, id AS job_id, task, queue, state, solo, losses, tenant
 FROM outlast_jobs /*! INDEXED BY outlast_jobs_incident */ WHERE incident IS NOT NULL ORDER BY incident DESC LIMIT :rows
+-- name: causes
+-- Count the outcomes of the :rows newest attempts (by token): of one tenant's jobs, or of all (NULL).
+SELECT outcome, count(*) AS number, count(*) FILTER (WHERE ended_at > {now} - 3600) AS hour, max(ended_at) AS last_at
+FROM (SELECT job_id, outcome, ended_at FROM outlast_attempts ORDER BY token DESC LIMIT :rows) a
+WHERE :tenant::text IS NULL OR (SELECT j.tenant FROM outlast_jobs j WHERE j.id = a.job_id) = :tenant
+GROUP BY outcome ORDER BY 2 DESC, 1
+-- name: last_ends
+-- The last closed attempt of each of these jobs that has one, found by the index on (job_id, number), since numbers
+-- rise with tokens. :whole: include large columns.
+SELECT a.token, a.job_id, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
+       CASE WHEN :whole::boolean THEN a.message ELSE substr(a.message, 1, 2000) END AS message,
+       CASE WHEN :whole THEN a.progress END AS progress, a.checkpoint_age, CASE WHEN :whole THEN a.crash END AS crash,
+       a.repeats, a.dropped
+FROM outlast_jobs j JOIN outlast_attempts a ON a.token = (
+    SELECT o.token FROM outlast_attempts o WHERE o.job_id = j.id ORDER BY o.number DESC, o.token DESC LIMIT 1)
+WHERE j.id {ids}

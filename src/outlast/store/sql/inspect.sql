@@ -66,3 +66,113 @@ SELECT COALESCE(0 - MIN(d.place), 0) AS n FROM outlast_dependencies d WHERE d.jo
 -- name: logs
 -- The kept lines of a job's attempts, in the order of their tokens.
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
+-- name: jobs_of
+-- These jobs as people read them, newest id first, with the workers that run them or completed them. :text_max:
+-- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints
+-- and results, cut as well; without it, the latter two are included only if nothing is cut. held_back: what a due job
+-- in a blocked stream waits for: `throttled` if it is a rate or a hold, else `limited`; a place that is kept for
+-- another stream (kept_until) is neither. event: the event for which it waits. The workers are looked up job by job,
+-- which rules out plans that begin with all of them.
+SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
+       j.state = 'queued' AND j.position IS NULL AND j.run_at > {now} AS waiting,
+       CASE WHEN :text_max::integer IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
+       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at, coalesce(j.worker_id, j.completed_by) AS worker_id,
+       (SELECT w.name FROM outlast_workers w WHERE w.id = coalesce(j.worker_id, j.completed_by)) AS worker,
+       (SELECT w.host FROM outlast_workers w WHERE w.id = coalesce(j.worker_id, j.completed_by)) AS host,
+       j.key, j.tenant, j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
+       CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole::boolean THEN substr(j.checkpoint, 1, :text_max) END AS checkpoint,
+       j.checkpoint_at,
+       CASE WHEN :text_max IS NULL THEN j.result WHEN :whole THEN substr(j.result, 1, :text_max) END AS result,
+       j.solo, j.incident, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack, j.needs,
+       CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
+           SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
+                       WHEN p.held_until > {now} OR l.held_until > {now} THEN 'throttled'
+                       WHEN nullif(p.opens_at, p.kept_until) IS NOT NULL
+                            AND p.used < coalesce(p.own_running, l.running, 2147483647) THEN 'throttled'
+                       ELSE 'limited' END
+           FROM outlast_streams s LEFT JOIN outlast_permits p ON p.id = s.blocked
+           LEFT JOIN outlast_limits l ON l.name = p.name
+           WHERE s.id = j.stream AND (s.blocked = -2 OR p.id IS NOT NULL)) END AS held_back,
+       CASE WHEN j.state = 'queued' AND j.position IS NULL AND j.attempt_count > 0 THEN (
+           SELECT v.event FROM outlast_waits v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) END AS event
+FROM outlast_jobs j WHERE j.id {ids} ORDER BY j.id DESC
+-- name: dependencies
+-- The jobs that a job waits or waited for, at most :most: first those that are left or have failed, with their number.
+-- A quiet one (4) is met once the job has completed.
+SELECT u.job_id, u.wants, u.is_met, u.has_failed, u.task, u.state, count(*) FILTER (WHERE NOT u.is_met) OVER () AS number_left
+FROM (SELECT d.upstream_id AS job_id, d.wants, d.place, d.state = 3 AS has_failed, j.task, j.state,
+             d.state = 2 OR d.state = 4 AND coalesce(j.state, '') = 'completed' AS is_met
+      FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id WHERE d.job_id = :job_id) u
+ORDER BY u.is_met, NOT u.has_failed, u.place LIMIT :most
+-- name: unresolved
+-- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
+-- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
+-- awaited, without a notice about it. (A completion of which only a walk learns needs none: state 4, outlast_follow_v1.)
+-- Or they wait for an event that is there, without a notice about it.
+SELECT g.id AS job_id, d.upstream_id, true AS is_open, NULL AS event
+FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE d.state <> 2 AND (d.state <> 4 OR j.state <> 'completed') AND d.place >= 0
+  AND g.state NOT IN ('blocked', 'cancelled')
+UNION ALL
+SELECT g.id, NULL, false, NULL FROM outlast_jobs g
+WHERE g.state = 'blocked' AND NOT EXISTS (
+    SELECT 1 FROM outlast_dependencies d WHERE d.job_id = g.id AND d.state IN (0, 1, 3))
+UNION ALL
+SELECT g.id, d.upstream_id, false, NULL
+FROM outlast_jobs g JOIN outlast_dependencies d ON d.job_id = g.id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
+WHERE g.state = 'blocked' AND d.state <> 2
+  AND (d.state IN (0, 3) OR j.id IS NULL OR NOT j.awaited OR j.ended_at IS NOT NULL AND (d.state = 1 OR j.state <> 'completed'))
+  AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.job_id = d.upstream_id)
+UNION ALL
+SELECT w.job_id, NULL, false, w.event
+FROM outlast_waits w JOIN outlast_events e ON e.name = w.event JOIN outlast_jobs j ON j.id = w.job_id AND j.token = w.token
+WHERE NOT w.woken AND j.state = 'queued' AND j.position IS NULL
+  AND NOT EXISTS (SELECT 1 FROM outlast_upstream_notices n WHERE n.event = w.event)
+LIMIT :most
+-- name: workers
+-- Workers with the number of jobs that they hold: the live ones, and the :gone_max that have gone last, each by its
+-- own index. Running jobs are counted by their index, 20,000 of them at most. One snapshot.
+WITH held AS MATERIALIZED (
+    SELECT worker_id, count(*) AS number
+    FROM (SELECT worker_id FROM outlast_jobs /*! INDEXED BY outlast_jobs_worker */
+          WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT 20000) c
+    GROUP BY worker_id)
+SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
+       w.tasks, coalesce(held.number, 0) AS running,
+       w.started_at, w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path,
+       w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
+       w.wakeup, w.failing, w.failing_since,
+       w.boot_id, w.lock_device, w.lock_inode, w.acknowledged_pauses, w.stacks,
+       {now} - w.heartbeat_at AS unheard
+FROM (SELECT * FROM (SELECT * FROM outlast_workers /*! INDEXED BY outlast_workers_status_ix */
+                     WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id) l
+      UNION ALL
+      SELECT * FROM (SELECT * FROM outlast_workers /*! INDEXED BY outlast_workers_gone */
+                     WHERE stopped_at IS NOT NULL ORDER BY stopped_at DESC, id DESC LIMIT :gone_max) g) w
+LEFT JOIN held ON held.worker_id = w.id
+ORDER BY w.id
+-- name: unencrypted
+-- Count how many of :most unfinished jobs have plain arguments or a plain checkpoint, by task: jobs in the line, jobs
+-- that wait for their time and running jobs, each by the index that holds only these. A text counts as
+-- encrypted if it names a key among the codecs at its beginning (outlast/payload/payloads.py): base64 has no
+-- quotation marks.
+SELECT task, count(*) AS looked_at,
+       count(*) FILTER (WHERE substr(args, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%'
+           OR substr(checkpoint, 1, 2000) NOT LIKE ' ["outlast:payload",[%"aes-256-gcm:%') AS number
+FROM (
+    SELECT * FROM (SELECT task, args, checkpoint FROM outlast_jobs /*! INDEXED BY outlast_jobs_line */
+                   WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue LIMIT :most) a
+    UNION ALL
+    SELECT * FROM (SELECT task, args, checkpoint FROM outlast_jobs /*! INDEXED BY outlast_jobs_stream */
+                   WHERE position IS NOT NULL AND stream IS NOT NULL ORDER BY task, queue, stream LIMIT :most) b
+    UNION ALL
+    SELECT * FROM (SELECT task, args, checkpoint FROM outlast_jobs /*! INDEXED BY outlast_jobs_due */
+                   WHERE state = 'queued' AND position IS NULL AND solo >= 0 ORDER BY queue, run_at LIMIT :most) c
+    UNION ALL
+    SELECT * FROM (SELECT task, args, checkpoint FROM outlast_jobs /*! INDEXED BY outlast_jobs_worker */
+                   WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :most) d
+    LIMIT :most) j
+GROUP BY task ORDER BY task
+-- name: now
+-- The time of the store's clock, in seconds since 1970.
+SELECT {now} AS now

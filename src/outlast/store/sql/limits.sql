@@ -7,3 +7,25 @@ SELECT l.name, l.declared, l.own, l.running, l.spacing, l.burst, l.per, l.held_u
        (SELECT count(*) FROM (SELECT 1 FROM outlast_permits p /*! INDEXED BY outlast_permits_name */
                               WHERE p.name = l.name LIMIT :keys) c) AS permits
 FROM outlast_limits l WHERE :name::text IS NULL OR l.name = :name ORDER BY l.name LIMIT :most
+-- name: holds
+-- Until when these permits are held.
+SELECT id, held_until FROM outlast_permits WHERE id {ids}
+-- name: blocking
+-- The permits that block streams, by id, :most at most: from one to the next by index, one probe each.
+WITH RECURSIVE b (permit) AS (
+    SELECT (SELECT s.blocked FROM outlast_streams s /*! INDEXED BY outlast_streams_blocked */
+            WHERE s.blocked >= 0 ORDER BY s.blocked LIMIT 1)
+    UNION ALL
+    SELECT (SELECT s.blocked FROM outlast_streams s /*! INDEXED BY outlast_streams_blocked */
+            WHERE s.blocked > b.permit ORDER BY s.blocked LIMIT 1)
+    FROM b WHERE b.permit IS NOT NULL)
+SELECT b.permit AS id, (SELECT p.name FROM outlast_permits p WHERE p.id = b.permit) AS name
+FROM b WHERE b.permit IS NOT NULL LIMIT :most
+-- name: throttled_by
+-- The job that holds a permit until then, since it has found the limit exhausted: it waits to run again at that time.
+-- Found by index, within the rounding of times.
+SELECT j.id FROM outlast_jobs j /*! INDEXED BY outlast_jobs_run_at */
+WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
+  AND j.run_at BETWEEN :until::float8 - 0.001 AND :until + 0.001
+  AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
+ORDER BY j.run_at LIMIT 1

@@ -106,10 +106,6 @@ SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 -- Answer a spending that found no running attempt.
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
--- name: holds
--- Until when these permits are held. Reads only.
-SELECT id, held_until FROM outlast_permits WHERE id = ANY (:permits::bigint[])
-
 -- name: count_running
 -- The attempts that run under each limit, among the first :rows running jobs. Streams and permits are looked up one by
 -- one, by id: LIMIT rules out plans that read all of them. Reads only.
@@ -120,18 +116,6 @@ CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = c.strea
 CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
 CROSS JOIN LATERAL (SELECT p.name FROM outlast_permits p WHERE p.id = n.permit LIMIT 1) p
 GROUP BY p.name
-
--- name: blocking
--- The permits that block streams, by id, :most at most: from one to the next by index, one probe each. Reads only.
-WITH RECURSIVE b AS (
-    (SELECT s.blocked FROM outlast_streams s WHERE s.blocked >= 0 ORDER BY s.blocked, s.rank, s.turn LIMIT 1)
-    UNION ALL
-    SELECT n.blocked
-    FROM b CROSS JOIN LATERAL (
-        SELECT s.blocked FROM outlast_streams s WHERE s.blocked > b.blocked
-        ORDER BY s.blocked, s.rank, s.turn LIMIT 1) n)
-SELECT b.blocked AS id, (SELECT p.name FROM outlast_permits p WHERE p.id = b.blocked) AS name
-FROM (SELECT blocked FROM b LIMIT :most) b
 
 -- name: count_blocked
 -- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
@@ -184,7 +168,8 @@ WITH looked AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = e.stream LIMIT 1) s
     CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
     WHERE e.ended <> 0 GROUP BY n.permit)
-SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat,
+       nullif(p.opens_at, p.kept_until) AS opens_at,
        p.held_until, coalesce(n.ended, 0) AS noted,
        (SELECT count(*) FROM (
             SELECT FROM (SELECT * FROM outlast_streams s WHERE s.blocked = p.id
@@ -202,7 +187,8 @@ ORDER BY p.used DESC, p.id
 
 -- name: permit
 -- One permit, as in `permits`, without what waits. Reads only.
-SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat, p.opens_at,
+SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat,
+       nullif(p.opens_at, p.kept_until) AS opens_at,
        p.held_until,
        coalesce((SELECT sum(n.ended)::bigint FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) n
                  JOIN outlast_streams s ON s.id = n.stream
@@ -235,15 +221,6 @@ FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id
 JOIN outlast_streams s ON s.id = j.stream AND :permit = ANY (s.permits)
 LEFT JOIN outlast_workers w ON w.id = j.worker_id
 ORDER BY j.started_at, j.id LIMIT :most
-
--- name: throttled_by
--- The job that holds a permit until then, since it has found the limit exhausted: it waits to run again at that time.
--- Found by index, within the rounding of times. Reads only.
-SELECT j.id FROM outlast_jobs j
-WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
-  AND j.run_at BETWEEN :until::float8 - 0.001 AND :until + 0.001
-  AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
-ORDER BY j.run_at LIMIT 1
 
 -- name: miscounted
 -- Permits whose count differs from the number of running attempts under them, in one snapshot: used, less the ends

@@ -47,21 +47,6 @@ SELECT l.queue, l.task,
             LIMIT :most) c) AS number
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 
--- name: waiting
--- The queues that have jobs outside the line, with the time of the oldest due job that was not put into it yet: from
--- one queue to the next by index, one probe each, :lanes queues at most. Reads only.
-WITH RECURSIVE q AS (
-    (SELECT queue, run_at FROM outlast_jobs WHERE state = 'queued' AND position IS NULL AND solo = 0
-     ORDER BY queue, run_at LIMIT 1)
-    UNION ALL
-    SELECT n.queue, n.run_at
-    FROM q CROSS JOIN LATERAL (
-        SELECT j.queue, j.run_at FROM outlast_jobs j
-        WHERE j.state = 'queued' AND j.position IS NULL AND j.solo = 0 AND j.queue > q.queue
-        ORDER BY j.queue, j.run_at LIMIT 1) n)
-SELECT queue, CASE WHEN run_at <= date_part('epoch', statement_timestamp()) THEN run_at END AS oldest
-FROM q LIMIT :lanes
-
 -- name: count_waiting
 -- For each of these queues, count the jobs outside the line: due jobs that were not put into it yet, and jobs that
 -- wait for their time; each counted by index up to :most. Reads only.
@@ -107,9 +92,3 @@ CROSS JOIN LATERAL (
     SELECT x.repeats, x.crash FROM outlast_attempts x
     WHERE x.token = w.token AND x.outcome = 'undecodable' LIMIT 1) a
 GROUP BY w.queue, w.task ORDER BY w.queue, w.task
-
--- name: refused
--- Count the refused writes of the last day, among the few that are kept, and return the server's now.
-SELECT count(*) FILTER (WHERE at > date_part('epoch', statement_timestamp()) - 86400) AS number,
-       date_part('epoch', statement_timestamp()) AS now
-FROM outlast_refusals

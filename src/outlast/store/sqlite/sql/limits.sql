@@ -270,25 +270,12 @@ UPDATE outlast_permits
 SET tat = :tat, held_until = :now + held_until - max(:now, touched_at), touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
 WHERE id = :permit
 
--- name: holds
-SELECT id, held_until FROM outlast_permits WHERE id IN (SELECT value FROM json_each(:permits))
 -- name: count_running
 -- The attempts that run under each limit, among the first :rows running jobs.
 WITH r AS MATERIALIZED (
     SELECT stream, needs FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL LIMIT :rows)
 SELECT json_extract(r.needs, e.fullkey || '[1]') AS name, count(*) AS number, (SELECT count(*) FROM r) AS looked_at
 FROM r CROSS JOIN json_each(r.needs) AS e WHERE r.stream IS NOT NULL GROUP BY 1
--- name: blocking
--- The permits that block streams, by id, :most at most: from one to the next by index, one probe each.
-WITH RECURSIVE b (permit) AS (
-    SELECT (SELECT s.blocked FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
-            WHERE s.blocked >= 0 ORDER BY s.blocked LIMIT 1)
-    UNION ALL
-    SELECT (SELECT s.blocked FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
-            WHERE s.blocked > b.permit ORDER BY s.blocked LIMIT 1)
-    FROM b WHERE b.permit IS NOT NULL LIMIT :most
-)
-SELECT b.permit AS id, p.name FROM b LEFT JOIN outlast_permits AS p ON p.id = b.permit WHERE b.permit IS NOT NULL
 -- name: count_blocked
 -- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
 -- the jobs, and a row for each stream that has none.
@@ -360,12 +347,6 @@ FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker LEFT JOIN outlast_workers 
 WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
   AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
 ORDER BY j.started_at, j.token LIMIT :most
--- name: throttled_by
--- The job that holds a permit until then: it waits to run again at that time.
-SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_run_at
-WHERE state = 'queued' AND position IS NULL AND solo = 0 AND run_at BETWEEN :until - 0.001 AND :until + 0.001
-  AND instr(needs, '[' || :permit || ',') > 0
-ORDER BY run_at LIMIT 1
 -- name: miscounted
 -- Permits whose count differs from the number of running attempts under them, for `outlast verify`.
 SELECT p.name, p.key, p.used AS counted, coalesce(h.holders, 0) AS holders

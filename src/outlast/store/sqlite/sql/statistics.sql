@@ -55,22 +55,6 @@ SELECT q.value AS queue, t.value AS task,
                 LIMIT :most)
             LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
--- name: waiting
--- The queues that have jobs outside the line, :lanes of them at most, and the due time of the oldest due job of each.
-WITH RECURSIVE q (queue) AS (
-    SELECT (SELECT queue FROM outlast_jobs INDEXED BY outlast_jobs_due
-            WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue LIMIT 1)
-    UNION ALL
-    SELECT (SELECT n.queue FROM outlast_jobs AS n INDEXED BY outlast_jobs_due
-            WHERE n.state = 'queued' AND n.position IS NULL AND n.solo = 0 AND n.queue > q.queue
-            ORDER BY n.queue LIMIT 1)
-    FROM q WHERE q.queue IS NOT NULL LIMIT :lanes
-)
-SELECT q.queue,
-       (SELECT min(o.run_at) FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
-        WHERE o.queue = q.queue AND o.state = 'queued' AND o.position IS NULL AND o.solo = 0
-          AND o.run_at <= :now) AS oldest
-FROM q WHERE q.queue IS NOT NULL
 -- name: count_waiting
 -- For each of these queues, count up to :most due jobs and up to :most jobs that wait for their time.
 SELECT w.value AS queue,
@@ -105,5 +89,3 @@ FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due
       WHERE state = 'queued' AND position IS NULL AND solo = 0 ORDER BY queue, run_at LIMIT min(:most, 1000)) AS w
 JOIN outlast_attempts AS a ON a.token = w.token AND a.outcome = 'undecodable'
 GROUP BY w.queue, w.task ORDER BY w.queue, w.task
--- name: refused
-SELECT count(*) AS number, :now AS now FROM outlast_refusals WHERE at > :now - 86400
