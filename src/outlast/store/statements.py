@@ -28,7 +28,7 @@ _WORDS = {
         "{now}": "date_part('epoch', statement_timestamp())",
         "{ids}": "= ANY (:ids::bigint[])",
     },
-    "sqlite": {"{now}": ":now", "{ids}": "IN (SELECT value FROM json_each(:ids))"},
+    "sqlite": {"{now}": ":now", "{ids}": "IN (SELECT e.value FROM json_each(:ids) AS e)"},
 }
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 

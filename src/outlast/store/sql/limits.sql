@@ -1,4 +1,5 @@
--- Limits, for people: statements that all stores share (statements.py). Reads only.
+-- Limits, for people: statements that all stores share (statements.py). What writes runs in
+-- the transaction of an act, which store/acts.py argues for.
 
 -- name: limits
 -- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
@@ -29,3 +30,9 @@ WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
   AND j.run_at BETWEEN :until::float8 - 0.001 AND :until + 0.001
   AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
 ORDER BY j.run_at LIMIT 1
+-- name: set_key
+-- Give one key of a limit a cap of its own; NULL: take it back. The transaction has the lock of changes, as for the next one.
+UPDATE outlast_permits SET own_running = :running WHERE id = :permit
+-- name: reset_keys
+-- Take the caps of all keys of a limit back.
+UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL

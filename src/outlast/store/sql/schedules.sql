@@ -1,4 +1,5 @@
--- Schedules: statements that all stores share (statements.py). Reads only.
+-- Schedules: statements that all stores share (statements.py). What writes runs in
+-- the transaction of an act, which store/acts.py argues for.
 
 -- name: show
 -- Schedules by name, after :after, or the one of that name.
@@ -7,3 +8,10 @@ SELECT s.name, s.call, s.spec, s.overlap, s.catch_up, s.grace, s.origin, s.versi
        s.last_skip, s.last_skip_job
 FROM outlast_schedules s
 WHERE s.name > :after AND (:name::text IS NULL OR s.name = :name) AND s.origin <> 'deleted' ORDER BY s.name LIMIT :limit
+-- name: pause
+-- Pause a schedule that is locked.
+UPDATE outlast_schedules SET paused = true WHERE name = :name
+-- name: resume
+-- Let a schedule that is locked go on.
+UPDATE outlast_schedules SET paused = false, revision = :revision, since = :since, next_tick = :since, owed = :owed
+WHERE name = :name

@@ -66,22 +66,6 @@ SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM
 -- Draw numbers of a sequence.
 SELECT nextval(('outlast_' || :name::text || '_seq')::regclass) AS number FROM generate_series(1, :count::integer)
 
--- name: drop_dependencies
--- Let jobs that are locked wait for nothing any longer.
-UPDATE outlast_dependencies SET state = 2 WHERE job_id = ANY (:ids::bigint[]) AND state <> 2
-
--- name: drop_steps
--- The steps of jobs that are locked.
-DELETE FROM outlast_steps WHERE job_id = ANY (:ids::bigint[])
-
--- name: drop_waits
--- The events for which they wait.
-DELETE FROM outlast_waits WHERE job_id = ANY (:ids::bigint[])
-
--- name: drop_children
--- Children of jobs that begin from scratch are independent jobs from now on.
-DELETE FROM outlast_dependencies WHERE job_id = ANY (:ids::bigint[]) AND place < 0
-
 -- name: forget
 SELECT outlast_forget_v1(:ids::bigint[])
 
@@ -93,15 +77,6 @@ SELECT outlast_line_up_v1(:ids::bigint[])
 
 -- name: notify
 SELECT outlast_notify_v1(:ids::bigint[])
-
--- name: note
--- Note who does what, in the transaction of the act: either both are committed or neither. A bulk action begins as
--- running and with where it stands.
-INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
-                             up_to_id, as_of, before_id, moved_at)
-VALUES (date_part('epoch', clock_timestamp()), :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
-        :up_to_id, :as_of, :before_id, date_part('epoch', clock_timestamp()))
-RETURNING id
 
 -- name: forget_oldest
 -- Keep the newest :kept records of an actor, and those under way, so that no actor pushes out the records of others. If
@@ -119,14 +94,3 @@ DELETE FROM outlast_actions WHERE id IN (
 -- the same job, and a step whose process dies is taken again as a whole. The row of the action is always locked
 -- before rows of jobs, so two steps of one action never deadlock.
 SELECT counts, state, before_id FROM outlast_actions WHERE id = :id FOR UPDATE
-
--- name: move
--- Note where an action stands, in the transaction that has locked it (`standing`).
-UPDATE outlast_actions
-SET counts = :counts, state = :state, before_id = :before_id, moved_at = date_part('epoch', clock_timestamp())
-WHERE id = :id
-
--- name: stop
--- Stop an action that is under way. This waits for a step that is just being taken; the next step finds it stopped.
-UPDATE outlast_actions SET state = 'stopped', moved_at = date_part('epoch', clock_timestamp())
-WHERE id = :id AND state = 'running' RETURNING id

@@ -53,14 +53,6 @@ INSERT INTO outlast_permits (id, name, key, touched_at)
 VALUES (:permit, :name, :key, date_part('epoch', clock_timestamp()))
 ON CONFLICT (id) DO NOTHING
 
--- name: set_key
--- Give one key of a limit a cap of its own; NULL: take it back. The transaction has the keeper lock.
-UPDATE outlast_permits SET own_running = :running WHERE id = :permit
-
--- name: reset_keys
--- Take the caps of all keys of a limit back. The transaction has the keeper lock.
-UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
-
 -- name: hold
 -- Hold one permit. The transaction has the keeper lock, so no exchange counts under it or folds its notices. A person's
 -- hold takes the place of all before it, also of those of tasks that no exchange has folded yet.

@@ -32,15 +32,6 @@ SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
 SELECT s.paused, s.since, s.owed, s.spec, date_part('epoch', clock_timestamp()) AS now
 FROM outlast_schedules s WHERE s.name = :name AND s.origin <> 'deleted' FOR NO KEY UPDATE
 
--- name: pause
--- Pause a schedule that is locked.
-UPDATE outlast_schedules SET paused = true WHERE name = :name
-
--- name: resume
--- Let a schedule that is locked go on.
-UPDATE outlast_schedules SET paused = false, revision = :revision, since = :since, next_tick = :since, owed = :owed
-WHERE name = :name
-
 -- name: due
 -- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of
 -- the others is due, if within a minute. Always returns a row, and uses only the index of next_tick. Reads only. A

@@ -6,12 +6,6 @@
 -- nothing. So no two steps act on the same job, and a step whose process dies is taken again as a whole. The same
 -- check keeps a stopped action from going on.
 
--- name: note
-INSERT INTO outlast_actions (at, actor, verb, target, job_id, filter, reason, counts, state, expected,
-                             up_to_id, as_of, before_id, moved_at)
-VALUES (:now, :actor, :verb, :target, :job_id, :filter, :reason, :counts, :state, :expected,
-        :up_to_id, :as_of, :before_id, :now)
-RETURNING id
 -- name: forget_oldest
 -- The newest records of each actor are kept, so that no actor pushes out the records of others; an action under way
 -- is never deleted.
@@ -20,13 +14,6 @@ WHERE actor = :actor AND state <> 'running'
   AND id <= (SELECT id FROM outlast_actions WHERE actor = :actor ORDER BY id DESC LIMIT 1 OFFSET :kept)
 -- name: standing
 SELECT counts, state, before_id FROM outlast_actions WHERE id = :id
--- name: move
-UPDATE outlast_actions
-SET counts = :counts, state = :state, before_id = :before_id, moved_at = :now WHERE id = :id
--- name: stop
-UPDATE outlast_actions SET state = 'stopped', moved_at = :now WHERE id = :id AND state = 'running'
-RETURNING id
-
 -- name: lock_free
 SELECT value AS id FROM json_each(:ids)
 -- name: lock
@@ -51,12 +38,3 @@ UPDATE outlast_jobs AS j
 SET state = 'completed', token = t.value, attempt_count = attempt_count + 1, fingerprint = NULL,
     started_at = :now, ended_at = :now
 FROM json_each(:ids) AS e JOIN json_each(:tokens) AS t ON t.key = e.key WHERE j.id = e.value
--- name: drop_dependencies
-UPDATE outlast_dependencies SET state = 2 WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e) AND state <> 2
--- name: drop_steps
-DELETE FROM outlast_steps WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
--- name: drop_waits
-DELETE FROM outlast_waits WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e)
--- name: drop_children
--- Children of jobs that begin from scratch are independent jobs from now on.
-DELETE FROM outlast_dependencies WHERE job_id IN (SELECT e.value FROM json_each(:ids) AS e) AND place < 0

@@ -227,11 +227,6 @@ SET declared = coalesce(excluded.declared, declared), running = excluded.running
     burst = excluded.burst, per = excluded.per
 -- name: set
 UPDATE outlast_limits SET own = :own WHERE name = :name
--- name: set_key
--- The count of one key, which wins over the limit's own count.
-UPDATE outlast_permits SET own_running = :running WHERE id = :permit
--- name: reset_keys
-UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL
 -- name: mark
 -- Look again at the permits of limits that block streams, also at those that would open by time.
 UPDATE outlast_permits SET freed = 1, opens_at = NULL

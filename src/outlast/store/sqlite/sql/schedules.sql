@@ -39,11 +39,6 @@ SELECT 1 FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
 -- name: lock
 SELECT paused, since, CAST(owed AS TEXT) AS owed, CAST(spec AS TEXT) AS spec, :now AS now
 FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'
--- name: pause
-UPDATE outlast_schedules SET paused = 1 WHERE name = :name
--- name: resume
-UPDATE outlast_schedules SET paused = 0, revision = :revision, since = :since, next_tick = :since, owed = :owed
-WHERE name = :name
 -- name: due
 SELECT name, revision, next_tick, since, owed, call, spec, overlap, catch_up, grace,
        version, declared_at
