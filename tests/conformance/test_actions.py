@@ -11,6 +11,7 @@ from outlast.store import actions
 from outlast.store.actions import ActionRow, ActionState, Bulk, BulkStep, More, Note, Overtaken
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
+from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, NewPause, Requeued
 from tests.conformance.kit import Hands, ended, enqueued, job, row_of
 from tests.conformance.schedules_kit import put_one
@@ -102,6 +103,17 @@ async def test_an_act_whose_record_cannot_be_written_is_not_done(
     assert await store.inspector.pauses() == []
     assert len(await store.inspector.jobs(JobFilter())) == 1
     assert await counts(store) == {}
+
+
+@pytest.mark.xfail(strict=True, reason="the record of a deleted schedule is written after it")
+async def test_a_schedule_is_deleted_with_its_record_or_not_at_all(store: Store) -> None:
+    await put_one(store)
+    with pytest.raises(BadData):
+        await store.delete_schedule("nightly", record=msgspec.structs.replace(NOTE, job_id=2**63))
+    assert await store.inspector.schedule("nightly") is not None
+    assert await store.delete_schedule("nightly", record=NOTE) is Deleted.DELETED
+    assert await store.delete_schedule("nightly", record=NOTE) is Deleted.UNKNOWN
+    assert [row.counts for row in await store.inspector.actions()] == [{"deleted": 1}]
 
 
 async def test_an_act_for_one_attempt_spares_a_newer_one(store: Store, hands: Hands) -> None:
