@@ -105,7 +105,6 @@ async def test_an_act_whose_record_cannot_be_written_is_not_done(
     assert await counts(store) == {}
 
 
-@pytest.mark.xfail(strict=True, reason="the record of a deleted schedule is written after it")
 async def test_a_schedule_is_deleted_with_its_record_or_not_at_all(store: Store) -> None:
     await put_one(store)
     with pytest.raises(BadData):

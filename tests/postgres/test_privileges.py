@@ -122,6 +122,7 @@ async def test_a_worker_role_may_run_every_statement(
     assert await store.merge_minutes()
     await enqueued(store, job(), job(delay=60))
     await enqueued(store, job(key="k", on_key=OnKey(replaces=True)))
+    await store.delete_schedule("unknown")
     await _enqueue_in_a_window(store, session)
     await _more_of_a_reader(store.inspector)
     await store.close()

@@ -298,9 +298,8 @@ async def note_backfill(store: Store, name: str, jobs: int, by: By) -> None:
 
 async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> None:
     """Delete a schedule; ScheduleNotFound if there is none, UsageError if code declares it."""
-    check_deleted(name, await store.delete_schedule(name))
-    if (record := note_of("delete schedule", by, f"schedule {name}")) is not None:
-        await store.note(record)
+    record = note_of("delete schedule", by, f"schedule {name}")
+    check_deleted(name, await store.delete_schedule(name, record=record))
 
 
 def check_deleted(name: str, answer: Deleted) -> None:

@@ -84,6 +84,7 @@ CHANGES = frozenset(
         "requeued",
         "skipped",
         "discarded",
+        "deleted",
         "asked",
         "paused",
         "resumed",

@@ -45,7 +45,7 @@ from outlast.store.actions import (
 )
 from outlast.store.columns import pause_of
 from outlast.store.limits import HOLD_MAX, Hold, SetLimit, with_own
-from outlast.store.schedules import OWED_MAX
+from outlast.store.schedules import DECLARED_SECONDS, OWED_MAX, Deleted
 from outlast.store.statements import Row, Rows
 from outlast.store.values import Cancelled, Enqueued, NewEvent, NewJob, NewPause, Requeued
 
@@ -245,6 +245,14 @@ async def pause_schedule(it: Acting, name: str, *, paused: bool) -> bool:
     return bool(rows)
 
 
+async def delete_schedule(rows: Rows, name: str) -> Deleted:
+    """Delete a schedule that no active worker's code declares."""
+    if await rows("schedules", "delete", name=name, fresh=DECLARED_SECONDS):
+        return Deleted.DELETED
+    known = await rows("schedules", "exists", name=name)
+    return Deleted.DECLARED if known else Deleted.UNKNOWN
+
+
 async def _make_permit(it: Acting, name: str, key: str) -> int:
     """Return the id of a permit; make its row if it is not there."""
     permit = permit_id(name, key)
@@ -350,6 +358,13 @@ class ActVerbs:
             record,
             lambda it: pause_schedule(it, name, paused=paused),
             lambda known: _some(**{word: int(known)}),
+        )
+
+    async def delete_schedule(self, name: str, *, record: Record | None = None) -> Deleted:
+        return await self._act(
+            record,
+            lambda it: delete_schedule(it.rows, name),
+            lambda answer: _some(deleted=int(answer is Deleted.DELETED)),
         )
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:

@@ -374,7 +374,7 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_schedule(self, name: str) -> Deleted:
+    async def delete_schedule(self, name: str, *, record: Record | None = None) -> Deleted:
         """Delete a schedule, unless an active worker's code declares it. Its jobs stay. The instant
         up to which its ticks are accounted for is kept for UNDECLARED_SECONDS."""
         ...

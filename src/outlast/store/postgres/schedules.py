@@ -20,7 +20,6 @@ from outlast.store.schedules import (
     RENEW_SECONDS,
     VERSION_LENGTH,
     VERSIONS_KEPT,
-    Deleted,
     DueSchedule,
     DueSchedules,
     FireAnswer,
@@ -47,9 +46,6 @@ class PostgresScheduleVerbs(Verbs):
         return await self._connections.run(
             lambda connection: put(connection, schedules, origin), kind=Transaction.COMMITTED
         )
-
-    async def delete_schedule(self, name: str) -> Deleted:
-        return await self._connections.run(lambda connection: delete(connection, name))
 
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
@@ -102,12 +98,6 @@ async def put(
         )
         answers |= {row["name"]: row["answer"] for row in found}
     return [Put(answers[each.name]) for each in schedules]
-
-
-async def delete(connection: Any, name: str) -> Deleted:
-    """Delete a schedule, in the transaction of the connection if one is open."""
-    rows = await connection.fetch(_SQL["delete"], name, DECLARED_SECONDS)
-    return Deleted(rows[0]["answer"])
 
 
 def _weigh(columns: tuple[Any, ...]) -> tuple[int, int]:

@@ -20,12 +20,13 @@ from outlast.base.credentials import check_encoded
 from outlast.errors import ConnectionMismatch, StoreUnavailable
 from outlast.model.limits import permit_id
 from outlast.store.actions import ACTIONS_SECONDS
+from outlast.store.acts import delete_schedule
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import Counted, columns_of, merge
-from outlast.store.postgres.acts import PostgresActVerbs, send
+from outlast.store.postgres.acts import PostgresActing, PostgresActVerbs, send
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
 from outlast.store.postgres.errors import foreign_errors, has_no_place
@@ -34,7 +35,7 @@ from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
-from outlast.store.postgres.schedules import PostgresScheduleVerbs, delete, put
+from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
@@ -283,7 +284,7 @@ async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]
 async def delete_on(connection: Any, name: str) -> Deleted:
     """As ``PostgresStore.delete_schedule``; gone when the caller commits."""
     with foreign_errors():
-        return await delete(connection, name)
+        return await delete_schedule(PostgresActing(connection, notify=False).rows, name)
 
 
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:

@@ -8,6 +8,7 @@ from sqlite3 import Cursor
 from typing import Any, NamedTuple
 
 from outlast.model.schedule_plan import owe
+from outlast.store.acts import delete_schedule
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -30,6 +31,7 @@ from outlast.store.schedules import (
     fired_columns,
 )
 from outlast.store.sqlite.connection import reads, writes
+from outlast.store.sqlite.inspector import run_at_once
 from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.statements import statements
@@ -47,8 +49,13 @@ def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Pu
 
 def delete_on(cursor: Any, name: str, now: float) -> Deleted:
     """Delete a schedule, as ``put_on`` puts one."""
+
+    async def rows(topic: str, name: str, /, **values: Any) -> list[Any]:
+        found = cursor.execute(statements(topic)[name], values | {"now": now})
+        return list(found.fetchall())
+
     with clear_errors(), one_commit(cursor):
-        return _delete(cursor, now, name)
+        return run_at_once(delete_schedule(rows, name))
 
 
 def put(
@@ -121,14 +128,6 @@ def _replace(cursor: Any, now: float, values: dict[str, Any], row: _Row) -> Put:
     return Put.CHANGED
 
 
-def _delete(cursor: Any, now: float, name: str) -> Deleted:
-    values = {"name": name, "now": now, "fresh": DECLARED_SECONDS}
-    if cursor.execute(_SQL["delete"], values).rowcount:
-        return Deleted.DELETED
-    known = cursor.execute(_SQL["exists"], (name,)).fetchone()
-    return Deleted.DECLARED if known else Deleted.UNKNOWN
-
-
 def _due(
     cursor: Cursor, now: float, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
 ) -> DueSchedules:
@@ -175,7 +174,6 @@ class SqliteScheduleVerbs:
     """The verbs of ``SqliteStore`` about schedules."""
 
     put_schedules = writes(put)
-    delete_schedule = writes(_delete)
     due_schedules = reads(_due)
     fire = writes(fire)
     note_undeclared = writes(_undeclared)

@@ -10,23 +10,6 @@ FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::t
           AS u (name, call, spec, overlap, catch_up, grace, version)
       ORDER BY u.name COLLATE "C") p
 
--- name: delete
--- Delete a schedule that no active worker's code declares. A firing under way holds the row: the delete waits for its
--- commit, and then deletes the newest version if that is not declared. A firing decided before finds no next_tick.
--- Jobs that were stored stay. The row stays as a record of up to when ticks are accounted for, in case the name is
--- put again; `workers` of prune.sql deletes it a week after declared_at, which is set to the time of this delete.
-WITH gone AS (
-    UPDATE outlast_schedules s
-    SET origin = 'deleted', declared = false, declared_at = t.now, next_tick = NULL, call = '', spec = '',
-        version = '', versions = '', owed = ''
-    FROM (SELECT date_part('epoch', statement_timestamp()) AS now) t
-    WHERE s.name = $1 AND s.origin <> 'deleted'
-      AND (s.declared_at IS NULL OR abs(s.declared_at - t.now) > $2::float8)
-    RETURNING 1)
-SELECT CASE WHEN EXISTS (SELECT FROM gone) THEN 'deleted'
-            WHEN EXISTS (SELECT FROM outlast_schedules s WHERE s.name = $1 AND s.origin <> 'deleted') THEN 'declared'
-            ELSE 'unknown' END AS answer
-
 -- name: lock
 -- Lock a schedule, and read what a pause judges (store/acts.py).
 SELECT s.paused, s.since, s.owed, s.spec, date_part('epoch', clock_timestamp()) AS now

@@ -28,14 +28,6 @@ WHERE name = :name
 DELETE FROM outlast_schedules WHERE name = ?
 -- name: renew
 UPDATE outlast_schedules SET declared = 1, declared_at = ? WHERE name = ?
--- name: delete
-UPDATE outlast_schedules
-SET origin = 'deleted', declared = 0, declared_at = :now, next_tick = NULL, call = '', spec = '',
-    version = '', versions = '', owed = ''
-WHERE name = :name AND origin <> 'deleted'
-  AND (declared_at IS NULL OR abs(declared_at - :now) > :fresh)
--- name: exists
-SELECT 1 FROM outlast_schedules WHERE name = ? AND origin <> 'deleted'
 -- name: lock
 SELECT paused, since, CAST(owed AS TEXT) AS owed, CAST(spec AS TEXT) AS spec, :now AS now
 FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'
