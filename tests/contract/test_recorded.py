@@ -25,7 +25,7 @@ from tests.contract.scene import StandingClock, fill
 from tests.web.kit import page_on
 
 RECORDS = Path(__file__).parent / "recorded"
-WIDTH, FOLDED = 100, 150  # characters of a line: of a list, of a document
+WIDTH, FOLDED = 100, 250  # characters of a line: of a list, of a document
 FEW = ("done", "runs", "retrying", "flow")
 LISTS = """\
 jobs --limit 3; jobs --limit 2 --before 9; workers; schedules; pauses; limits; flows;
