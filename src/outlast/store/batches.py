@@ -43,8 +43,8 @@ def split(
 def share_the_rest(jobs: Sequence[NewJob]) -> bool:
     """Whether jobs without keys, which wait for no others, differ only in arguments, tenants and
     streams."""
-    policy, rest = jobs[0].policy, rest_of(jobs[0])
-    return all(job.policy is policy and rest_of(job) == rest for job in jobs)
+    first, policy, rest = jobs[0], jobs[0].policy, rest_of(jobs[0])
+    return all(job is first or (job.policy is policy and rest_of(job) == rest) for job in jobs)
 
 
 async def bisecting(

@@ -9,7 +9,7 @@ after ``n.``; ``{:shared}``: the parameters; ``{:shared[]}``: the parameters as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -68,6 +68,10 @@ TIMED = (
     Column("waits", "boolean", lambda job: bool(job.after)),
 )
 """No columns, but what a store needs for those that it computes with its own clock."""
+TAKE: Mapping[str, Callable[[Any], Any]] = {
+    column.name: column.take for column in (*SHARED, *OWN, *TIMED)
+}
+"""Column -> how its value is taken from a job."""
 COMPUTED = ("run_at", "enqueued_at", "position", "expires_at", "aged", "state", "awaited")
 STORED = (*(column.name for column in (*SHARED, *OWN)), *COMPUTED)
 """The names of all columns that an enqueue sets."""

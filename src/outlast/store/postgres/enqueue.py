@@ -32,7 +32,6 @@ from outlast.store.dependencies import (
     not_spawned,
 )
 from outlast.store.keys import check_batch, match_holder, yielding
-from outlast.store.new_rows import OWN, SHARED, TIMED, values_of
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
 from outlast.store.postgres.statements import fetch, job_columns, to_json
@@ -116,14 +115,14 @@ async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
     if known is None:
         known = _known[session] = {}
     now = SYSTEM.boot()
-    lanes = {
-        (job.task, job.queue, job.priority)
-        for job in jobs
-        if job.stream is None
-        and not job.after
-        and (job.delay < LATER_SECONDS or job.run_at is not None)
-    }
-    if new := [lane for lane in lanes if known.get(lane, now) <= now]:
+    new: dict[_Lane, None] = {}
+    for job in jobs:
+        lane = job.task, job.queue, job.priority
+        if known.get(lane, now) > now or job.stream is not None or job.after:
+            continue
+        if job.delay < LATER_SECONDS or job.run_at is not None:
+            new[lane] = None
+    if new:
         tasks, queues, priorities = zip(*new, strict=True)
         (row,) = await connection.fetch(_SQL["add_lanes"], [*tasks], [*queues], [*priorities])
         if len(known) + len(new) > KNOWN_MAX:
@@ -147,7 +146,7 @@ async def _enqueue_plain(
     if alike is None:
         return await _enqueue_unlike(connection, jobs, notify=notify)
     await _name_lanes(connection, jobs[:1])
-    rows = await fetch(connection, "enqueue", *alike)
+    rows = await fetch(connection, "enqueue", *alike, jobs[0])
     return [Enqueued(row["id"], True) for row in rows]
 
 
@@ -170,8 +169,7 @@ async def _create_with_key(connection: Any, job: NewJob, *, notify: bool) -> Enq
     if job.policy.labels or job.stream is not None:
         return (await _store_those_left(connection, [job], [None], notify=notify))[0]
     await _name_lanes(connection, [job])
-    values = values_of(job, (*SHARED, *OWN, *TIMED)) | {"notify": notify}
-    rows = await fetch(connection, "enqueue", "one_with_key", values)
+    rows = await fetch(connection, "enqueue", "one_with_key", {"notify": notify}, job)
     return Enqueued(rows[0]["id"], True) if rows else None
 
 
@@ -193,7 +191,7 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
 
 def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]] | None:
     """Return the statement that stores these jobs, of ``one``, ``alike`` and ``alike_in_streams``,
-    and its values; None if none of them can."""
+    and those of its values that are not the first job's; None if none of them can."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None
@@ -201,10 +199,8 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]
         return None
     if first.policy.labels:
         return None
-    values = values_of(first, SHARED)
-    values |= {"args": first.args, "tenant": first.tenant, "notify": notify, "count": len(jobs)}
     if len(jobs) == 1 and first.stream is None:
-        return "one", values
+        return "one", {"notify": notify}
     if not share_the_rest(jobs):
         return None
     args = BETWEEN.join([job.args for job in jobs])
@@ -213,13 +209,13 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]
     tenants = [job.tenant for job in jobs]
     streams = [job.stream for job in jobs]
     are_one = tenants.count(first.tenant) == streams.count(first.stream) == len(jobs)
-    values["args"] = args
+    values = {"args": args, "notify": notify, "count": len(jobs)}
     if are_one and first.stream is None:
         return "alike", values
     some = 1 if are_one else len(jobs)
     needs = [job.needs for job in jobs[:some]]
     values |= {"tenants": tenants[:some], "streams": streams[:some], "needs": needs}
-    return "alike_in_streams", values | {"aged_by": first.aged_by}
+    return "alike_in_streams", values
 
 
 async def _spawn(

@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.errors import BadData, text_of
 from outlast.model.lifecycle import Transition
-from outlast.store.new_rows import OWN, SHARED, TIMED
+from outlast.store.new_rows import OWN, SHARED, TAKE, TIMED
 from outlast.store.statements import statements
 from outlast.store.values import NamedStep, NewJob, Report, Save
 
@@ -29,10 +29,14 @@ def numbered(topic: str, name: str) -> tuple[str, list[str]]:
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
 
 
-async def fetch(connection: Any, topic: str, name: str, values: Mapping[str, Any]) -> Any:
-    """Return the rows of a statement with named parameters."""
+async def fetch(
+    connection: Any, topic: str, name: str, values: Mapping[str, Any], job: NewJob | None = None
+) -> Any:
+    """Return the rows of a statement with named parameters. Those that are not among the values are
+    columns of the job."""
     text, names = numbered(topic, name)
-    return await connection.fetch(text, *[values[each] for each in names])
+    given = [values[each] if each in values else TAKE[each](job) for each in names]
+    return await connection.fetch(text, *given)
 
 
 Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard each write about it
