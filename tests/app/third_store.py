@@ -11,7 +11,7 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.store.backend import Backend, Callers, StoreOptions
-from outlast.store.finding import CheckContext, Environment, Finding, ok
+from outlast.store.finding import Environment, Finding, Level
 from outlast.store.protocol import NoPresence
 from outlast.store.sqlite import callers as sqlite_callers
 from outlast.store.sqlite.inspector import SqliteInspector
@@ -30,8 +30,9 @@ class ThirdFacts(msgspec.Struct, frozen=True):
     pages: int
     limited_to: str | None = None
 
-    def check(self, context: CheckContext) -> Iterator[Finding]:
-        yield ok("third_pages", f"There are {self.pages} pages for {context.workers} workers.")
+    def check(self, workers: int) -> Iterator[Finding]:
+        said = f"There are {self.pages} pages for {workers} workers."
+        yield Finding(level=Level.OK, name="third_pages", sentence=said)
 
 
 class ThirdInspector(SqliteInspector):

@@ -20,7 +20,6 @@ from outlast.errors import StoreUnavailable
 from outlast.insight.queries import read_details
 from outlast.insight.why import why
 from outlast.model.lease import DeathCause, Presence
-from outlast.store.finding import CheckContext
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
@@ -40,7 +39,6 @@ KEYS = """SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks
           WHERE locktype = 'advisory' AND granted
             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"""
 TAKE = "SELECT pg_advisory_lock($1)"
-CONTEXT = CheckContext(now=0.0, asked_at=None, workers=1)
 MIGRATION_KEY = int.from_bytes(b"outlast", "big")
 
 
@@ -232,7 +230,7 @@ async def test_who_holds_a_lock_of_limits_or_counters_is_named_with_the_remedy(
     pid = stranger.get_server_pid()
     said = f"The role {STRANGER} has taken {what} (process {pid}, application a 'shell')"
     facts = await store.inspector.environment()
-    (found,) = [one for one in facts.check(CONTEXT) if one.name == "locks_of_limits"]
+    (found,) = [one for one in facts.check(workers=1) if one.name == "locks_of_limits"]
     assert found.level == "problem"
     assert said in found.sentence
     assert f"pg_terminate_backend({pid})" in found.mend

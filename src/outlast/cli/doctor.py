@@ -87,8 +87,8 @@ def _application(spec: str | None) -> tuple[Found | None, Application | None]:
 
 
 async def _findings(url: str, application: Application | None, exposure: Exposure) -> list[Finding]:
-    from outlast.insight.doctor import examine
     from outlast.insight.doctor.facts import Facts, gather
+    from outlast.insight.doctor.findings import examine
     from outlast.insight.doctor.host import in_kubernetes, locks_of
 
     encrypted = application is not None and application.encryption != "none"

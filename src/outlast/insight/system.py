@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.insight.doctor import examine
-from outlast.insight.doctor.facts import Facts, read_contents, read_environment
+from outlast.insight.doctor.facts import Facts, read_contents
+from outlast.insight.doctor.findings import examine
 from outlast.insight.doctor.host import in_kubernetes, locks_of
 from outlast.store.backend import describe_place
 from outlast.store.finding import Finding
@@ -30,8 +30,7 @@ class SystemReport(msgspec.Struct, frozen=True):
 
 async def read_system(store: Store, clock: Clock) -> SystemReport:
     """Read the report, with the findings of all checks that need no application."""
-    seen: dict[str, Any] = {}
-    await read_environment(store, seen)
+    seen: dict[str, Any] = {"environment": await store.inspector.environment()}
     await read_contents(store, seen)
     facts = Facts(
         place=describe_place(store.url),

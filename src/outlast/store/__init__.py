@@ -17,7 +17,7 @@ logs.py         lines that attempts have printed: values
 stacks.py       requests for stacks of running jobs, and the answers: values
 statistics.py   numbers that a store counts for people, each of them bounded
 minutes.py      counters of workers: values
-finding.py      findings of the doctor, and the protocols by which a store checks its own facts
+finding.py      the doctor's findings as rows of tables, and how a store checks its own facts
 environment.py  facts of this machine and its files that stores and the doctor read alike
 columns.py      JSON and numbers in columns, read the same way by all stores
 dependencies.py  what new jobs wait for, and the results that they get

@@ -1,15 +1,17 @@
-"""Defines findings of the doctor's checks, and what a store's own checks are given.
+"""Defines the doctor's findings as rows of tables, and the tables that a store brings.
 
 A store checks itself: its facts know which faults they may show.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
+
+T = TypeVar("T")
 
 
 class Level(StrEnum):
@@ -19,6 +21,9 @@ class Level(StrEnum):
     HINT = "hint"
     WARNING = "warning"
     PROBLEM = "problem"
+
+
+OK, HINT, WARNING, PROBLEM = Level
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,33 +36,42 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     mend: str = ""
 
 
-def ok(name: str, sentence: str) -> Finding:
-    """Return a finding without a fault."""
-    return Finding(level=Level.OK, name=name, sentence=sentence)
+class Check(NamedTuple, Generic[T]):
+    """A row of a table: whether a finding applies to the facts, and what it says of them. ``True``:
+    it applies if no row of its name above it does."""
+
+    level: Level
+    name: str
+    applies: Callable[[T], object] | Literal[True]
+    sentence: str | Callable[[T], str]
+    mend: str | Callable[[T], str] = ""
 
 
-def hint(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding that may be left as it is."""
-    return Finding(level=Level.HINT, name=name, sentence=sentence, mend=mend)
+class Each(Generic[T]):
+    """Rows about parts of the facts: they are judged for each part."""
+
+    def __init__(self, parts: Callable[[T], Iterable[Any]], *rows: Check[Any] | Each[Any]) -> None:
+        self.parts = parts
+        self.rows = rows
 
 
-def warning(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding that can do harm."""
-    return Finding(level=Level.WARNING, name=name, sentence=sentence, mend=mend)
+Table = tuple[Check[T] | Each[T], ...]
 
 
-def problem(name: str, sentence: str, mend: str) -> Finding:
-    """Return a finding that does harm."""
-    return Finding(level=Level.PROBLEM, name=name, sentence=sentence, mend=mend)
-
-
-class CheckContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts beside a store's own. ``now`` is this machine's time, in seconds since 1970;
-    ``asked_at``: its time when the facts were read; ``workers``: how many are alive."""
-
-    now: float
-    asked_at: float | None
-    workers: int
+def judge(table: Table[T], facts: T) -> Iterator[Finding]:
+    """Yield the findings of a table, in its order. Of rows with one name, the first that applies
+    is the finding."""
+    told = set[str]()
+    for row in table:
+        if isinstance(row, Each):
+            for part in row.parts(facts):
+                yield from judge(row.rows, part)
+        elif row.name not in told and (row.applies is True or row.applies(facts)):
+            told.add(row.name)
+            said, mend = (
+                each if isinstance(each, str) else each(facts) for each in (row.sentence, row.mend)
+            )
+            yield Finding(level=row.level, name=row.name, sentence=said, mend=mend)
 
 
 class Environment(Protocol):
@@ -70,8 +84,8 @@ class Environment(Protocol):
         migrate --only`` grants."""
         ...
 
-    def check(self, context: CheckContext) -> Iterator[Finding]:
-        """Yield findings, good and bad."""
+    def check(self, workers: int) -> Iterator[Finding]:
+        """Yield findings, good and bad. ``workers``: how many are alive."""
         ...
 
 

@@ -10,11 +10,10 @@ from starlette.responses import Response
 from outlast.base.text import count_of
 from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor.facts import Facts, Locks
-from outlast.insight.doctor.store import SCHEDULES
-from outlast.insight.doctor.workers import CHECKS
+from outlast.insight.doctor.findings import SCHEDULES, WORKERS
 from outlast.insight.history import Series, read_history
 from outlast.insight.stats import Overview, read_overview
-from outlast.store.finding import Finding, Level
+from outlast.store.finding import Finding, Level, judge
 from outlast.store.protocol import Store
 from outlast.web.endpoint import Endpoints
 from outlast.web.visit import Visit
@@ -65,7 +64,7 @@ async def _judge_schedules(store: Store, now: float) -> list[Finding]:
     """Return the doctor's findings on schedules: it examines the ticks of a whole year."""
     rows = await store.inspector.schedules(SCHEDULES_MAX)
     facts = Facts(place="", now=now, locks=Locks(path=""), schedules=rows)
-    return [one for check in SCHEDULES for one in check(facts)]
+    return [*judge(SCHEDULES, facts)]
 
 
 def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
@@ -78,8 +77,7 @@ def find_troubles(seen: Overview, now: float) -> Iterator[Finding]:
         pauses=list(seen.pauses),
         statistics=seen.statistics,
     )
-    for check in CHECKS:
-        yield from check(facts)
+    yield from judge(WORKERS, facts)
     died = sum(one.number for one in seen.statistics.dead)
     if died:
         yield Finding(

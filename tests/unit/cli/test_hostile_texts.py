@@ -21,8 +21,8 @@ from outlast.cli.show import dead_table, gone_table, jobs_table, workers_table
 from outlast.cli.workers import _called
 from outlast.insight.acting import declared_by_code
 from outlast.insight.deaths import DeathGroup
-from outlast.insight.doctor import examine
 from outlast.insight.doctor.facts import Facts, Locks
+from outlast.insight.doctor.findings import examine
 from outlast.insight.explanation import JobDetails
 from outlast.insight.limits import explain, next_start, spec_text
 from outlast.insight.queries import JobList

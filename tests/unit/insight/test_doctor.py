@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +13,33 @@ import pytest
 
 from outlast import Encryption
 from outlast.errors import SchemaMismatch
-from outlast.insight.doctor import examine
 from outlast.insight.doctor.facts import Application, Exposure, Facts, Locks, MessengerUrl
+from outlast.insight.doctor.findings import (
+    APPLICATION,
+    HOST,
+    LIMITS,
+    SCHEDULES,
+    STORE,
+    WORKERS,
+    examine,
+)
 from outlast.insight.doctor.host import locks_of, look_at
 from outlast.model.limits import LimitSpec
 from outlast.model.pause import Pause, PauseKind
 from outlast.payload.payloads import Payloads
-from outlast.store.finding import Route
-from outlast.store.limits import LimitRow
+from outlast.store.finding import Check, Each, Level, Route, Table, judge
+from outlast.store.limits import LimitRow, LockHolder
 from outlast.store.migrations import Applied, Step, check_usable
+from outlast.store.postgres import checks as postgres
 from outlast.store.postgres.checks import PostgresFacts
-from outlast.store.postgres.route import judge, read_sslmode
+from outlast.store.postgres.route import TLS, Way, read_sslmode
 from outlast.store.rows import Held, WorkerStatus
 from outlast.store.schedules import ScheduleRow, call_text
+from outlast.store.sqlite import checks as sqlite
 from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.statistics import DueJobs, QueueCount, Statistics, Undecodable, Unencrypted
 from outlast.store.values import NewJob
+from outlast.web.overview import PAGES
 from tests.cases import each_case
 from tests.unit.insight.rows_kit import NOW, worker
 from tests.unit.insight.test_schedules import row as a_schedule
@@ -35,6 +47,7 @@ from tests.unit.insight.test_schedules import row as a_schedule
 SERVER = PostgresFacts(
     version=160_004,
     clock=NOW + 3,
+    read_at=NOW,
     fsync="on",
     synchronous_commit="on",
     full_page_writes="on",
@@ -129,14 +142,20 @@ def exposed(**changes: Any) -> Facts:
     return facts(exposure=Exposure(**changes))
 
 
-def reached(sslmode: str | None, *, authority: bool = False) -> Facts:
-    return exposed(route=Route([*judge(sslmode, authority=authority)]))
+def reached(sslmode: str, *, authority: bool = False) -> Facts:
+    return exposed(route=Route([*judge(TLS, Way(sslmode, authority))]))
 
 
 NATS = MessengerUrl(place="nats.example:4222", secured=False, login=True)
 OTHERS = {"/srv/jobs.db": "alice"}
 FAILING = facts(workers=[worker(failing="exchange: NotPermitted: no", failing_since=NOW - 60)])
 LOST = worker(2, status=WorkerStatus.LOST, stopped_at=NOW - 60)
+ASLEEP = worker(status=WorkerStatus.STOPPED, cause="asleep")
+LIMITED = msgspec.structs.replace(SERVER, limited_to="enqueue", lacking=["all"])
+BERLIN, NOWHERE = (
+    f'{{"cron":"*/30 2 * * *","zone":"{zone}"}}' for zone in ("Europe/Berlin", "No/Where")
+)
+HOLDER = LockHolder("the lock of limits", 1, "guest", "psql", may_work=False, seconds=None)
 CASES: list[tuple[Facts, str, str, str]] = [
     (file(open_to={"/srv/jobs.db": 0o644}), "warning", "private", "Every user of this machine can"),
     (file(open_to={"/srv/jobs.db": 0o644, "/srv/jobs.db-locks": 0o2770}), "warning", "private",
@@ -252,31 +271,88 @@ CASES: list[tuple[Facts, str, str, str]] = [
      "long_paused", "The queue 'q' has been paused for 1 d 1 h"),
     (facts(application=Application(spec="a:b", tasks=["mail"])), "warning", "unknown_tasks",
      "does not have: render"),
+    (facts(denied="no", environment=LIMITED), "hint", "unread", "may not read was not looked at"),
+    (facts(environment=LIMITED), "ok", "privileges", "shop may enqueue, and is not for workers."),
+    (facts(schedules=[a_schedule(name="s", spec=BERLIN)]), "warning", "clock_changes",
+     "Schedule s, cron '*/30 2 * * *' in Europe/Berlin: on 2030-03-31 it skips 02:00, 02:30; on"),
+    (facts(schedules=[a_schedule(name="s", spec=NOWHERE)]), "warning", "schedules",
+     "This host cannot fire schedule s: zone 'No/Where'"),
+    (server(lock_holders=[HOLDER]), "problem", "locks_of_limits",
+     "The role guest has taken the lock of limits (process 1, application psql): limits or"),
+    (server(clock=NOW + 303, read_at=NOW + 300), "ok", "clock", "3 s ahead of ours"),
+    (server(clock=NOW, read_at=NOW + 3), "ok", "clock", "3 s behind ours"),
+    (facts(workers=[ASLEEP]), "ok", "workers", "No worker is awake: W-1 looks for jobs soon."),
+    (locks(mode=None), "ok", "lock_directory", "the first worker makes it"),
 ]  # fmt: skip
 
 
-@each_case(
-    ("facts", "level", "name", "words"),
-    CASES,
-)
-def test_each_problem_is_found_with_its_remedy(
-    facts: Facts, level: str, name: str, words: str
-) -> None:
+HEALTHY = [
+    WELL,
+    waiting(waiting=0, running=0),
+    waiting(running=2, held_until=NOW - 1),
+    file(),
+    facts(workers=[worker(), worker(2)]),
+    facts(application=REQUIRES, unencrypted=[MANY_JOBS]),
+    facts(application=Application(spec="a:b", tasks=["draw"], aliases=["render"])),
+    locks(mode=0o1777),  # like /tmp: lock files are readable only by their user
+    exposed(messenger=msgspec.structs.replace(NATS, secured=True)),
+    *(reached(mode, authority=True) for mode in ("verify-full", "verify-ca", "require")),
+]
+
+
+@each_case("well", HEALTHY)
+def test_a_healthy_store_has_only_ok_findings(well: Facts) -> None:
+    assert {(one.level, one.mend) for one in examine(well)} == {("ok", "")}
+
+
+@each_case(("facts", "level", "name", "words"), CASES)
+def test_each_row_is_found_with_its_remedy(facts: Facts, level: str, name: str, words: str) -> None:
     (found,) = (one for one in examine(facts) if one.name == name)
     assert found.level == level
     assert words in found.sentence
-    assert found.mend
+    assert bool(found.mend) == (level != "ok")
 
 
-TABLE = (Path(__file__).parents[3] / "docs" / "diagnose.md").read_text()
+def test_of_many_schedules_in_a_change_of_the_clocks_the_first_are_named() -> None:
+    many = [a_schedule(name=f"s{number}", spec=BERLIN) for number in range(8)]
+    found = [one for one in examine(facts(schedules=many)) if one.name == "clock_changes"]
+    assert [one.sentence[:11] for one in found[:-1]] == [
+        f"Schedule s{number}" for number in range(5)
+    ]
+    assert found[-1].sentence == "3 more schedules fall into a change of the clocks."
 
 
-def test_each_finding_is_in_the_docs() -> None:
-    (section,) = re.findall(
-        r"^## What `outlast doctor` checks\n(.*?)^## ", TABLE, re.DOTALL | re.MULTILINE
-    )
-    names = {case[2] for case in CASES}
-    assert [name for name in names if f"`{name}`" not in section] == []
+def rows_of(table: Table[Any]) -> Iterator[Check[Any]]:
+    for one in table:
+        yield from rows_of(one.rows) if isinstance(one, Each) else [one]
+
+
+TABLES = (STORE, postgres.FINDINGS, sqlite.FINDINGS, WORKERS, LIMITS, SCHEDULES, TLS, HOST)
+NAMES = {(row.level, row.name) for table in (*TABLES, APPLICATION) for row in rows_of(table)}
+
+
+def test_each_row_has_a_case() -> None:
+    fine = {(one.level, one.name) for well in HEALTHY for one in examine(well)}
+    assert NAMES - fine - {(Level(level), name) for _, level, name, _ in CASES} == set()
+
+
+ROOT = Path(__file__).parents[3]
+
+
+def names_under(heading: str, page: str) -> set[str]:
+    """Return the names in the table or list under a heading."""
+    pattern = rf"^## What `outlast doctor` {heading}.*?\n((?:\||- ).*?)\n\n"
+    (listed,) = re.findall(pattern, (ROOT / page).read_text(), re.DOTALL | re.MULTILINE)
+    return set(re.findall(r"`(\w+)`", listed))
+
+
+def test_the_docs_and_pages_name_findings_of_the_doctor() -> None:
+    names = {name for _, name in NAMES}
+    assert names_under("checks", "docs/diagnose.md") == names
+    security = names_under("sees", "SECURITY.md")
+    assert security
+    assert security - names == set()
+    assert set(PAGES) - names == {"dead_jobs"}, "which the first page finds itself"
 
 
 @each_case(
@@ -291,24 +367,6 @@ def test_the_mode_of_another_users_file_has_another_remedy(amiss: Facts) -> None
     (mend,) = (one.mend for one in examine(amiss) if one.level == "warning")
     assert "chmod" not in mend.partition("as root")[0]
     assert "alice" in mend or "OUTLAST_RUN_DIR" in mend
-
-
-def test_a_sticky_directory_that_all_may_write_is_fine() -> None:
-    """Like /tmp: lock files are readable only by their user."""
-    (found,) = (one for one in examine(locks(mode=0o1777)) if one.name == "lock_directory")
-    assert found.level == "ok"
-
-
-@each_case("mode", ["verify-full", "verify-ca", "require"])
-def test_a_verified_server_certificate_is_fine(mode: str) -> None:
-    (found,) = (one for one in examine(reached(sslmode=mode, authority=True)) if one.name == "tls")
-    assert found.level == "ok"
-
-
-def test_a_messenger_with_tls_is_fine() -> None:
-    secured = msgspec.structs.replace(NATS, secured=True)
-    found = {one.name: one for one in examine(exposed(messenger=secured))}
-    assert found["messenger_tls"].level == "ok"
 
 
 ELSEWHERE = "postgresql://shop:secret@db.example:5432/shop"
@@ -371,22 +429,6 @@ def test_keys_that_others_can_read_and_a_password_among_the_arguments_are_found(
     assert not look_at(ELSEWHERE, None, ["postgresql://shop@db.example/shop"], {}).in_arguments
 
 
-@each_case(
-    "well",
-    [
-        WELL,
-        waiting(waiting=0, running=0),
-        waiting(running=2, held_until=NOW - 1),
-        file(),
-        facts(workers=[worker(), worker(2)]),
-        facts(application=REQUIRES, unencrypted=[MANY_JOBS]),
-    ],
-)
-def test_a_healthy_store_has_only_ok_findings(well: Facts) -> None:
-    assert {one.level for one in examine(well)} == {"ok"}
-    assert all(one.mend == "" for one in examine(well))
-
-
 def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
     for amiss in (facts(denied="no", environment=None), server(lacking=["SELECT ON TABLE t"])):
         (found,) = (one for one in examine(amiss) if one.name == "privileges")
@@ -407,17 +449,6 @@ def test_the_remedy_is_a_migration_only_for_an_old_schema() -> None:
         (amiss,) = (one for one in found if one.name == "schema")
         assert ("Run `outlast migrate`" in amiss.mend) == helps
         assert amiss.mend
-
-
-def test_the_clock_is_compared_with_the_moment_at_which_it_was_read() -> None:
-    slow = facts(now=NOW + 300, asked_at=NOW, workers=[])
-    (found,) = (one for one in examine(slow) if one.name == "clock")
-    assert "3 s ahead" in found.sentence
-
-
-def test_an_alias_is_a_name_of_a_task() -> None:
-    named = Application(spec="a:b", tasks=["draw"], aliases=["render"])
-    assert "unknown_tasks" not in {one.name for one in examine(facts(application=named))}
 
 
 def test_without_an_answer_of_the_store_only_the_host_is_checked() -> None:

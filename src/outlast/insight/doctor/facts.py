@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, SchemaMismatch, StoreError, text_of
+from outlast.insight.availability import list_alive
 from outlast.insight.queries import read_workers
 from outlast.insight.resource import SCHEMA, Document
 from outlast.model.job import State
@@ -18,7 +18,7 @@ from outlast.store.finding import Environment, Finding, Level, Route
 from outlast.store.protocol import Store
 from outlast.store.rows import Held, JobFilter, WorkerRow
 from outlast.store.schedules import ScheduleRow
-from outlast.store.statistics import Statistics, Unencrypted
+from outlast.store.statistics import DueJobs, Statistics, Unencrypted
 
 
 class Locks(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,21 +70,19 @@ class Application(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """All facts. ``now`` is this machine's time, in seconds since 1970; ``asked_at`` is that time
-    when the environment was read, to compare with the store's clock. Facts that could not be read,
-    because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a missing privilege),
-    are None or empty. ``malformed``: of the jobs that died last, those with unreadable rows, by id
-    -> the columns. ``schedules``: the first by name. ``unencrypted``: unfinished jobs with plain
-    payloads, counted by task, if the application encrypts."""
+    """All facts. ``now`` is this machine's time, in seconds since 1970. Facts that could not be
+    read, because of ``error`` (the store), ``mismatch`` (its schema) or ``denied`` (a missing
+    privilege), are None or empty. ``malformed``: of the jobs that died last, those with unreadable
+    rows, by id -> the columns. ``schedules``: the first by name. ``unencrypted``: unfinished jobs
+    with plain payloads, counted by task, if the application encrypts."""
 
     place: str
     now: float
     locks: Locks
-    error: str | None = None
-    mismatch: str | None = None
-    denied: str | None = None
+    error: str = ""
+    mismatch: str = ""
+    denied: str = ""
     environment: Environment | None = None
-    asked_at: float | None = None
     workers: list[WorkerRow] = []
     held: list[Held] = []
     pauses: list[Pause] = []
@@ -95,6 +93,21 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     exposure: Exposure = Exposure()
     application: Application | None = None
     kubernetes: bool = False
+
+    @property
+    def is_read(self) -> bool:
+        """Whether all facts of the store could be read."""
+        return not (self.error or self.mismatch or self.denied)
+
+    @property
+    def live(self) -> list[WorkerRow]:
+        """The workers that are alive."""
+        return list_alive(self.workers, self.now)
+
+    @property
+    def lanes(self) -> list[DueJobs]:
+        """The due jobs, by queue and task."""
+        return [] if self.statistics is None else self.statistics.lanes
 
 
 def doctor_document(place: str, findings: list[Finding]) -> Document:
@@ -123,7 +136,7 @@ async def gather(
     seen: dict[str, Any] = {}
     try:
         await check_exists(store)
-        await read_environment(store, seen)
+        seen["environment"] = await store.inspector.environment()
         await store.open()
         await read_contents(store, seen)
         died = await store.inspector.jobs(JobFilter(state=State.DEAD, limit=DEAD_LOOKED_AT))
@@ -136,19 +149,12 @@ async def gather(
         seen["denied"] = text_of(error)
         with contextlib.suppress(StoreError):
             # a producer's role may not read the schema's version
-            limited = (await store.inspector.environment()).limited_to is not None
-            if limited and "environment" not in seen:
-                await read_environment(store, seen)
+            environment = await store.inspector.environment()
+            if environment.limited_to is not None:
+                seen.setdefault("environment", environment)
     except StoreError as error:
         seen["error"] = text_of(error)
     return seen
-
-
-async def read_environment(store: Store, seen: dict[str, Any]) -> None:
-    """Read the environment, and our clock halfway through, to compare it with the store's."""
-    before = SYSTEM.wall()
-    seen["environment"] = await store.inspector.environment()
-    seen["asked_at"] = (before + SYSTEM.wall()) / 2
 
 
 async def read_contents(store: Store, seen: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Checks the facts of a PostgreSQL server for the doctor: durability, connections, vacuum."""
+"""Holds the facts of a PostgreSQL server, and what the doctor finds in them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from outlast.base.text import line, shell_word, span
-from outlast.store.finding import CheckContext, Finding, hint, ok, problem, warning
+from outlast.store.finding import HINT, OK, PROBLEM, WARNING, Check, Each, Finding, Table, judge
 from outlast.store.limits import LockHolder
 
 OLDEST = 140_000
@@ -25,7 +25,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         version: as ``server_version_num``: 140005 is 14.5.
-        clock: the server's, in seconds since 1970.
+        clock, read_at: the server's time and ours when it was read, in seconds since 1970.
         role: that of this connection; lacking: privileges that a worker needs and it does not
             have; limited_to: the other purposes that it has the privileges for, in words.
         pooled: whether our backend is another than the one that greeted us: a pooler.
@@ -49,10 +49,12 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         lanes: how many there are: queues, counted for each task and priority in them.
         misled: functions that look for tables in a schema of another name than theirs.
         collation: the version of the library that the database was made with, and the present one.
+        workers: how many are alive, which the doctor knows.
     """
 
     version: int
     clock: float
+    read_at: float
     fsync: str
     synchronous_commit: str
     full_page_writes: str
@@ -86,240 +88,186 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     limited_by: str = "max_connections"
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
+    workers: int = 0
 
-    def check(self, context: CheckContext) -> Iterator[Finding]:
+    def check(self, workers: int) -> Iterator[Finding]:
         """Yield findings, good and bad."""
-        yield from self._check_server()
-        yield from self._check_role()
-        yield from self._check_durability()
-        yield from self._check_other_roles()
-        yield from self._check_connections(context)
-        yield from self._check_tables()
-        yield from self._check_transactions()
+        return judge(FINDINGS, msgspec.structs.replace(self, workers=workers))
 
-    def _check_server(self) -> Iterator[Finding]:
-        """Whether this server is new enough, and takes writes."""
-        name = f"PostgreSQL {self.version // 10_000}.{self.version % 10_000}"
-        if self.version < OLDEST:
-            mend = f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."
-            yield problem("version", f"This is {name}.", mend)
-        else:
-            yield ok("version", f"This is {name}.")
-        if self.standby:
-            yield problem(
-                "standby",
-                "This server is a standby: it takes no writes, so no worker can run here.",
-                "Name the primary (for several hosts: ?target_session_attrs=primary).",
-            )
 
-    def _check_role(self) -> Iterator[Finding]:
-        """Whether the role of this command fits its purpose and may do no more than it has to."""
-        if self.limited_to is not None:
-            said = f"The role {self.role} may {self.limited_to}, and is not for workers."
-            yield ok("privileges", said)
-        elif self.lacking:
-            more = len(self.lacking) - NAMED_MAX
-            yield warning(
-                "privileges",
-                f"As the role {self.role} no worker can start, since it lacks"
-                f" {', '.join(self.lacking[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}.",
-                "If workers are to use this role, run as the owner of the tables:"
-                f" `outlast migrate --grant {shell_word(self.role)}`.",
-            )
-        else:
-            yield ok("privileges", f"The role {self.role} may do all that a worker does.")
-        if self.superuser or self.owner:
-            may = "read and change all of the server" if self.superuser else "change the tables"
-            what = "is a superuser" if self.superuser else "owns the tables"
-            yield (warning if self.superuser else hint)(
-                "role",
-                f"The role {self.role} {what}: if workers use it, any task can {may}.",
-                "Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…'; run"
-                " `outlast migrate --grant worker` as the owner, and use it in the workers' URL.",
-            )
-        for name in self.open_schemas:
-            yield warning(
-                "open_schema",
-                f"Every role may create in the schema {name} of the search_path: a function or an"
-                " operator that is put there can run as the roles of workers and clients.",
-                f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that need it.",
-            )
-        if not self.open_schemas:
-            said = "Only named roles may create in the schemas of the search_path."
-            yield ok("open_schema", said)
+def _name(f: PostgresFacts) -> str:
+    return f"This is PostgreSQL {f.version // 10_000}.{f.version % 10_000}."
 
-    def _check_durability(self) -> Iterator[Finding]:
-        """Whether a commit survives a crash of the server."""
-        where = "postgresql.conf, or the role"
-        if self.fsync == "off":
-            harm = "fsync is off: a crash of its host can destroy the database."
-            yield problem("fsync", harm, "Set fsync = on (postgresql.conf).")
-        if self.full_page_writes == "off":
-            harm = "a page that was half written in a crash stays damaged"
-            mend = f"Set full_page_writes = on ({where})."
-            yield warning("full_page_writes", f"full_page_writes is off: {harm}.", mend)
-        if self.synchronous_commit == "off":
-            harm = "a crash of the server loses the last moment, also of jobs that were accepted"
-            mend = f"Set synchronous_commit = on ({where})."
-            yield warning("synchronous_commit", f"synchronous_commit is off: {harm}.", mend)
-        if "off" not in {self.fsync, self.full_page_writes, self.synchronous_commit}:
-            yield ok("durability", "fsync, full_page_writes and synchronous_commit are on.")
 
-    def _check_other_roles(self) -> Iterator[Finding]:
-        """Whether a worker may terminate the session of a dead worker that holds its row, whether
-        a session holds locks of limits, and whether roles may connect that have nothing to do with
-        the jobs."""
-        harm = (
-            "a dead worker's session that waits for its client to read cannot be ended by the"
-            " others, and the jobs of that worker wait until the server gives the connection up"
-        )
-        if self.track_activities == "off":
-            said = f"track_activities is off: {harm}."
-            yield warning("stuck_sessions", said, "Set track_activities = on.")
-        if self.borrowed:
-            said = f"A setting of the login makes {self.role} of it, so if workers use it: {harm}."
-            yield warning("stuck_sessions", said, "Let workers connect as the role itself.")
-        if len(self.worker_roles) > 1:
-            said = f"Workers connect as several roles ({_some(self.worker_roles)}): {harm}."
-            yield warning("stuck_sessions", said, "Let all workers of a store connect as one role.")
-        for holder in self.lock_holders:
-            yield problem(
-                "locks_of_limits", f"{holder}: limits or counters wait for it.", holder.mend
-            )
-        if self.strangers:
-            yield hint(
-                "strangers",
-                f"Roles without rights on the jobs may connect ({_some(self.strangers)}): they can"
-                " hear the names of queues (LISTEN) and take locks that Outlast needs.",
-                "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it.",
-            )
+def _lacking(f: PostgresFacts) -> str:
+    more = len(f.lacking) - NAMED_MAX
+    return f"{', '.join(f.lacking[:NAMED_MAX])}{f' and {more} more' if more > 0 else ''}"
 
-    def _check_connections(self, context: CheckContext) -> Iterator[Finding]:
-        """Whether a pooler stands between, and whether there are enough connections for workers.
-        Report how far the clocks are apart; nothing depends on it."""
-        if self.pooled:
-            yield warning(
-                "pooler",
-                "A pooler stands between: no lock of a session can show that a worker lives, and no"
-                " wake-up arrives unless it pools sessions.",
-                "Give workers the server's own address; until then a lease notices a dead host, and"
-                " jobs begin up to a second later.",
-            )
-        else:
-            yield ok("pooler", "No pooler stands between.")
-        left = self.connections_max - self.connections
-        said = (
-            f"{self.connections} of {self.connections_max} connections are in use, at most"
-            f" {context.workers * CONNECTIONS_OF_A_WORKER} of them by the {context.workers} live"
-            " workers."
-        )
-        mend = f"Raise {self.limited_by}; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
-        if left < CONNECTIONS_OF_A_WORKER:
-            yield problem("connections", said, mend)
-        elif self.connections > CROWDED * self.connections_max:
-            yield warning("connections", said, mend)
-        else:
-            yield ok("connections", said)
-        apart = self.clock - (context.now if context.asked_at is None else context.asked_at)
-        way = "ahead of" if apart > 0 else "behind"
-        said = f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
-        yield ok("clock", said)
 
-    def _check_tables(self) -> Iterator[Finding]:
-        """Whether tables outlast a crash, hold every text, and are cleaned of dead rows."""
-        for name in self.unlogged:
-            said = f"{name} is unlogged: a crash of the server empties it."
-            yield problem("unlogged", said, f"ALTER TABLE {name} SET LOGGED.")
-        if self.behind:
-            yield problem(
-                "numbers",
-                f"Rows are above what {_some(self.behind)} gives out next: they came without the"
-                " numbers of their server. What is stored fails, or overtakes what waits.",
-                "Run `outlast migrate --after-restore`, or start a worker.",
-            )
-        if self.lanes > LANES_MAX:
-            yield warning(
-                "many_queues",
-                f"Jobs of the last day have stood in {self.lanes:,} queues, counted for each task"
-                f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
-                "Use fewer queues. Customers take turns in one queue, too: pass their names"
-                ' as `tenant`, and say fair="tenant" at the task.',
-            )
-        if self.misled:
-            yield problem(
-                "renamed_schema",
-                f"{_some(self.misled)} look for tables in a schema of another name: theirs was"
-                " renamed. They fail, or store jobs in a schema that has that name now.",
-                "Run `outlast migrate` as the owner of the tables.",
-            )
-        if self.collation is not None:
-            yield warning(
-                "collation",
-                f"The server's library sorts texts in another way than when the database was made"
-                f" (version {self.collation}): indexes of your own tables may be wrong.",
-                "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION. Outlast's own"
-                " indexes sort by bytes.",
-            )
-        if self.encoding != "UTF8":
-            yield warning(
-                "encoding",
-                f"The encoding of this database is {self.encoding}: arguments, results and reports"
-                " with characters that it lacks are refused.",
-                "Move Outlast to a database with ENCODING 'UTF8'.",
-            )
-        if self.track_counts == "off":
-            yield problem(
-                "track_counts",
-                "track_counts is off: autovacuum never cleans a table, and claims do not notice"
-                " that they read dead entries of an index again and again.",
-                "Set track_counts = on (postgresql.conf).",
-            )
-        harm = "claims become slower with every job that was ever run"
-        if self.autovacuum == "off":
-            said = f"autovacuum is off for the whole server: {harm}."
-            yield warning("autovacuum", said, "Set autovacuum = on.")
-        elif self.not_vacuumed:
-            said = f"autovacuum is off for {', '.join(self.not_vacuumed)}: {harm}."
-            mend = f"ALTER TABLE {self.not_vacuumed[0]} RESET (autovacuum_enabled), and so on."
-            yield warning("autovacuum", said, mend)
-        else:
-            yield ok("autovacuum", "autovacuum is on.")
+def _connections(f: PostgresFacts) -> str:
+    return (
+        f"{f.connections} of {f.connections_max} connections are in use, at most"
+        f" {f.workers * CONNECTIONS_OF_A_WORKER} of them by the {f.workers} live workers."
+    )
 
-    def _check_transactions(self) -> Iterator[Finding]:
-        """Whether a transaction keeps dead rows from being cleaned away, and whether wake-ups stand
-        in the way of commits."""
-        oldest, prepared = self.oldest_transaction, self.oldest_prepared
-        if oldest is not None and oldest > LONG_TRANSACTION:
-            yield warning(
-                "long_transaction",
-                f"A transaction of this database has been open for {span(oldest)}: dead rows pile"
-                " up behind it, and claims become slower.",
-                "Find it in pg_stat_activity by xact_start, and end it;"
-                " idle_in_transaction_session_timeout prevents the next one.",
-            )
-        if self.prepared and prepared is not None and prepared > LONG_PREPARED:
-            yield warning(
-                "prepared_transactions",
-                f"{self.prepared} prepared transactions wait, the oldest for {span(prepared)}: they"
-                " hold their locks, and dead rows pile up behind them.",
-                "Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each.",
-            )
-        if self.two_phase:
-            yield hint(
-                "two_phase",
-                "This server allows prepared transactions, and PostgreSQL refuses to prepare one"
-                " that has sent a notification.",
-                "If you enqueue in such transactions: outlast.App(…, notify=False).",
-            )
-        if self.notify_queue > NOTIFY_FULL:
-            yield warning(
-                "notify_queue",
-                f"The queue of notifications is {int(self.notify_queue * 100)}% full; once it is,"
-                " commits that notify fail.",
-                "A session that listens has been in a transaction for too long: end it.",
-            )
+
+def _more_connections(f: PostgresFacts) -> str:
+    return f"Raise {f.limited_by}; one more worker takes up to {CONNECTIONS_OF_A_WORKER}."
+
+
+def _clock(f: PostgresFacts) -> str:
+    apart = f.clock - f.read_at
+    way = "ahead of" if apart > 0 else "behind"
+    return f"The server's clock is {span(abs(apart))} {way} ours; nothing depends on it."
+
+
+def _stuck(f: PostgresFacts) -> Iterator[tuple[str, str]]:
+    """Yield why a worker may not end the session of a dead one, with what to do."""
+    if f.track_activities == "off":
+        yield "track_activities is off", "Set track_activities = on."
+    if f.borrowed:
+        said = f"A setting of the login makes {f.role} of it, so if workers use it"
+        yield said, "Let workers connect as the role itself."
+    if len(f.worker_roles) > 1:
+        said = f"Workers connect as several roles ({_some(f.worker_roles)})"
+        yield said, "Let all workers of a store connect as one role."
 
 
 def _some(names: list[str]) -> str:
     told = ", ".join(line(name, 63) for name in names[:NAMED_MAX])
     return f"{told} and others" if len(names) > NAMED_MAX else told
+
+
+SETTINGS = "postgresql.conf, or the role"
+NEVER_CLEANED = "claims become slower with every job that was ever run"
+OWN_ROLE = (
+    "Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…'; run"
+    " `outlast migrate --grant worker` as the owner, and use it in the workers' URL."
+)
+
+FINDINGS: Table[PostgresFacts] = (
+    Check(PROBLEM, "version", lambda f: f.version < OLDEST, _name,
+        f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."),
+    Check(OK, "version", True, _name),
+    Check(PROBLEM, "standby", lambda f: f.standby,
+        "This server is a standby: it takes no writes, so no worker can run here.",
+        "Name the primary (for several hosts: ?target_session_attrs=primary)."),
+    Check(OK, "privileges", lambda f: f.limited_to is not None,
+        lambda f: f"The role {f.role} may {f.limited_to}, and is not for workers."),
+    Check(WARNING, "privileges", lambda f: f.lacking,
+        lambda f: f"As the role {f.role} no worker can start, since it lacks {_lacking(f)}.",
+        lambda f: "If workers are to use this role, run as the owner of the tables:"
+        f" `outlast migrate --grant {shell_word(f.role)}`."),
+    Check(OK, "privileges", True, lambda f: f"The role {f.role} may do all that a worker does."),
+    Check(WARNING, "role", lambda f: f.superuser,
+        lambda f: f"The role {f.role} is a superuser: if workers use it, any task can read and"
+        " change all of the server.", OWN_ROLE),
+    Check(HINT, "role", lambda f: f.owner,
+        lambda f: f"The role {f.role} owns the tables: if workers use it, any task can change the"
+        " tables.", OWN_ROLE),
+    Each(lambda f: f.open_schemas,
+        Check(WARNING, "open_schema", True,
+            lambda name: f"Every role may create in the schema {name} of the search_path: a"
+            " function or an operator that is put there can run as the roles of workers and"
+            " clients.",
+            lambda name: f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that"
+            " need it.")),
+    Check(OK, "open_schema", lambda f: not f.open_schemas,
+        "Only named roles may create in the schemas of the search_path."),
+    Check(PROBLEM, "fsync", lambda f: f.fsync == "off",
+        "fsync is off: a crash of its host can destroy the database.",
+        "Set fsync = on (postgresql.conf)."),
+    Check(WARNING, "full_page_writes", lambda f: f.full_page_writes == "off",
+        "full_page_writes is off: a page that was half written in a crash stays damaged.",
+        f"Set full_page_writes = on ({SETTINGS})."),
+    Check(WARNING, "synchronous_commit", lambda f: f.synchronous_commit == "off",
+        "synchronous_commit is off: a crash of the server loses the last moment, also of jobs that"
+        " were accepted.",
+        f"Set synchronous_commit = on ({SETTINGS})."),
+    Check(OK, "durability",
+        lambda f: "off" not in {f.fsync, f.full_page_writes, f.synchronous_commit},
+        "fsync, full_page_writes and synchronous_commit are on."),
+    Each(_stuck,
+        Check(WARNING, "stuck_sessions", True,
+            lambda why: f"{why[0]}: a dead worker's session that waits for its client to read"
+            " cannot be ended by the others, and the jobs of that worker wait until the server"
+            " gives the connection up.",
+            lambda why: why[1])),
+    Each(lambda f: f.lock_holders,
+        Check(PROBLEM, "locks_of_limits", True,
+            lambda holder: f"{holder}: limits or counters wait for it.",
+            lambda holder: holder.mend)),
+    Check(HINT, "strangers", lambda f: f.strangers,
+        lambda f: f"Roles without rights on the jobs may connect ({_some(f.strangers)}): they can"
+        " hear the names of queues (LISTEN) and take locks that Outlast needs.",
+        "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it."),
+    Check(WARNING, "pooler", lambda f: f.pooled,
+        "A pooler stands between: no lock of a session can show that a worker lives, and no wake-up"
+        " arrives unless it pools sessions.",
+        "Give workers the server's own address; until then a lease notices a dead host, and jobs"
+        " begin up to a second later."),
+    Check(OK, "pooler", True, "No pooler stands between."),
+    Check(PROBLEM, "connections",
+        lambda f: f.connections_max - f.connections < CONNECTIONS_OF_A_WORKER,
+        _connections, _more_connections),
+    Check(WARNING, "connections", lambda f: f.connections > CROWDED * f.connections_max,
+        _connections, _more_connections),
+    Check(OK, "connections", True, _connections),
+    Check(OK, "clock", True, _clock),
+    Each(lambda f: f.unlogged,
+        Check(PROBLEM, "unlogged", True,
+            lambda name: f"{name} is unlogged: a crash of the server empties it.",
+            lambda name: f"ALTER TABLE {name} SET LOGGED.")),
+    Check(PROBLEM, "numbers", lambda f: f.behind,
+        lambda f: f"Rows are above what {_some(f.behind)} gives out next: they came without the"
+        " numbers of their server. What is stored fails, or overtakes what waits.",
+        "Run `outlast migrate --after-restore`, or start a worker."),
+    Check(WARNING, "many_queues", lambda f: f.lanes > LANES_MAX,
+        lambda f: f"Jobs of the last day have stood in {f.lanes:,} queues, counted for each task"
+        f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
+        "Use fewer queues. Customers take turns in one queue, too: pass their names as `tenant`,"
+        ' and say fair="tenant" at the task.'),
+    Check(PROBLEM, "renamed_schema", lambda f: f.misled,
+        lambda f: f"{_some(f.misled)} look for tables in a schema of another name: theirs was"
+        " renamed. They fail, or store jobs in a schema that has that name now.",
+        "Run `outlast migrate` as the owner of the tables."),
+    Check(WARNING, "collation", lambda f: f.collation is not None,
+        lambda f: "The server's library sorts texts in another way than when the database was made"
+        f" (version {f.collation}): indexes of your own tables may be wrong.",
+        "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION. Outlast's own indexes"
+        " sort by bytes."),
+    Check(WARNING, "encoding", lambda f: f.encoding != "UTF8",
+        lambda f: f"The encoding of this database is {f.encoding}: arguments, results and reports"
+        " with characters that it lacks are refused.",
+        "Move Outlast to a database with ENCODING 'UTF8'."),
+    Check(PROBLEM, "track_counts", lambda f: f.track_counts == "off",
+        "track_counts is off: autovacuum never cleans a table, and claims do not notice that they"
+        " read dead entries of an index again and again.",
+        "Set track_counts = on (postgresql.conf)."),
+    Check(WARNING, "autovacuum", lambda f: f.autovacuum == "off",
+        f"autovacuum is off for the whole server: {NEVER_CLEANED}.", "Set autovacuum = on."),
+    Check(WARNING, "autovacuum", lambda f: f.not_vacuumed,
+        lambda f: f"autovacuum is off for {', '.join(f.not_vacuumed)}: {NEVER_CLEANED}.",
+        lambda f: f"ALTER TABLE {f.not_vacuumed[0]} RESET (autovacuum_enabled), and so on."),
+    Check(OK, "autovacuum", True, "autovacuum is on."),
+    Check(WARNING, "long_transaction", lambda f: (f.oldest_transaction or 0.0) > LONG_TRANSACTION,
+        lambda f: "A transaction of this database has been open for"
+        f" {span(f.oldest_transaction or 0.0)}: dead rows pile up behind it, and claims become"
+        " slower.",
+        "Find it in pg_stat_activity by xact_start, and end it;"
+        " idle_in_transaction_session_timeout prevents the next one."),
+    Check(WARNING, "prepared_transactions",
+        lambda f: f.prepared and (f.oldest_prepared or 0.0) > LONG_PREPARED,
+        lambda f: f"{f.prepared} prepared transactions wait, the oldest for"
+        f" {span(f.oldest_prepared or 0.0)}: they hold their locks, and dead rows pile up behind"
+        " them.",
+        "Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each."),
+    Check(HINT, "two_phase", lambda f: f.two_phase,
+        "This server allows prepared transactions, and PostgreSQL refuses to prepare one that has"
+        " sent a notification.",
+        "If you enqueue in such transactions: outlast.App(…, notify=False)."),
+    Check(WARNING, "notify_queue", lambda f: f.notify_queue > NOTIFY_FULL,
+        lambda f: f"The queue of notifications is {int(f.notify_queue * 100)}% full; once it is,"
+        " commits that notify fail.",
+        "A session that listens has been in a transaction for too long: end it."),
+)  # fmt: skip

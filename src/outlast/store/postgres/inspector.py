@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
@@ -85,7 +86,9 @@ class PostgresInspector(Inspector):
 
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()
+            before = SYSTEM.wall()
             rows = await connection.fetch(_ENVIRONMENT, greeted)
+            read_at = (before + SYSTEM.wall()) / 2
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
@@ -102,6 +105,7 @@ class PostgresInspector(Inspector):
             lanes = await self._connections.run(lambda it: it.fetchval(_LANES))
         return PostgresFacts(
             **rows[0],
+            read_at=read_at,
             lacking=lacking,
             limited_to=limited,
             lock_holders=holders,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from outlast.base.text import line
 from outlast.store.environment import is_here
-from outlast.store.finding import Finding, Route, hint, ok, warning
+from outlast.store.finding import HINT, OK, WARNING, Check, Route, Table, judge
 from outlast.store.postgres.url import read_url
 
 PROVEN = ("verify-ca", "verify-full")
@@ -23,27 +24,30 @@ def read_route(url: str, environ: Mapping[str, str]) -> Route:
     """Return what the URL and the environment show of the network path. Connects to nothing."""
     query = read_url(url, environ).parameters
     key = query.get("sslkey") or environ.get("PGSSLKEY")
-    findings = judge(read_sslmode(url, environ), authority=_authority(query, environ))
-    return Route([*findings], [key] if key else [])
+    mode = read_sslmode(url, environ)
+    way = [] if mode is None else judge(TLS, Way(mode, _authority(query, environ)))
+    return Route([*way], [key] if key else [])
 
 
-def judge(mode: str | None, *, authority: bool) -> Iterator[Finding]:
-    """Yield whether strangers can listen in, or impersonate the server. ``mode``: sslmode, None
-    if the server is on this machine; ``authority``: whether an authority for its certificates is
-    known."""
-    if mode is None:
-        return
-    if mode in PROVEN or (mode == "require" and authority):
-        yield ok("tls", f"PostgreSQL has to show a certificate first (sslmode={mode}).")
-    elif mode == "require":
-        said = "sslmode=require accepts any certificate: the server that answers gets the"
-        yield hint("tls", f"{said} password.", VERIFY)
-    else:
-        said = (
-            f"PostgreSQL is on another host, and sslmode={line(mode, 20)} accepts a connection"
-            " without TLS: then the password and the arguments of jobs travel unencrypted."
-        )
-        yield warning("tls", said, VERIFY)
+class Way(NamedTuple):
+    """How a server on another host is reached. ``mode``: sslmode; ``authority``: whether an
+    authority for its certificates is known."""
+
+    mode: str
+    authority: bool
+
+
+TLS: Table[Way] = (
+    Check(OK, "tls", lambda way: way.mode in PROVEN or (way.mode == "require" and way.authority),
+        lambda way: f"PostgreSQL has to show a certificate first (sslmode={way.mode})."),
+    Check(HINT, "tls", lambda way: way.mode == "require",
+        "sslmode=require accepts any certificate: the server that answers gets the password.",
+        VERIFY),
+    Check(WARNING, "tls", True,
+        lambda way: f"PostgreSQL is on another host, and sslmode={line(way.mode, 20)} accepts a"
+        " connection without TLS: then the password and the arguments of jobs travel unencrypted.",
+        VERIFY),
+)  # fmt: skip
 
 
 def read_sslmode(url: str, environ: Mapping[str, str]) -> str | None:
