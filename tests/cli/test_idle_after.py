@@ -48,14 +48,14 @@ def test_a_sleeping_worker_leaves_the_database_alone_and_runs_what_comes(
     ):
         running.until("worker_stopped")
         until_it_is(session, OTHERS, 0)
-        assert "looks for jobs soon" in outlast("doctor", "--url", pg_url).out
+        assert "will check for jobs soon" in outlast("doctor", "--url", pg_url).out
         outlast("enqueue", "shop:app", "nap", "0.01", "--url", pg_url)
         until_it_is(session, DONE, 1)
         running.until("worker_stopped", times=2)
         assert running.process.poll() is None
         until_it_is(session, "SELECT count(*) FROM outlast_workers", 1)
         assert running.end() == 0
-    assert "looks for jobs soon" not in outlast("doctor", "--url", pg_url).out
+    assert "will check for jobs soon" not in outlast("doctor", "--url", pg_url).out
 
 
 ALL = {"log_statement": "all", "log_connections": "on", "log_disconnections": "on"}

@@ -74,11 +74,10 @@ STORE: Table[Facts] = (
     Check(OK, "store", True, lambda f: f"{f.place} answers."),
     Check(PROBLEM, "schema", lambda f: f.mismatch, lambda f: f"{line(f.mismatch, SAID_MAX)}.",
         lambda f: "Run `outlast migrate`." if "outlast migrate" in f.mismatch
-        else "Do what is said there; `outlast migrate` does not help."),
+        else "Follow that advice; `outlast migrate` does not help."),
     Check(HINT, "unread", lambda f: f.denied and _is_limited(f),
-        "What this role may not read was not looked at.",
-        "To have it checked, run this as the role of a worker, or as one that was granted"
-        " `--only view`."),
+        "What this role may not read was not checked.",
+        "Run this as the role of a worker, or as one that was granted `--only view`."),
     Check(PROBLEM, "privileges", lambda f: f.denied and not _is_limited(f),
         lambda f: f"{line(f.denied, SAID_MAX)}.", GRANT),
     Check(OK, "schema", lambda f: f.is_read, "The schema is one that this program works on."),
@@ -145,7 +144,7 @@ def _failing_for(group: Group) -> str:
 
 def _fix_duty(group: Group) -> str:
     refused = group.trouble.startswith("NotPermitted")
-    return GRANT if refused else "Look at the log of that worker; it tries again by itself."
+    return GRANT if refused else "Check the log of that worker; it tries again by itself."
 
 
 class Untaken(NamedTuple):
@@ -167,10 +166,10 @@ def _untaken(facts: Facts) -> list[Untaken]:
 
 
 START = "Start one: `outlast worker MODULE:APP`."
-FIND_WRITER = "Outlast writes no such rows: see who else may write to the tables."
+FIND_WRITER = "Outlast writes no such rows: find out who else writes to the tables."
 NO_INOTIFY = (
-    "That costs some 1% of a core. Too many open files: raise fs.inotify.max_user_instances, a"
-    " limit per user."
+    "They poll instead, which costs about 1% of a core. If there are too many open files, raise"
+    " fs.inotify.max_user_instances, a limit for each user."
 )
 
 WAKEUP: Table[Group] = (
@@ -179,7 +178,7 @@ WAKEUP: Table[Group] = (
         NO_INOTIFY),
     Check(WARNING, "wakeup", lambda g: ": " in g.words,
         lambda g: f"No wake-ups by {g.kind} reach {g.names}: {line(g.trouble, 200)}.",
-        "They find jobs by polling, about a second later, until that is fixed."),
+        "Until that is fixed, they find jobs by polling, about a second later."),
 )  # fmt: skip
 DUTIES: Table[Group] = (
     Check(PROBLEM, "failing_duty", lambda g: g.kind == "exchange",
@@ -193,7 +192,7 @@ OF_SHORT, OF_LONG = "a short stall stops their attempts", "a dead host goes unno
 LEASE: Check[Group] = Check(
     HINT, "leases", True,
     lambda g: f"The lease of {g.names} is {span(g.workers[0].lease)}: {g.words}.",
-    "--lease 60 --heartbeat 2 are the defaults.",
+    "The defaults are --lease 60 --heartbeat 2.",
 )  # fmt: skip
 UNTAKEN: Table[Untaken] = (
     Check(WARNING, "unservable", lambda due: due.why == "unservable", str,
@@ -206,14 +205,14 @@ UNTAKEN: Table[Untaken] = (
     Check(WARNING, "draining", lambda due: due.why == "draining", str,
         "Start a worker: those that know this task are stopping."),
     Check(WARNING, "failing", lambda due: due.why == "failing", str,
-        "Fix what `failing_duty` reports of the workers that could take it."),
+        "Fix what `failing_duty` reports about the workers that could take it."),
 )  # fmt: skip
 WORKERS: Table[Facts] = (
     Check(OK, "workers", lambda f: f.live,
         lambda f: f"{count_of(len(f.live), 'worker')} alive:"
         f" {list_some([one.name for one in f.live])}."),
     Check(OK, "workers", _asleep,
-        lambda f: f"No worker is awake: {_asleep(f)} looks for jobs soon."),
+        lambda f: f"No worker is awake: {_asleep(f)} will check for jobs soon."),
     Check(PROBLEM, "workers",
         lambda f: f.is_read and f.statistics and (f.lanes or f.statistics.running),
         "No worker is alive, and jobs wait for one.", START),
@@ -221,21 +220,20 @@ WORKERS: Table[Facts] = (
     Each(lambda f: _group(f, f.workers, dead),
         Check(WARNING, "dead_workers", True,
             lambda g: f"Their lock files are free, so these are dead: {g.names}.",
-            lambda g: "A live worker gives their"
-            f" {count_of(sum(one.running for one in g.workers), 'job')} back"
-            f"{'.' if g.facts.live else ': start one.'}")),
+            lambda g: f"{'A live worker' if g.facts.live else 'Start a worker: it'} returns their"
+            f" {count_of(sum(one.running for one in g.workers), 'job')} to the queue.")),
     Each(lambda f: _group(f, f.workers, lambda one: health(one, f.now) == "silent"),
         Check(WARNING, "silent_workers", True,
-            lambda g: f"Nothing was heard of {g.names} for a whole lease.",
-            "Any live worker finds them gone and gives their jobs back; see that one runs.")),
+            lambda g: f"No heartbeat has come from {g.names} for a whole lease.",
+            "Make sure that a worker is alive: it returns their jobs to the queue.")),
     Each(lambda f: _group(f, f.workers, lambda one: _was_lost(one, f.now)),
         Check(WARNING, "lost_workers", True,
             lambda g: f"In the last hour {count_of(len(g.workers), 'worker')}"
             f" {'was' if len(g.workers) == 1 else 'were'} lost: {g.names}.",
-            "Look at their logs, and for kills by the kernel (dmesg) or by the platform.")),
+            "Check their logs, and whether the kernel (dmesg) or the platform killed them.")),
     Check(HINT, "releases", lambda f: len(_releases(f)) > 1,
         lambda f: f"Workers of {len(_releases(f))} releases are alive: {list_some(_releases(f))}.",
-        "Normal during a rollout; after it, restart the workers of the old release."),
+        "That is normal during a rollout; after it, restart the workers of the old release."),
     Each(lambda f: [(pause, f.now) for pause in f.pauses if f.now - pause.paused_at > DAY],
         Check(WARNING, "long_paused", True,
             lambda at: describe(*at),
@@ -243,7 +241,7 @@ WORKERS: Table[Facts] = (
     Each(lambda f: _group(f, f.live, lambda one: one.presence_off),
         Check(WARNING, "presence", True,
             lambda g: f"Presence is off for {g.names}: {line(g.words, 200)}.",
-            "Their death on another host is noticed by lease only, until that is fixed.")),
+            "Until that is fixed, other hosts notice their death only when their lease expires.")),
     Each(lambda f: _group(f, f.live, lambda one: one.wakeup), *WAKEUP),
     Each(lambda f: _group(f, f.live, lambda one: one.failing), *DUTIES),
     Each(lambda f: _group(f, f.live, lambda one: one.lease < LEASE_SHORT and OF_SHORT), LEASE),
@@ -310,20 +308,19 @@ LIMIT: Table[LimitNow] = (
         lambda at: f"{at.due}, which no worker's code has declared.",
         "Start a worker whose code declares it with app.limit(…)."),
     Check(WARNING, "limit_closed", lambda at: at.why == "closed",
-        lambda at: f"{at.due}, which lets none run: its count is 0.",
+        lambda at: f"{at.due}, which lets no job run: its count is 0.",
         lambda at: f"`outlast limits set {shell_word(at.row.name)} --running N` opens it, `outlast"
-        f" limits reset {shell_word(at.row.name)}` goes back to what the code says."),
+        f" limits reset {shell_word(at.row.name)}` restores what the code declares."),
     Check(WARNING, "limit_held", lambda at: at.why == "held",
         lambda at: f"{at.due}, under which nothing starts for"
         f" {span((at.row.held_until or 0.0) - at.now)}.",
         lambda at: f"`outlast limits hold {shell_word(at.row.name)} 0` ends that."),
     Check(WARNING, "limit_recounted",
         lambda at: at.row.recounted_at is not None and at.now - at.row.recounted_at < DAY,
-        lambda at: f"The limit {quote(at.row.name)} counted other attempts than those that ran"
-        f" under it, and was set right {at_time(at.row.recounted_at, at.now)}.",
-        "Rows were changed by other means: a restore of some tables, a statement by hand."
-        " `outlast verify` looks for what else is wrong. If there was none of these, please report"
-        " it: this is never to happen."),
+        lambda at: f"The limit {quote(at.row.name)} had a wrong count of running attempts, which"
+        f" was corrected {at_time(at.row.recounted_at, at.now)}.",
+        "If some tables were restored, or rows were changed by hand: run `outlast verify` to see"
+        " what else is wrong. If not, please report it: this must never happen."),
 )  # fmt: skip
 LIMITS: Table[Facts] = (
     Each(lambda f: [LimitNow(row, f.now) for row in f.statistics.limits] if f.statistics else (),
@@ -333,7 +330,7 @@ CLOCK_CHANGES: Table[list[tuple[str, str]]] = (
     Each(lambda found: found[:SCHEDULES_SHOWN],
         Check(WARNING, "clock_changes", True,
             lambda one: f"Schedule {line(one[0])}, {line(one[1], SAID_MAX)}.",
-            "Take an hour in which no clock of the zone changes, or zone='UTC'.")),
+            "Choose an hour in which the zone's clocks do not change, or zone='UTC'.")),
     Check(WARNING, "clock_changes", lambda found: len(found) > SCHEDULES_SHOWN,
         lambda found: f"{len(found) - SCHEDULES_SHOWN} more schedules fall into a change of the"
         " clocks.",
@@ -344,7 +341,7 @@ SCHEDULES: Table[Facts] = (
     Check(WARNING, "schedules", _unreadable,
         lambda f: f"This host cannot fire schedule {_unreadable(f)[0]}"
         f"{f', and {len(_unreadable(f)) - 1} more' if _unreadable(f)[1:] else ''}.",
-        "Update tzdata on the hosts that lack the zone, or put the schedule again."),
+        "Update tzdata on the hosts that lack the zone, or store the schedule again."),
 )  # fmt: skip
 
 
@@ -380,20 +377,21 @@ USE_TLS = (
 
 MESSENGER: Table[MessengerUrl] = (
     Check(OK, "messenger_tls", lambda to: to.secured,
-        lambda to: f"{line(to.place, PATH_MAX)} has to show a certificate first."),
+        lambda to: f"{line(to.place, PATH_MAX)} must present a certificate first."),
     Check(WARNING, "messenger_tls", lambda to: to.login,
         lambda to: f"The messenger is on another host ({line(to.place, PATH_MAX)}), without TLS:"
-        " anyone who reads along has its login, and the names of queues and tasks.", USE_TLS),
+        " anyone who listens in learns its login, and the names of queues and tasks.", USE_TLS),
     Check(HINT, "messenger_tls", True,
         lambda to: f"The messenger is on another host ({line(to.place, PATH_MAX)}), without TLS:"
-        " anyone who reads along has queues and tasks.", USE_TLS),
+        " anyone who listens in learns the names of queues and tasks.", USE_TLS),
 )  # fmt: skip
 LOCKS: Table[Locks] = (
     Check(PROBLEM, "lock_directory", lambda at: at.network is not None,
         lambda at: f"{at.path} is on {at.network}, whose locks prove nothing.", _choose),
     Check(WARNING, "lock_directory",
         lambda at: (at.mode or 0) & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH,
-        lambda at: f"Everybody may delete files in {_place(at)}, the proof of a worker's death.",
+        lambda at: f"Anyone may delete the lock files in {_place(at)}: they prove a worker's"
+        " death.",
         lambda at: _choose(at) if at.owner else f"chmod o-w {at.path}"),
     Check(WARNING, "lock_directory", lambda at: not at.writable,
         lambda at: f"A worker that runs as this user cannot create lock files in {_place(at)}.",
@@ -401,18 +399,18 @@ LOCKS: Table[Locks] = (
     Check(HINT, "lock_directory", lambda at: at.cleaned_by is not None,
         lambda at: f"Old files in {at.path} are deleted ({line(at.cleaned_by, 120)}).", _choose),
     Check(OK, "lock_directory", lambda at: at.mode is None,
-        lambda at: f"Lock files are in {at.path} (the first worker makes it)."),
+        lambda at: f"Lock files are in {at.path} (the first worker creates it)."),
     Check(OK, "lock_directory", True, lambda at: f"Lock files are in {at.path}."),
 )  # fmt: skip
 HOST: Table[Facts] = (
     Each(lambda f: [f.exposure.messenger] if f.exposure.messenger else (), *MESSENGER),
     Check(WARNING, "secret_in_arguments", lambda f: f.exposure.in_arguments,
-        "The arguments of this command hold a password, which every user of this machine can read,"
-        " and the shell keeps.",
+        "The arguments of this command contain a password: every user of this machine can read it,"
+        " and the shell keeps it in its history.",
         "Set it in the environment instead: OUTLAST_URL, OUTLAST_WAKEUP; or ~/.pgpass."),
     Each(_keys,
         Check(WARNING, "key_file", True,
-            lambda key: f"Users beside the owner can use the key in {key[0]} ({key[1]:04o}).",
+            lambda key: f"Users other than the owner can use the key in {key[0]} ({key[1]:04o}).",
             lambda key: f"{key[2]}chmod go-rwx {key[0]}")),
     Each(lambda f: [f.locks], *LOCKS),
     Check(HINT, "drain_timeout", lambda f: f.kubernetes,
@@ -471,19 +469,19 @@ COMPARED: Table[Compared] = (
     Check(WARNING, "unknown_tasks", lambda at: at.missing,
         lambda at: f"There are due jobs of tasks that {at.it.spec} does not have:"
         f" {list_some(at.missing, TASKS_SHOWN)}.",
-        "Give its tasks these names as aliases, or keep a worker that knows them."),
+        "Give its tasks these names as aliases, or keep a worker that has these tasks."),
     Check(HINT, "encryption", lambda at: at.it.encryption == "optional",
-        lambda at: f"{at.it.spec} encrypts payloads, and runs plain ones, too:"
+        lambda at: f"{at.it.spec} encrypts payloads, but also runs plain ones:"
         f" {', '.join(at.plain) or 'there are none'}.",
         lambda at: (
-            "Wait until these jobs have ended, and put these schedules again; then set"
+            "Wait until these jobs have ended, and store these schedules again; then set"
             if at.plain else "Set"
         ) + " Encryption(…, required=True)."),
     Check(WARNING, "encryption", lambda at: at.it.encryption == "required" and at.plain,
         lambda at: f"{at.it.spec} requires that payloads are encrypted, and refuses"
         f" {', '.join(at.plain)}.",
-        "If you know who stored them: run the jobs by a worker of a release without required=True,"
-        " put the schedules again. If not, someone may have changed rows."),
+        "If you know who stored them: let a worker of a release without required=True run the jobs,"
+        " and store the schedules again. If not, someone may have changed rows."),
     Check(OK, "encryption", lambda at: at.it.encryption == "required",
         lambda at: f"{at.it.spec} requires that payloads are encrypted."),
 )  # fmt: skip

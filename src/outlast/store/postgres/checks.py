@@ -147,7 +147,7 @@ OWN_ROLE = (
 
 FINDINGS: Table[PostgresFacts] = (
     Check(PROBLEM, "version", lambda f: f.version < OLDEST, _name,
-        f"Outlast is made for {OLDEST // 10_000} and later: upgrade the server."),
+        f"Outlast needs {OLDEST // 10_000} or later: upgrade the server."),
     Check(OK, "version", True, _name),
     Check(PROBLEM, "standby", lambda f: f.standby,
         "This server is a standby: it takes no writes, so no worker can run here.",
@@ -168,10 +168,10 @@ FINDINGS: Table[PostgresFacts] = (
     Each(lambda f: f.open_schemas,
         Check(WARNING, "open_schema", True,
             lambda name: f"Every role may create in the schema {name} of the search_path: a"
-            " function or an operator that is put there can run as the roles of workers and"
+            " function or an operator created there can run as the roles of workers and"
             " clients.",
-            lambda name: f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to those that"
-            " need it.")),
+            lambda name: f"REVOKE CREATE ON SCHEMA {name} FROM PUBLIC, and GRANT it to the"
+            " roles that need it.")),
     Check(OK, "open_schema", lambda f: not f.open_schemas,
         "Only named roles may create in the schemas of the search_path."),
     Check(PROBLEM, "fsync", lambda f: f.fsync == "off",
@@ -181,8 +181,8 @@ FINDINGS: Table[PostgresFacts] = (
         "full_page_writes is off: a page that was half written in a crash stays damaged.",
         f"Set full_page_writes = on ({SETTINGS})."),
     Check(WARNING, "synchronous_commit", lambda f: f.synchronous_commit == "off",
-        "synchronous_commit is off: a crash of the server loses the last moment, also of jobs that"
-        " were accepted.",
+        "synchronous_commit is off: a crash of the server loses its last commits, and with them"
+        " jobs that were accepted.",
         f"Set synchronous_commit = on ({SETTINGS})."),
     Check(OK, "durability",
         lambda f: "off" not in {f.fsync, f.full_page_writes, f.synchronous_commit},
@@ -191,7 +191,7 @@ FINDINGS: Table[PostgresFacts] = (
         Check(WARNING, "stuck_sessions", True,
             lambda why: f"{why[0]}: a dead worker's session that waits for its client to read"
             " cannot be ended by the others, and the jobs of that worker wait until the server"
-            " gives the connection up.",
+            " drops the connection.",
             lambda why: why[1])),
     Each(lambda f: f.lock_holders,
         Check(PROBLEM, "locks_of_limits", True,
@@ -200,13 +200,13 @@ FINDINGS: Table[PostgresFacts] = (
     Check(HINT, "strangers", lambda f: f.strangers,
         lambda f: f"Roles without rights on the jobs may connect ({_some(f.strangers)}): they can"
         " hear the names of queues (LISTEN) and take locks that Outlast needs.",
-        "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to those who need it."),
+        "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to the roles that need it."),
     Check(WARNING, "pooler", lambda f: f.pooled,
-        "A pooler stands between: no lock of a session can show that a worker lives, and no wake-up"
-        " arrives unless it pools sessions.",
-        "Give workers the server's own address; until then a lease notices a dead host, and jobs"
-        " begin up to a second later."),
-    Check(OK, "pooler", True, "No pooler stands between."),
+        "This connection goes through a pooler: no lock of a session can show that a worker lives,"
+        " and no wake-up arrives unless it pools sessions.",
+        "Give workers the server's own address. Until then only a lease shows that a host has died,"
+        " and jobs start up to a second late."),
+    Check(OK, "pooler", True, "This connection does not go through a pooler."),
     Check(PROBLEM, "connections",
         lambda f: f.connections_max - f.connections < CONNECTIONS_OF_A_WORKER,
         _connections, _more_connections),
@@ -219,21 +219,21 @@ FINDINGS: Table[PostgresFacts] = (
             lambda name: f"{name} is unlogged: a crash of the server empties it.",
             lambda name: f"ALTER TABLE {name} SET LOGGED.")),
     Check(PROBLEM, "numbers", lambda f: f.behind,
-        lambda f: f"Rows are above what {_some(f.behind)} gives out next: they came without the"
-        " numbers of their server. What is stored fails, or overtakes what waits.",
+        lambda f: f"Rows have numbers above the next one of {_some(f.behind)}: they were copied"
+        " without their server's sequences. New rows fail, or overtake those that wait.",
         "Run `outlast migrate --after-restore`, or start a worker."),
     Check(WARNING, "many_queues", lambda f: f.lanes > LANES_MAX,
         lambda f: f"Jobs of the last day have stood in {f.lanes:,} queues, counted for each task"
         f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
-        "Use fewer queues. Customers take turns in one queue, too: pass their names as `tenant`,"
-        ' and say fair="tenant" at the task.'),
+        "Use fewer queues. Customers can take turns in one queue: pass their names as `tenant`, and"
+        ' give the task fair="tenant".'),
     Check(PROBLEM, "renamed_schema", lambda f: f.misled,
         lambda f: f"{_some(f.misled)} look for tables in a schema of another name: theirs was"
         " renamed. They fail, or store jobs in a schema that has that name now.",
         "Run `outlast migrate` as the owner of the tables."),
     Check(WARNING, "collation", lambda f: f.collation is not None,
-        lambda f: "The server's library sorts texts in another way than when the database was made"
-        f" (version {f.collation}): indexes of your own tables may be wrong.",
+        lambda f: "The server's library no longer sorts texts as it did when the database was"
+        f" created (version {f.collation}): indexes of your own tables may be wrong.",
         "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION. Outlast's own indexes"
         " sort by bytes."),
     Check(WARNING, "encoding", lambda f: f.encoding != "UTF8",

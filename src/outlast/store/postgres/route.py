@@ -39,7 +39,7 @@ class Way(NamedTuple):
 
 TLS: Table[Way] = (
     Check(OK, "tls", lambda way: way.mode in PROVEN or (way.mode == "require" and way.authority),
-        lambda way: f"PostgreSQL has to show a certificate first (sslmode={way.mode})."),
+        lambda way: f"PostgreSQL must present a certificate first (sslmode={way.mode})."),
     Check(HINT, "tls", lambda way: way.mode == "require",
         "sslmode=require accepts any certificate: the server that answers gets the password.",
         VERIFY),

@@ -76,8 +76,8 @@ ALL, GROUP = 0o007, 0o070
 HARM = "can read what jobs are given and hold locks on"
 MAKE_ROOM = "Make room: a full disk stops every commit, and with it every worker."
 OTHER_LOGS = (
-    "who uses it by another path has another log beside it. Jobs are lost, and the file may be"
-    " damaged."
+    "a program that opens it by another path has another log beside it. Jobs are lost, and the file"
+    " may be damaged."
 )
 
 FINDINGS: Table[SqliteFacts] = (
@@ -89,8 +89,8 @@ FINDINGS: Table[SqliteFacts] = (
         lambda f: f"SQLite {f.version} has no known fault that matters."),
     Check(PROBLEM, "durability", lambda f: f.journal_mode != "wal",
         lambda f: f"The file is in {f.journal_mode!r} mode, where readers block writers.",
-        lambda f: f"`sqlite3 {f.path} 'PRAGMA journal_mode=wal'`; the program that changed it must"
-        " stop."),
+        lambda f: f"Stop the program that changed it, and run `sqlite3 {f.path} 'PRAGMA"
+        " journal_mode=wal'`."),
     Check(PROBLEM, "durability",
         lambda f: f.synchronous is not None and f.synchronous < SYNCHRONOUS_FULL,
         "A power failure may lose commits: synchronous is below FULL.",
@@ -125,8 +125,8 @@ FINDINGS: Table[SqliteFacts] = (
     Check(OK, "disk", True, _free),
     Check(WARNING, "wal", lambda f: f.wal_bytes > WAL_LARGE,
         lambda f: f"The write-ahead log has grown to {size(f.wal_bytes)}.",
-        "Some program keeps a read transaction open on the file: end it. The commits that follow"
-        " make the log short again."),
+        "Some program keeps a read transaction open on the file: end it, and the next commits"
+        " shorten the log."),
     Check(WARNING, "long_transaction", lambda f: f.writer is not None,
         lambda f: f"The file has been locked by {f.writer} for {LASTING_SECONDS:g} s and longer:"
         " until that transaction ends, no end is written and no job claimed.",
