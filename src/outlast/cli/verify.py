@@ -11,7 +11,7 @@ from outlast.cli.connect import on_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, option
 from outlast.cli.show import console, now_and_then, print_json
-from outlast.insight.verify import RULE_NAMES, Verified, document, promise_of
+from outlast.insight.verify import PROMISES, Verified, document
 from outlast.insight.verify import verify as check
 from outlast.store.backend import describe_place, resolve_url
 
@@ -50,7 +50,7 @@ def _show(verified: Verified, where: str) -> None:
         of = "" if finding.job_id is None else f"job {finding.job_id}  "
         out.print(f"{word}  {of}{finding.rule}: {finding.sentence}", markup=False)
         if not finding.doubt:
-            out.print(f"    {promise_of(finding.rule)}", style="dim", markup=False)
+            out.print(f"    {PROMISES[finding.rule]}", style="dim", markup=False)
     out.print(f"{where}: {verdict(verified)}", markup=False)
 
 
@@ -59,4 +59,4 @@ def verdict(verified: Verified) -> str:
     looked = f"{count_of(verified.jobs, 'job')}, {count_of(verified.attempts, 'closed attempt')}"
     if verified.violations:
         return f"{count_of(len(verified.violations), 'violation')} ({looked})"
-    return f"{looked}: {len(RULE_NAMES)} rules hold"
+    return f"{looked}: {len(PROMISES)} rules hold"

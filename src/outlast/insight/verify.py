@@ -8,9 +8,10 @@ reclaimed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from itertools import pairwise, product
 from math import inf
+from typing import TypeVar
 
 import msgspec
 
@@ -52,6 +53,16 @@ class Verified(msgspec.Struct, kw_only=True):
         return [finding for finding in self.findings if not finding.doubt]
 
 
+class Memory(msgspec.Struct):
+    """What rules about many jobs keep from page to page. ``pauses`` were read after the page;
+    ``ticks``: the last of each schedule, and its job; ``streams``: the last attempts in each stream
+    of an ordered limit."""
+
+    pauses: list[Pause] = []
+    ticks: dict[str, tuple[float, int]] = {}
+    streams: dict[int, list[tuple[int, float, float]]] = {}
+
+
 async def verify(
     inspector: Inspector,
     *,
@@ -63,166 +74,44 @@ async def verify(
     Stops early after ``findings_max`` findings. ``on_page`` is called with the progress. Raises the
     store's errors.
     """
-    verified, after, last_ticks, in_order = Verified(), 0, LastTicks(), InOrder()
+    verified, after, memory = Verified(), 0, Memory()
     while len(verified.findings) < findings_max:
         page = await inspector.history(after)
-        paused = starts_while_paused(page, await inspector.pauses())
+        memory.pauses = await inspector.pauses()
         verified.jobs += len(page.jobs)
         verified.attempts += sum(len(job.attempts) for job in page.jobs)
-        verified.findings.extend(findings_in(page))
-        verified.findings.extend(last_ticks.check(page))
-        verified.findings.extend(in_order.check(page))
-        verified.findings.extend(paused)
+        verified.findings.extend(findings_in(page, memory))
         on_page(verified)
         if page.next_after is None:
-            verified.findings.extend(await _check_limits(inspector))
-            verified.findings.extend(
-                HistoryFinding(rule=RESOLVED, job_id=each.job_id, sentence=_unresolved(each))
-                for each in await inspector.unresolved()
-            )
-            verified.findings.extend(
-                HistoryFinding(rule=UNIQUE, job_id=job, sentence=f"its key is that of job {holder}")
-                for job, holder in await inspector.doubled()
-            )
+            for name, rule in OF_A_STORE.items():
+                async for job_id, sentence in rule(inspector):
+                    found = HistoryFinding(rule=name, job_id=job_id, sentence=sentence)
+                    verified.findings.append(found)
             break
         after = page.next_after
     del verified.findings[findings_max:]
     return verified
 
 
-COUNTED, WATCHED = "permits_are_counted", "no_stream_is_forgotten"  # the names of rules
-RESOLVED, UNIQUE = "jobs_wait_for_those_upstream", "one_job_for_a_key"
-
-
-async def _check_limits(inspector: Inspector) -> list[HistoryFinding]:
-    """Return what is wrong with limits now: each statement reads one snapshot."""
-    wrong = [
-        HistoryFinding(
-            rule=COUNTED,
-            sentence=f"the permit {_permit(each.name, each.key)} counts {each.counted or 0} running"
-            f" attempts, but there are {each.holders}",
-        )
-        for each in await inspector.miscounted()
-    ]
-    return wrong + [
-        HistoryFinding(
-            rule=WATCHED,
-            sentence=f"due jobs of the task {each.task!r} in the queue {each.queue!r} wait"
-            + (f" for {_permit(each.name, each.key)}, which has room" if each.name else "")
-            + ", and no worker would look at them",
-        )
-        for each in await inspector.forgotten()
-    ]
-
-
-def _unresolved(each: Unresolved) -> str:
-    if each.event is not None:
-        return f"it waits for the event {each.event!r}, which was sent, and nothing would tell it"
-    if each.is_open:
-        return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
-    if each.upstream_id is None:
-        return "it is blocked, but waits for no job"
-    return f"it is blocked by job {each.upstream_id}, whose end it would not learn of"
-
-
-def _permit(name: str | None, key: str | None) -> str:
-    return f"{name!r} of {key!r}" if key else repr(name or "(unknown)")
-
-
-def findings_in(page: HistoryPage) -> Iterator[HistoryFinding]:
+def findings_in(page: HistoryPage, memory: Memory) -> Iterator[HistoryFinding]:
     """Return everything that is wrong on one page."""
     for stray in page.strays:
         yield HistoryFinding(
-            rule="evidence_of_a_job",
+            rule=STRAY,
             job_id=stray.job_id,
             sentence=f"attempt {stray.token} was kept, but its job {stray.job_id} is not there",
         )
     for job in page.jobs:
-        for rule, check in RULES.items():
-            for doubt, sentence in check(job, page.token_last):
-                yield HistoryFinding(rule=rule, job_id=job.id, sentence=sentence, doubt=doubt)
-
-
-class LastTicks:
-    """The rule about jobs of schedules: ticks of a schedule rise from job to job, so that no tick
-    has two jobs. It remembers the last tick of each schedule, from page to page."""
-
-    rule = "one_job_for_a_tick"
-
-    def __init__(self) -> None:
-        self._last: dict[str, tuple[float, int]] = {}
-
-    def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
-        """Return what is wrong on the next page. A backfill may repeat ticks. A schedule that was
-        deleted, and put again while the clock was behind, begins earlier."""
+        for name, rule in RULES.items():
+            for doubt, sentence in rule(job, page.token_last):
+                yield HistoryFinding(rule=name, job_id=job.id, sentence=sentence, doubt=doubt)
+    for name, of_many in OF_MANY_JOBS.items():
         for job in page.jobs:
-            name, tick = job.policy.schedule, job.policy.tick
-            if name is None or tick is None or job.policy.backfill:
-                continue
-            before, other = self._last.get(name, (tick - 1, 0))
-            self._last[name] = tick, job.id
-            if tick <= before:
-                what = "is that of" if tick == before else "is before that of"
-                yield HistoryFinding(
-                    rule=self.rule,
-                    job_id=job.id,
-                    sentence=f"its tick {tick:.0f} of the schedule {name!r} {what} job {other}",
-                    doubt=tick < before,
-                )
+            for doubt, sentence in of_many(job, memory):
+                yield HistoryFinding(rule=name, job_id=job.id, sentence=sentence, doubt=doubt)
 
 
-class InOrder:
-    """The rule about jobs of an ordered limit: in one stream, attempts of two jobs never overlap.
-    It remembers the last attempts of each stream, from page to page: doubts, as it compares the
-    times of two rows."""
-
-    rule = "ordered_jobs_do_not_overlap"
-    kept, streams_kept = 16, 10_000  # the last attempts of the last streams: neighbours by id
-
-    def __init__(self) -> None:
-        self._last: dict[int, list[tuple[int, float, float]]] = {}
-
-    def check(self, page: HistoryPage) -> Iterator[HistoryFinding]:
-        """Return what is wrong on the next page."""
-        for job in page.jobs:
-            if job.ordered is None:
-                continue
-            last = self._last.pop(job.ordered, [])
-            own = [(job.id, start, inf if end is None else end) for _, start, end in _spans(job)]
-            for (_, start, end), (other, began, ended) in product(own, last):
-                if start < ended and began < end:
-                    yield HistoryFinding(
-                        rule=self.rule,
-                        job_id=job.id,
-                        sentence=f"an attempt of it ran at the same time as one of job {other},"
-                        " which is under the same ordered limit",
-                        doubt=True,
-                    )
-            self._last[job.ordered] = (last + own)[-self.kept :]
-            if len(self._last) > self.streams_kept:
-                del self._last[next(iter(self._last))]
-
-
-PAUSED = "nothing_of_a_pause_starts"  # the name of a rule
-
-
-def starts_while_paused(page: HistoryPage, pauses: Sequence[Pause]) -> Iterator[HistoryFinding]:
-    """Return attempts that began long after their job was paused: doubts, since rows do not show
-    when workers acknowledged a pause. ``pauses`` were read after the page, so that each was in
-    force from its time to that of the page."""
-    for pause, job in product(pauses, page.jobs):
-        if Pauses([pause]).find(job.queue, job.task, job.tenant) is None:
-            continue
-        starts = [*(each.started_at for each in job.attempts), job.started_at]
-        late = max((at - pause.paused_at for at in starts if at is not None), default=0.0)
-        if late > ACKNOWLEDGED_SECONDS:
-            what = name_of(pause.kind, pause.name)
-            yield HistoryFinding(
-                rule=PAUSED,
-                job_id=job.id,
-                sentence=f"an attempt of it began {late:.0f} s after {what} was paused",
-                doubt=True,
-            )
+# ------------------------------------------------------------------------------ rules of one job
 
 
 Found = Iterator[tuple[bool, str]]
@@ -367,42 +256,128 @@ def ended_once(job: JobPast, _: int) -> Found:
         yield False, f"it is {job.state.value}, with an end at {job.ended_at}"
 
 
-RULES: dict[str, Callable[[JobPast, int], Found]] = {
-    check.__name__: check
-    for check in (
-        one_accepted_end,
-        tokens_rise,
-        whole_evidence,
-        one_holder,
-        known_reason,
-        budgets,
-        dead_for_a_reason,
-        held_by_a_live_worker,
-        ended_once,
-    )
-}
-"""Name of the rule -> its check; the docstring is what it holds the store to."""
+# ---------------------------------------------------------------------------- rules of many jobs
+
+STREAM_KEPT, STREAMS_KEPT = 16, 10_000  # the last attempts of the last streams: neighbours by id
 
 
-_OF_MANY_JOBS = {
-    LastTicks.rule: "A tick of a schedule has at most one job, and ticks rise from job to job.",
-    InOrder.rule: "Attempts of two jobs of one key of an ordered limit never overlap.",
-    PAUSED: "Nothing of a pause starts once workers have acknowledged it.",
-    COUNTED: "A permit counts exactly the attempts that run under it.",
-    WATCHED: "A job that may start under its limits is looked at.",
-    RESOLVED: "A job is blocked exactly as long as a job upstream has not ended as wanted, and no"
-    " event is missed.",
-    UNIQUE: "A key has at most one unfinished job.",
-    "evidence_of_a_job": "Every attempt that was kept belongs to a job that was kept.",
-}
-RULE_NAMES = (*RULES, *_OF_MANY_JOBS)
+def one_job_for_a_tick(job: JobPast, memory: Memory) -> Found:
+    """A tick of a schedule has at most one job, and ticks rise from job to job."""
+    name, tick = job.policy.schedule, job.policy.tick
+    if name is None or tick is None or job.policy.backfill:  # a backfill may repeat ticks
+        return
+    before, other = memory.ticks.get(name, (tick - 1, 0))
+    memory.ticks[name] = tick, job.id
+    if tick <= before:
+        # one that was deleted, and put again while the clock was behind, begins earlier
+        what = "is that of" if tick == before else "is before that of"
+        yield tick < before, f"its tick {tick:.0f} of the schedule {name!r} {what} job {other}"
 
 
-def promise_of(rule: str) -> str:
-    """Return in one sentence what a rule holds the store to."""
-    if rule in _OF_MANY_JOBS:
-        return _OF_MANY_JOBS[rule]
-    return " ".join((RULES[rule].__doc__ or "").split())
+def ordered_jobs_do_not_overlap(job: JobPast, memory: Memory) -> Found:
+    """Attempts of two jobs of one key of an ordered limit never overlap."""
+    if job.ordered is None:
+        return
+    last = memory.streams.pop(job.ordered, [])
+    own = [(job.id, start, inf if end is None else end) for _, start, end in _spans(job)]
+    for (_, start, end), (other, began, ended) in product(own, last):
+        if start < ended and began < end:  # a doubt: it compares the times of two rows
+            at = f"an attempt of it ran at the same time as one of job {other}"
+            yield True, f"{at}, which is under the same ordered limit"
+    memory.streams[job.ordered] = (last + own)[-STREAM_KEPT:]
+    if len(memory.streams) > STREAMS_KEPT:
+        del memory.streams[next(iter(memory.streams))]
+
+
+def nothing_of_a_pause_starts(job: JobPast, memory: Memory) -> Found:
+    """Nothing of a pause starts once workers have acknowledged it."""
+    for pause in memory.pauses:  # each was in force from its time to that of the page
+        if Pauses([pause]).find(job.queue, job.task, job.tenant) is None:
+            continue
+        starts = [*(each.started_at for each in job.attempts), job.started_at]
+        late = max((at - pause.paused_at for at in starts if at is not None), default=0.0)
+        if late > ACKNOWLEDGED_SECONDS:  # a doubt: rows do not show when workers acknowledged it
+            what = name_of(pause.kind, pause.name)
+            yield True, f"an attempt of it began {late:.0f} s after {what} was paused"
+
+
+# ------------------------------------------------------- rules of a store: each reads one snapshot
+
+InStore = AsyncIterator[tuple[int | None, str]]
+
+
+async def permits_are_counted(inspector: Inspector) -> InStore:
+    """A permit counts exactly the attempts that run under it."""
+    for each in await inspector.miscounted():
+        counts = f"counts {each.counted or 0} running attempts, but there are {each.holders}"
+        yield None, f"the permit {_permit(each.name, each.key)} {counts}"
+
+
+async def no_stream_is_forgotten(inspector: Inspector) -> InStore:
+    """A job that may start under its limits is looked at."""
+    for each in await inspector.forgotten():
+        limit = f" for {_permit(each.name, each.key)}, which has room" if each.name else ""
+        due = f"due jobs of the task {each.task!r} in the queue {each.queue!r} wait"
+        yield None, f"{due}{limit}, and no worker would look at them"
+
+
+async def jobs_wait_for_those_upstream(inspector: Inspector) -> InStore:
+    """A job is blocked exactly as long as a job upstream has not ended as wanted, and no event is
+    missed."""
+    for each in await inspector.unresolved():
+        yield each.job_id, _unresolved(each)
+
+
+async def one_job_for_a_key(inspector: Inspector) -> InStore:
+    """A key has at most one unfinished job."""
+    for job_id, holder in await inspector.doubled():
+        yield job_id, f"its key is that of job {holder}"
+
+
+def _unresolved(each: Unresolved) -> str:
+    if each.event is not None:
+        return f"it waits for the event {each.event!r}, which was sent, and nothing would tell it"
+    if each.is_open:
+        return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
+    if each.upstream_id is None:
+        return "it is blocked, but waits for no job"
+    return f"it is blocked by job {each.upstream_id}, whose end it would not learn of"
+
+
+def _permit(name: str | None, key: str | None) -> str:
+    return f"{name!r} of {key!r}" if key else repr(name or "(unknown)")
+
+
+# ------------------------------------------------------------------------------------- all rules
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def _by_name(*rules: F) -> dict[str, F]:
+    return {rule.__name__: rule for rule in rules}
+
+
+RULES = _by_name(
+    one_accepted_end,
+    tokens_rise,
+    whole_evidence,
+    one_holder,
+    known_reason,
+    budgets,
+    dead_for_a_reason,
+    held_by_a_live_worker,
+    ended_once,
+)
+OF_MANY_JOBS = _by_name(one_job_for_a_tick, ordered_jobs_do_not_overlap, nothing_of_a_pause_starts)
+OF_A_STORE = _by_name(
+    permits_are_counted, no_stream_is_forgotten, jobs_wait_for_those_upstream, one_job_for_a_key
+)
+STRAY = "evidence_of_a_job"
+PROMISES = {
+    name: " ".join((rule.__doc__ or "").split())
+    for name, rule in (RULES | OF_MANY_JOBS | OF_A_STORE).items()
+} | {STRAY: "Every attempt that was kept belongs to a job that was kept."}
+"""Name of each rule -> what it holds the store to, in one sentence."""
 
 
 def document(verified: Verified) -> dict[str, object]:
@@ -411,7 +386,7 @@ def document(verified: Verified) -> dict[str, object]:
         "schema": 1,
         "jobs": verified.jobs,
         "attempts": verified.attempts,
-        "rules": list(RULE_NAMES),
+        "rules": list(PROMISES),
         "violations": len(verified.violations),
         "findings": [msgspec.structs.asdict(finding) for finding in verified.findings],
     }
