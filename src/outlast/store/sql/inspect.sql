@@ -98,12 +98,14 @@ SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, 
 FROM outlast_jobs j WHERE j.id {ids} ORDER BY j.id DESC
 -- name: dependencies
 -- The jobs that a job waits or waited for, at most :most: first those that are left or have failed, with their number.
--- A quiet one (4) is met once the job has completed.
-SELECT u.job_id, u.wants, u.is_met, u.has_failed, u.task, u.state, count(*) FILTER (WHERE NOT u.is_met) OVER () AS number_left
-FROM (SELECT d.upstream_id AS job_id, d.wants, d.place, d.state = 3 AS has_failed, j.task, j.state,
-             d.state = 2 OR d.state = 4 AND coalesce(j.state, '') = 'completed' AS is_met
-      FROM outlast_dependencies d LEFT JOIN outlast_jobs j ON j.id = d.upstream_id WHERE d.job_id = :job_id) u
-ORDER BY u.is_met, NOT u.has_failed, u.place LIMIT :most
+-- A quiet one (4) is met once the job has completed. Only those that are shown are looked up, but for quiet ones.
+SELECT u.job_id, u.wants, u.is_met, u.has_failed, j.task, j.state,
+       (SELECT count(*) FROM outlast_dependencies n WHERE n.job_id = :job_id AND n.state <> 2 AND (n.state <> 4 OR NOT EXISTS (
+            SELECT 1 FROM outlast_jobs o WHERE o.id = n.upstream_id AND o.state = 'completed'))) AS number_left
+FROM (SELECT d.upstream_id AS job_id, d.wants, d.place, d.state = 3 AS has_failed, d.state = 2 OR d.state = 4 AND EXISTS (
+                 SELECT 1 FROM outlast_jobs o WHERE o.id = d.upstream_id AND o.state = 'completed') AS is_met
+      FROM outlast_dependencies d WHERE d.job_id = :job_id ORDER BY is_met, d.state <> 3, d.place LIMIT :most) u
+LEFT JOIN outlast_jobs j ON j.id = u.job_id ORDER BY u.is_met, NOT u.has_failed, u.place
 -- name: unresolved
 -- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
 -- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
