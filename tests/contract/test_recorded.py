@@ -29,11 +29,12 @@ WIDTH, FOLDED = 100, 250  # characters of a line: of a list, of a document
 FEW = ("done", "runs", "retrying", "flow")
 LISTS = """\
 jobs --limit 3; jobs --limit 2 --before 9; workers; schedules; pauses; limits; flows;
-actions; stats; dead list; dead groups; doctor; verify; limits show tenants; limits show smtp;
+actions; stats; dead list; dead groups; doctor; limits show tenants; limits show smtp;
 flow show {flow}; actions --job {cancelled}; logs {done};
 why {done}; why {runs}; why {limited}; why {blocked}"""
 TEXTS = """\
-jobs; schedules show nightly; schedules show often; schedules show paused; jobs --state dead;
+verify --json; jobs;
+schedules show nightly; schedules show often; schedules show paused; jobs --state dead;
 jobs --state retrying; jobs --state running; jobs --task mail; jobs --queue post; jobs --label eu;
 jobs --tenant acme; jobs --args ada@example.org; jobs --error mailbox; jobs --since 1m"""
 QUERIES = {
