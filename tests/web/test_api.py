@@ -104,6 +104,12 @@ async def test_what_is_wrong_is_said_in_json(store: Store) -> None:
     async with page_on(store.url) as page:
         await refused(await page.get(f"{API}/jobs/99"), 404, "no job 99")
         await refused(await page.get(f"{API}/nothing"), 404, "see openapi.json")
+        for other, takes in (
+            (await page.post(f"{API}/stats", headers=SAME), "GET, HEAD"),
+            (await page.get(f"{API}/pause"), "POST"),
+        ):
+            await refused(other, 405, f"takes {takes}.")
+            assert other.headers["allow"] == takes
         await refused(
             await page.get(f"{API}/jobs?state=odd"),
             400,

@@ -15,12 +15,13 @@ program.
 from __future__ import annotations
 
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from outlast.web.access import Right
 from outlast.web.api import acts, evidence, fleet, flows, jobs
 from outlast.web.api.route import ApiRoutes, describe_api, show_json
 from outlast.web.endpoint import Endpoint
-from outlast.web.problem import API, WebRefusal
+from outlast.web.problem import API, Problem, WebRefusal, answer_in_json
 from outlast.web.visit import Visit
 
 ROUTES = ApiRoutes(
@@ -35,8 +36,15 @@ async def show_description(_: Visit) -> dict[str, object]:
 
 
 async def miss(visit: Visit) -> Response:
-    """Refuse an address that does not exist."""
-    raise WebRefusal(404, "No such address", f"There is nothing at {visit.path}: see openapi.json.")
+    """Refuse an address that does not exist, or a method that it does not take."""
+    methods = {each.method for each in ROUTES if compile_path(each.path)[0].match(visit.path)}
+    if not methods:
+        said = f"There is nothing at {visit.path}: see openapi.json."
+        raise WebRefusal(404, "No such address", said)
+    takes = ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+    answer = answer_in_json(Problem(405, "Another method", f"{visit.path} takes {takes}."))
+    answer.headers["allow"] = takes
+    return answer
 
 
 ENDPOINTS = [
