@@ -19,11 +19,6 @@ PLACES = "--phases examples,coverage,fuzzing --request-timeout 20 --max-failures
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(
-    strict=True,
-    reason="17 findings: 15 requests are refused that fit"
-    " the description (numbers are texts there, bounds lack); 2 answers do not fit theirs",
-)
 def test_the_api_does_what_it_describes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     url, clock = f"sqlite:///{tmp_path}/store.db", StandingClock(monkeypatch)
 

@@ -57,6 +57,8 @@ ATTEMPT = Resource(
     "token number worker host pid outcome charged started_at ended_at message progress"
     " checkpoint_age crash malformed",
     charged=(str | None, lambda row: None if row.charge == Charge.NONE else row.charge),
+    started_at=Time | None,
+    ended_at=Time | None,
 )
 STACK = Resource("Stack", Stack, "token asked at line text", at=Time | None)
 _LISTED = (

@@ -3,13 +3,13 @@ send events. Each act is recorded."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import msgspec
 from starlette.responses import Response
 
-from outlast.base.config import check_seconds
-from outlast.client.events import check_name
+from outlast.base.config import SECONDS_MAX, check_seconds
+from outlast.client.events import NAME_MAX, check_name
 from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
 from outlast.insight.acting import (
@@ -26,6 +26,7 @@ from outlast.insight.acting import (
 from outlast.insight.bulk import (
     ACTION,
     PREVIEW,
+    STATES,
     BulkFilter,
     Preview,
     begin,
@@ -36,6 +37,8 @@ from outlast.insight.limits import LIMIT, limit_document
 from outlast.insight.pauses import PAUSE, name_of, pause_and_wait, pause_document, resume
 from outlast.insight.queries import read_one_limit
 from outlast.insight.resource import Document
+from outlast.model.job import State
+from outlast.model.limits import COST_MAX, RUNNING_MAX
 from outlast.model.pause import PauseKind
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.values import NewEvent
@@ -52,8 +55,10 @@ TIME_MAX = 1e12  # seconds since 1970
 
 
 class Act(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request to act. ``reason`` is recorded with the act."""
+    """The body of a request to act. ``reason`` is recorded with the act. ``RULE``: what the types
+    of the fields do not say, as JSON Schema."""
 
+    RULE: ClassVar[dict[str, Any]] = {}
     reason: str | None = None
 
     def by(self, visit: Visit) -> By:
@@ -81,26 +86,53 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The thing to pause or resume: ``kind`` is queue, task, tenant or all, which has no name.
     ``stop``: also ask running attempts to stop."""
 
+    RULE = {
+        "if": {"properties": {"kind": {"const": "all"}}},
+        "then": {"properties": {"name": {"const": ""}}},
+        "else": {"properties": {"name": {"minLength": 1}}, "required": ["name"]},
+    }
     kind: PauseKind
     name: str = ""
     stop: bool = False
 
 
+PRINTABLE = {"minLength": 1, "maxLength": NAME_MAX, "pattern": r"^[^\x00-\x1f\x7f]+$"}
+
+
 class EventAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An event for jobs that wait for its ``name``, with any JSON as its ``value``."""
 
-    name: str
+    name: Annotated[str, msgspec.Meta(extra_json_schema=PRINTABLE)]
     value: Any = None
+
+
+NULL = {"type": "null"}
+NAMED = {"minLength": 1, "maxLength": 500, "pattern": r"^[^\x00]+$"}
+RATE = "^[1-9][0-9]{0,3}/([1-9][0-9]?)?(s|min|h|d)$"
 
 
 class LimitAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What to set of a limit: ``running`` attempts at once, a ``rate`` such as 600/min, its
-    ``burst``. ``key``: of this tenant or limit key alone."""
+    ``burst``. ``key``: of this tenant or limit key alone, which has no rate."""
 
-    key: str | None = None
-    running: int | None = None
-    rate: str | None = None
-    burst: float | None = None
+    RULE = {
+        "anyOf": [
+            {
+                "required": ["running"],
+                "properties": {
+                    "running": {"type": "integer"},
+                    "rate": NULL,
+                    "burst": NULL,
+                },
+            },
+            {"required": ["rate"], "properties": {"rate": {"type": "string"}, "key": NULL}},
+            {"required": ["burst"], "properties": {"burst": {"type": "number"}, "key": NULL}},
+        ]
+    }
+    key: Annotated[str, msgspec.Meta(extra_json_schema=NAMED)] | None = None
+    running: Annotated[int, msgspec.Meta(ge=0, le=RUNNING_MAX)] | None = None
+    rate: Annotated[str, msgspec.Meta(extra_json_schema={"pattern": RATE})] | None = None
+    burst: Annotated[float, msgspec.Meta(ge=1, le=COST_MAX)] | None = None
 
 
 class KeyAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -112,7 +144,7 @@ class KeyAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A hold on a limit, in seconds; 0 ends it."""
 
-    seconds: float
+    seconds: Annotated[float, msgspec.Meta(ge=0, le=SECONDS_MAX)]
 
 
 SUMMARIES = {
@@ -180,7 +212,7 @@ async def pause(visit: Visit, sent: PauseAct) -> Document:
     """Let no job of a queue, a task, a tenant or at all start. The answer comes at once:
     ``unacknowledged`` names workers that have not yet read it."""
     target, by = check_target(visit, sent), sent.by(visit)
-    new = make_pause(target, paused_by=by.actor, reason=sent.reason, stop=sent.stop)
+    new = make_pause(target, paused_by=by.actor, reason=sent.reason or None, stop=sent.stop)
     made, unheard = await visit.act(lambda store: pause_and_wait(store, new, 0.0, by=by))
     return pause_document(made, unheard)
 
@@ -291,11 +323,36 @@ async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
     return limit_document(row, [])
 
 
+def _rule_of(verb: Verb) -> dict[str, Any]:
+    """Return the rule that an act is for jobs in some states only."""
+    states = {"properties": {"state": {"enum": [None, *STATES[verb]]}}}
+    which = {"properties": {"verb": {"const": verb}}}
+    return {"if": which, "then": {"properties": {"filter": states}}}
+
+
+_IF_EXPECTED = {
+    "if": {"required": ["expected"], "properties": {"expected": {"type": "integer"}}},
+    "then": {
+        "required": ["up_to_id", "as_of"],
+        "properties": {"up_to_id": {"type": "integer"}, "as_of": {"type": "number"}},
+    },
+}
+
+
+_GROUPED = {"required": ["group"], "properties": {"group": {"type": "string"}}}
+_DEAD = {"properties": {"state": {"enum": [None, State.DEAD]}}}
+_IF_GROUP = {
+    "if": {"properties": {"filter": _GROUPED}, "required": ["filter"]},
+    "then": {"properties": {"filter": _DEAD, "verb": {"not": {"const": Verb.CANCEL}}}},
+}
+
+
 class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An act on all matching jobs. Without ``expected`` nothing is done: the answer is the preview,
     whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` the caller sends
     back to act."""
 
+    RULE = {"allOf": [*map(_rule_of, STATES), _IF_EXPECTED, _IF_GROUP]}
     verb: Verb
     filter: BulkFilter = BulkFilter()
     up_to_id: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)] | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 
 from outlast.insight.deaths import DEATHS, GROUPS, dead_groups_document, read_dead_groups
@@ -9,8 +11,8 @@ from outlast.insight.history import HISTORY, HOUR, By, history_document, read_hi
 from outlast.insight.queues import SCALE, read_scale
 from outlast.insight.resource import Document, Resource
 from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, JobFilter
-from outlast.web.api.jobs import PAGE, read_limit
-from outlast.web.api.route import ApiRoutes
+from outlast.web.api.jobs import NAMES, PAGE, read_limit
+from outlast.web.api.route import ApiRoutes, number, text
 from outlast.web.dead import keep_own_numbers
 from outlast.web.deaths import read_deaths
 from outlast.web.problem import WebRefusal
@@ -18,7 +20,6 @@ from outlast.web.visit import Visit
 
 SECONDS_MAX = 30 * 86_400
 MESSAGE_MAX = 400  # characters of the message of an attempt's death, in a list
-FILTERS = {"queue": "only of this queue", "task": "only of this task"}
 ROUTES = ApiRoutes()
 DEATH = Resource(
     "Death",
@@ -33,7 +34,7 @@ CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
 @ROUTES.at(
     "/dead/groups",
     by_tenant=True,
-    query={**FILTERS, "tenant": "only of this tenant"},
+    query=NAMES,
     answer=GROUPS,
 )
 async def show_dead_groups(visit: Visit) -> Document:
@@ -48,9 +49,9 @@ async def show_dead_groups(visit: Visit) -> Document:
     "/deaths",
     by_tenant=True,
     query={
-        "cause": "only with this outcome",
+        "cause": text("only with this outcome"),
         "limit": PAGE["limit"],
-        "before": "only with smaller tokens: next_before of the page before",
+        "before": number("only with smaller tokens: next_before of the page before"),
     },
     answer={"deaths": [DEATH], "causes": [CAUSE], "next_before": int | None},
 )
@@ -74,10 +75,11 @@ async def show_deaths(visit: Visit) -> Document:
 @ROUTES.at(
     "/history",
     query={
-        **FILTERS,
-        "seconds": "how far back, an hour unless told, a day at most",
-        "step": "seconds of a step, whole minutes",
-        "by": "all, queue, task or outcome",
+        "queue": NAMES["queue"],
+        "task": NAMES["task"],
+        "seconds": number("how far back, an hour unless told, a day at most", SECONDS_MAX),
+        "step": number("seconds of a step, rounded up to whole minutes", SECONDS_MAX),
+        "by": text("what has a line of its own; queue unless told", get_args(By)),
     },
     answer=HISTORY,
 )
@@ -99,7 +101,7 @@ async def show_history(visit: Visit) -> Document:
     return history_document(found)
 
 
-@ROUTES.at("/scale", query={"queue": "which queue"}, answer=SCALE)
+@ROUTES.at("/scale", query={"queue": text("which queue")}, needed=["queue"], answer=SCALE)
 async def show_scale(visit: Visit) -> Document:
     """How many jobs of a queue need a worker, for autoscalers such as KEDA."""
     queue = visit.read_name("queue")

@@ -17,7 +17,7 @@ from outlast.store.finding import Finding
 from outlast.store.limits import LimitRow
 from outlast.web.action_log import read_named
 from outlast.web.api.jobs import PAGE, read_limit
-from outlast.web.api.route import ApiRoutes
+from outlast.web.api.route import ApiRoutes, number, text
 from outlast.web.visit import Visit
 
 DOCTOR_SECONDS = 30.0  # for which the doctor's findings are kept
@@ -45,7 +45,7 @@ async def show_pauses(visit: Visit) -> Document:
 
 @ROUTES.at(
     "/schedules",
-    query={"limit": PAGE["limit"], "after": "only names after this: next_after"},
+    query={"limit": PAGE["limit"], "after": text("only names after this: next_after")},
     answer={"schedules": [SCHEDULE], "next_after": str | None},
 )
 async def show_schedules(visit: Visit) -> Document:
@@ -85,7 +85,7 @@ async def show_refusals(visit: Visit) -> Document:
 
 @ROUTES.at(
     "/actions",
-    query={**PAGE, "job": "only what was done to this job"},
+    query={**PAGE, "job": number("only what was done to this job")},
     answer={"actions": [ACTION], "next_before": int | None},
 )
 async def show_actions(visit: Visit) -> Document:

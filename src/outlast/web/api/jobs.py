@@ -7,12 +7,13 @@ from starlette.responses import Response
 
 from outlast.insight.documents import JOB, LOG, WHOLE_JOB, job_document, logs_document
 from outlast.insight.explanation import JobDetails
-from outlast.insight.queries import list_jobs, read_details, state_of
+from outlast.insight.queries import PHASES, list_jobs, read_details, state_of
 from outlast.insight.resource import Document, document_type
 from outlast.insight.why import WHY, why_document
+from outlast.model.job import State
 from outlast.store.rows import JobFilter, StoredJob
 from outlast.web.access import Right
-from outlast.web.api.route import ApiRoutes
+from outlast.web.api.route import ApiRoutes, number, text
 from outlast.web.job import PAYLOADS, explain, read_logs, read_payload
 from outlast.web.jobs import BOUNDS
 from outlast.web.visit import Visit
@@ -22,9 +23,10 @@ HEAD_MAX = 200  # characters of arguments in a list
 HEADS = BOUNDS._replace(text_max=HEAD_MAX + 1)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
 PAGE = {
-    "limit": f"at most this many, {LIMIT_MAX} at most",
-    "before": "only those with smaller ids: next_before of the page before",
+    "limit": number(f"at most this many, {LIMIT} unless told", LIMIT_MAX),
+    "before": number("only those with smaller ids: next_before of the page before"),
 }
+NAMES = {name: text(f"only of this {name}") for name in ("queue", "task", "tenant")}
 HIDDEN = {"hidden": list[str]}
 ROUTES = ApiRoutes()
 
@@ -33,11 +35,9 @@ ROUTES = ApiRoutes()
     "/jobs",
     by_tenant=True,
     query={
-        "state": "a state or phase",
-        "queue": "only of this queue",
-        "task": "only of this task",
-        "tenant": "only of this tenant",
-        "label": "only with this label",
+        "state": text("a state or phase", [*State, *PHASES]),
+        **NAMES,
+        "label": text("only with this label"),
         **PAGE,
     },
     answer={

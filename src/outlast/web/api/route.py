@@ -6,8 +6,8 @@ An act may also have a form on a page: the same function does it, and then a pag
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from outlast.insight.resource import SCHEMA, in_json
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
-from outlast.web.visit import Visit
+from outlast.web.visit import ID_MAX, NAME_MAX, Visit
 
 _PARAMETER = re.compile(r"{(\w+):(\w+)}")
 B = TypeVar("B", bound=msgspec.Struct)
@@ -26,19 +26,33 @@ H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 Then = Callable[[Visit, Any], Response]
 
 
+def text(about: str, among: Iterable[str] = ()) -> Any:
+    """Return the type of a parameter in the URL that is a name; ``among``: one of these, or
+    empty."""
+    pattern = f"^({'|'.join(among)})?$" if among else None
+    return Annotated[str, msgspec.Meta(description=about, max_length=NAME_MAX, pattern=pattern)]
+
+
+def number(about: str, most: int = ID_MAX) -> Any:
+    """Return the type of a parameter in the URL that is a whole number from 1 to ``most``."""
+    return Annotated[int, msgspec.Meta(description=about, ge=1, le=most)]
+
+
 class ApiRoute(Endpoint, frozen=True):
     """An address of the API, with its description.
 
     Attributes:
         summary: what it does, in one sentence.
-        query: parameters in the URL -> their meaning.
+        query: parameters in the URL -> their types, made by ``text`` and ``number``.
+        needed: those of them that have to be there.
         body: the type of the request's body, if it has one.
         answer: the fields of its answer -> their types; none: it is not described.
         act: the decorated function.
     """
 
     summary: str = ""
-    query: Mapping[str, str] = {}
+    query: Mapping[str, Any] = {}
+    needed: Collection[str] = ()
     body: type[msgspec.Struct] | None = None
     answer: Mapping[str, Any] = {}
     act: Callable[..., Awaitable[Any]] | None = None
@@ -58,7 +72,8 @@ class ApiRoutes(list[ApiRoute]):
         *,
         body: type[msgspec.Struct] | None = None,
         by_tenant: bool = False,
-        query: Mapping[str, str] | None = None,
+        query: Mapping[str, Any] | None = None,
+        needed: Collection[str] = (),
         answer: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Callable[[H], H]:
@@ -77,7 +92,7 @@ class ApiRoutes(list[ApiRoute]):
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
             common = (API + path, serve, right, method, by_tenant, show_json, said)
-            self.append(ApiRoute(*common, query or {}, body, answer or {}, handler))
+            self.append(ApiRoute(*common, query or {}, needed, body, answer or {}, handler))
             return handler
 
         return add
@@ -132,7 +147,13 @@ async def _read_body(visit: Visit, kind: type[B]) -> B:
     """Return the request's body; an empty one stands for ``{}``. Refuses a body of another kind."""
     body = await visit.body()
     try:
-        return msgspec.json.decode(body.strip() or b"{}", type=kind)
+        sent = msgspec.json.decode(body.strip() or b"{}", type=dict[str, Any])
+        whole = {
+            name: int(one)
+            for name, one in sent.items()
+            if name != "value" and type(one) is float and one.is_integer()
+        }
+        return msgspec.convert(sent | whole, kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise WebRefusal(
             400,
@@ -166,23 +187,28 @@ def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
 
 
 def _kinds_of(route: ApiRoute) -> list[Any]:
-    """Return the types of the fields of a route's answer, and of its body."""
-    return [*map(in_json, route.answer.values()), *([] if route.body is None else [route.body])]
+    """Return the types of a route's parameters in the URL, of its answer, and of its body."""
+    kinds = [*route.query.values(), *map(in_json, route.answer.values())]
+    if route.body is not None:
+        rule = getattr(route.body, "RULE", {})
+        kinds.append(Annotated[route.body, msgspec.Meta(extra_json_schema=rule)])
+    return kinds
 
 
 def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return the description of a route. ``schemas``: those of ``_kinds_of``."""
-    fields = dict(zip(("schema", *route.answer), ({"const": SCHEMA}, *schemas), strict=False))
-    answer = {"type": "object", "properties": fields, "required": list(fields)}
-    shown = {"schema": answer} if route.answer else {}
+    left = iter(schemas)
     within = [
         {"name": name, "in": "path", "required": True, "schema": {"type": _TYPES[kind]}}
         for name, kind in _PARAMETER.findall(route.path)
     ]
     asked = [
-        {"name": name, "in": "query", "description": text, "schema": {"type": "string"}}
-        for name, text in route.query.items()
+        {"name": name, "in": "query", "required": name in route.needed, "schema": next(left)}
+        for name in route.query
     ]
+    fields = {"schema": {"const": SCHEMA}, **{name: next(left) for name in route.answer}}
+    answer = {"type": "object", "properties": fields, "required": list(fields)}
+    shown = {"schema": answer} if route.answer else {}
     told: dict[str, Any] = {
         "summary": route.summary,
         "description": f"Needs the right `{route.right.value}`.",
@@ -193,7 +219,12 @@ def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, 
         },
     }
     if route.body is not None:
-        told["requestBody"] = {"content": {"application/json": {"schema": schemas[-1]}}}
+        body = next(left)
+        needed = any(field.required for field in msgspec.structs.fields(route.body))
+        told["requestBody"] = {
+            "required": needed,
+            "content": {"application/json": {"schema": body}},
+        }
     return told
 
 
