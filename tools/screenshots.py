@@ -176,7 +176,7 @@ async def _import_orders(story: Story) -> None:
     gone = next(look for look in looks if look.worker_id == first.worker_id)
     await store.reap(gone)
     crash = Crash(
-        kind=CrashKind.LOST_WORKER, message="nothing was heard of its worker for its lease",
+        kind=CrashKind.LOST_WORKER, message="its worker was not heard from for a whole lease",
         worker="batch-1", host="batch-1.shop", pid=4711, release="2026.11.1",
     )  # fmt: skip
     await store.reclaim(

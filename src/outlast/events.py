@@ -46,7 +46,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "worker_stopped": Event("A worker has ended.", ("worker", "worker_id")),
     "worker_sleeps": Event(
-        "A worker that is not needed leaves, and is back after this time.",
+        "An idle worker went to sleep; it wakes after this many seconds.",
         ("worker_id", "seconds"),
     ),
     "worker_reaped": Event(
@@ -101,8 +101,8 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "queue_unknown": Event(
-        "A queue in --queues that no task, schedule or job has: perhaps it is misspelt, and the"
-        " queue named here is meant.",
+        "No task, schedule or job has a queue named in --queues: probably a typo for the queue"
+        " named here.",
         ("queue", "near"),
         "warning",
     ),
@@ -384,7 +384,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "schedules_asleep": Event(
-        "Schedules are due that no worker's code declares any more; they are not fired, and are"
+        "Schedules are due that no worker's code declares any longer; they are not fired, and are"
         " removed after a week.",
         ("count",),
         "warning",

@@ -113,7 +113,7 @@ async def test_a_job_that_is_kept_for_no_time_runs_and_is_gone(app: outlast.App)
     async with app.worker():
         jobs = [await notes.enqueue(number) for number in range(3)]
         for job in jobs:
-            with pytest.raises(outlast.JobNotFound, match="or not any more"):
+            with pytest.raises(outlast.JobNotFound, match="or the job was deleted"):
                 await job.result(timeout=DEADLINE)
     assert sorted(ran) == [0, 1, 2]
 
@@ -321,6 +321,6 @@ async def test_an_error_that_is_not_worth_another_attempt_ends_the_job(
     facts = await read_details(store, job.id, row.ended_at.timestamp())
     assert facts is not None
     (died, last) = why(facts).sentences
-    assert "no retry could help" in died
+    assert "a retry could not help" in died
     reason = "no further attempt: retry_on does not name ValueError"
     assert last == f"Attempt 2 was the last: ValueError: no page 7 ({reason})."

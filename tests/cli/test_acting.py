@@ -27,7 +27,7 @@ def test_stack_says_why_there_is_none(filled: Filled) -> None:
     filled("stack", filled.ids["queued"]).refused(1, "is queued, not running")
     filled("stack", 999).refused(1, "there is no job 999 in ")
     said = filled("stack", filled.ids["running"], "--wait", "0")
-    said.refused(1, "has not answered within 0 s", "its last heartbeat was")
+    said.refused(1, "has not answered within 0 s", "its last heartbeat, due every")
     acted = filled("actions", "--json").json()["actions"]
     assert [each["target"] for each in acted if each["verb"] == "stack"] == [
         f"job {filled.ids['running']}"

@@ -168,7 +168,7 @@ def test_what_stays_as_it_is_is_named(outlast: Outlast, store_url: str) -> None:
     said.refused(
         1,
         "some jobs are unchanged: 1 key taken",
-        f"outlast: job {second} cannot come back: an unfinished job has its key",
+        f"outlast: job {second} cannot be requeued: an unfinished job has its key",
     )
     (one,) = outlast("actions", "--url", store_url, "--json").json()["actions"]
     assert (one["filter"], one["counts"]) == ({}, {"requeued": 1, "key_taken": 1})

@@ -72,8 +72,10 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     (shown,) = outlast("jobs", *url, "--json").json()["jobs"]
     assert (shown["state"], shown["phase"]) == ("running", "orphaned")
     one = outlast("job", 1, *url).out
-    assert "that worker is dead (its lock file on this machine is free): it is an orphan" in one
-    assert "next        Any live worker on this store would give it back to the queue" in one
+    assert (
+        "that worker is dead (its lock file on this machine is free): the job is an orphan" in one
+    )
+    assert "next        Any live worker on this store would return it to the queue" in one
     assert outlast("job", 1, *url, "--json").json()["phase"] == "orphaned"
     why = outlast("why", 1, *url).out
     assert "job 1: orphaned" in why

@@ -54,7 +54,7 @@ def test_a_retry_names_a_job_whose_key_another_one_has(flow: Outlast) -> None:
     assert flow("worker", "shop:app", "--shell", "--until-empty").code == 0
     assert flow(*failing).code == 0
     flow("flow", "retry", "7").refused(
-        1, "job 6 cannot come back: an unfinished job has its key; 0 jobs requeued"
+        1, "job 6 cannot be requeued: an unfinished job has its key; 0 jobs requeued"
     )
 
 

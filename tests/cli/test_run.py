@@ -157,7 +157,7 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
     told = {"id": 1, "task": "outlast.shell", "created": True, "same_args": True}
     assert stored == {"schema": 1} | told
     alone = outlast("why", 1, **HERE)
-    assert "Start a worker with --shell, since it is a command." in alone.out
+    assert "Start a worker with --shell, since the job is a shell command." in alone.out
     with worker(folder, "shop:app", "--url", HERE["OUTLAST_URL"]) as running:
         running.until("is ready")
         mail = outlast("enqueue", "shop:app", "mail", '"a"', "--url", HERE["OUTLAST_URL"])
@@ -167,7 +167,7 @@ def test_a_worker_without_the_flag_runs_no_command_and_why_says_so(
         why = outlast("why", 1, "--json", **HERE).json()
         assert why["position"] == "unservable"
         assert "no live worker runs commands" in why["sentences"][0]
-        assert why["moves"][0].startswith("Start a worker with --shell:")
+        assert why["moves"][0].startswith("Start a worker with --shell;")
     assert not (folder / "here").exists()
     assert outlast("jobs", "--json", **HERE).json()["jobs"][-1]["phase"] == "unservable"
 
@@ -183,7 +183,7 @@ def test_commands_share_a_limit(outlast: Outlast, folder: Path, store_url: str) 
         state = lambda number: outlast("job", number, "--json", **at).json()["state"]  # noqa: E731
         until(lambda: state(1) == "running")
         assert outlast("run", "--limit", "encode", *host, "true", **at).code == 0
-        until(lambda: "waits for 'encode': 1 of 1 run" in outlast("why", 2, **at).out)
+        until(lambda: "waits for 'encode': 1 of 1 is running" in outlast("why", 2, **at).out)
         assert outlast("cancel", 1, **at).code == 0
         until(lambda: state(2) == "completed")
     (permit,) = outlast("limits", "show", "host", "--json", **at).json()["permits"]

@@ -65,7 +65,7 @@ def test_a_file_of_passwords_that_others_may_read_is_refused(
     users.chmod(0o600)
     assert main(["web", "--password-file", str(users)]) == 2
     told = capsys.readouterr().err
-    assert "what stands behind 'ada' is no hash" in told
+    assert "the password of 'ada' is not hashed" in told
     assert f"`outlast web --password-file {users} --add-user ada`" in told
     assert "secret" not in told
 

@@ -44,7 +44,7 @@ def test_people_read_sentences_and_what_would_move_it(rows: Filled) -> None:
     assert said.code == 0, said.err
     first, _, sentence, move = said.out.splitlines()
     assert first == f"job {rows.ids['unservable']}: unservable"
-    assert sentence == "No live worker knows the task 'old.name'; there is worker host-1."
+    assert sentence == "No live worker knows the task 'old.name'; alive: worker host-1."
     assert move.startswith("-> Start a worker whose application has the task 'old.name'")
 
 

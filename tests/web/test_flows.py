@@ -63,7 +63,7 @@ async def test_a_retry_names_a_job_whose_key_another_one_has(store: Store) -> No
     async with page_on(store.url) as page:
         answer = await send(page, f"/flows/{free}/retry")
         assert answer.status_code == 409
-        told = f"job {stuck} cannot come back: an unfinished job has its key; 1 job requeued"
+        told = f"job {stuck} cannot be requeued: an unfinished job has its key; 1 job requeued"
         assert told in answer.text
         assert told.replace("1 job", "0 jobs") in (await page.submit(f"/flows/{free}/retry")).text
     assert await states(store, [stuck, free]) == ["dead", "queued"]

@@ -48,7 +48,7 @@ async def test_the_last_lines_of_the_newest_attempt_are_shown_the_others_behind_
         assert "of the first" in early
         assert "&lt;b&gt;\\x1b[31m" in early
         gone = await page.see(f"/jobs/{number}/logs", attempt=99_999)
-        assert "Nothing of that attempt is kept any more." in gone
+        assert "The output of that attempt has been deleted." in gone
         document = (await page.get(f"{API}/jobs/{number}/logs")).json()
         assert [one["dropped"] for one in document["attempts"]] == [0, 7]
         assert document["attempts"][0]["lines"][0] == {"at": 1e9, "text": "of the first"}

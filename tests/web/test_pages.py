@@ -323,4 +323,6 @@ async def test_an_attempt_that_was_handed_back_says_why(store: Store) -> None:
     async with page_on(store.url) as page:
         text = await page.see(f"/jobs/{number}")
     assert "its runner ended early" in text
-    assert "1 of them handed back uncharged: its budget of failures is used up (1, " in text
+    assert (
+        "1 of them returned to the queue uncharged: its budget of failures is used up (1, " in text
+    )

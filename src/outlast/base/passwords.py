@@ -86,8 +86,8 @@ def _parse(path: Path, number: int, user: str, text: str) -> PasswordHash:
         salt = digest = b""
     if not text.startswith(_SCHEME) or len(digest) != DIGEST_BYTES:
         raise ConfigError(
-            f"{path}, line {number}: what stands behind {user!r} is no hash of ours, and a password"
-            f" as it is has no place in a file. {_adding(path, user)} asks for the password, and"
+            f"{path}, line {number}: the password of {user!r} is not hashed; plain-text passwords"
+            f" are not allowed in this file. {_adding(path, user)} asks for the password and"
             " replaces the line"
         )
     return PasswordHash(salt, digest)

@@ -84,7 +84,8 @@ def exists(url: str) -> bool:
 def describe_missing(job_id: int, url: str | None) -> str:
     """Return a sentence that names the store and says that it has no such job, or has it no longer:
     rows of ended jobs are deleted (docs/workers.md, "What is kept")."""
-    return f"there is no job {job_id} in {describe_place(resolve_url(url))}, or not any more"
+    place = describe_place(resolve_url(url))
+    return f"there is no job {job_id} in {place}: the id is wrong, or the job was deleted"
 
 
 async def check_exists(store: Store) -> None:

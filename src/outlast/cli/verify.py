@@ -51,7 +51,7 @@ def _show(verified: Verified, where: str) -> None:
         out.print(f"{word}  {of}{finding.rule}: {finding.sentence}", markup=False)
         if not finding.doubt:
             out.print(f"    {PROMISES[finding.rule]}", style="dim", markup=False)
-    out.print(f"{where}: {verdict(verified)}", markup=False)
+    out.print(f"{where}: {verdict(verified)}", markup=False, soft_wrap=True)
 
 
 def verdict(verified: Verified) -> str:

@@ -229,11 +229,9 @@ def worker(
     if reload:
         prepare_reload(app)
     if max_jobs is not None and not (until_empty and max_jobs > 0):
-        raise UsageError("--max-jobs N, a whole number above 0, goes with --until-empty")
+        raise UsageError("--max-jobs needs a positive whole number, and --until-empty")
     if until_empty and idle_after is not None:
-        raise UsageError(
-            "with --until-empty a worker leaves for good, with --idle-after for a while"
-        )
+        raise UsageError("--until-empty exits for good, --idle-after only sleeps: choose one")
     chosen = settings.read()
     if app is None and not chosen.shell:
         raise UsageError("name your application, MODULE:APP; or run commands alone, with --shell")
@@ -285,7 +283,9 @@ def _find_loop_factory() -> LoopFactory | None:
 
 def _check_idle_after(seconds: float, settings: WorkerSettings, url: str) -> None:
     if file_of(url) is not None:
-        raise UsageError("--idle-after is for PostgreSQL: a file needs no rest")
+        raise UsageError(
+            "--idle-after is for PostgreSQL: a SQLite file has no server to put to sleep"
+        )
     if seconds < settings.lease:  # in which the jobs of a lost worker are found
         raise UsageError(
             f"--idle-after must be at least the lease, {settings.lease:g}s: write a longer time,"

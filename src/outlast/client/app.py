@@ -262,8 +262,9 @@ class App:
         """Let no more than ``waiting_max`` jobs of a queue wait, due or not: ``enqueue`` raises
         QueueFull then, or waits for room with ``using(wait=10)``; ``enqueue_many`` raises it.
 
-        It holds for all that this application's code enqueues, and is exact to what all clients
-        enqueue in a second. Ticks of schedules, retries and ``on_commit`` are never refused.
+        It holds for every job that this application's code enqueues, and may be exceeded by the
+        jobs that all clients enqueue within one second. Ticks of schedules, retries and
+        ``on_commit`` are never refused.
 
         Raises ConfigError for a name or a number that cannot work.
         """

@@ -551,9 +551,9 @@ class Attempt:
         run the job again then. In the attempt that begins after that, the same call returns at
         once.
 
-        The first attempt that comes here keeps the end of the sleep as a step, to be compared with
-        the clock of the host. So a sleep goes on after a crash, and does not begin again.
-        Code before it runs again: put what is to run once into steps.
+        The first attempt to get here saves the wake-up time as a step; later attempts compare it
+        with the host's clock. So a sleep continues after a crash, and does not begin again.
+        Code before it runs again: put work that must run once into steps.
 
         Args:
             seconds: how long, from the first call; or a timedelta.

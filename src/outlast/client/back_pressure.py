@@ -1,7 +1,8 @@
 """Back-pressure: refuses to enqueue while too many jobs of a queue wait, ``app.queue(…)``.
 
 A client counts the waiting jobs at most once a second, up to the maximum and no further, and adds
-what it enqueues itself meanwhile. So a maximum is exact to what all clients enqueue in a second.
+what it enqueues itself meanwhile. So a maximum may be exceeded by the jobs that all clients enqueue
+within one second.
 """
 
 from __future__ import annotations

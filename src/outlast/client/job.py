@@ -238,7 +238,7 @@ def check_id(job_id: object) -> None:
 
 def not_found(job_id: int) -> JobNotFound:
     """Return the error for an id that names no job."""
-    return JobNotFound(f"there is no job {job_id}, or not any more")
+    return JobNotFound(f"there is no job {job_id}: the id is wrong, or the job was deleted")
 
 
 async def _one(

@@ -87,7 +87,7 @@ def note_on(verb: str, by: By, ids: Sequence[int]) -> Note:
 
 
 def note_of(verb: str, by: By | None, target: str) -> Note | None:
-    """Return the record of an act on something other than a job."""
+    """Return the record of an act on anything but a job."""
     if by is None:
         return None
     return Note(actor=by.actor, verb=verb, target=target, reason=by.reason)
@@ -154,20 +154,20 @@ async def _why_not(
 ) -> OutlastError:
     row = await store.inspector.job(job_id)
     if row is None:
-        return JobNotFound(f"there is no job {job_id}, or not any more")
+        return JobNotFound(f"there is no job {job_id}: the id is wrong, or the job was deleted")
     if answer is None and token is not None and (row.token or 0) != token:
         return NewerAttempt(
             f"job {job_id}: a newer attempt (token {row.token}) has begun since token {token}:"
-            " look at it again before you act"
+            " check it again before you act"
         )
     return Refused(f"job {job_id} {UNCHANGED.get(answer or '', _not_dead(verb, row))}")
 
 
 UNCHANGED = {
     Cancelled.ENDED.value: "has ended already",
-    Requeued.NOT_ENDED.value: "has not ended: cancel it first, or let it end",
+    Requeued.NOT_ENDED.value: "has not ended: cancel it first, or wait until it ends",
     Requeued.COMPLETED.value: "is completed: enqueue it again instead",
-    Requeued.KEY_TAKEN.value: "cannot come back: an unfinished job has its key",
+    Requeued.KEY_TAKEN.value: "cannot be requeued: an unfinished job has its key",
 }
 """Answer of the store -> why it has left the job as it was."""
 
@@ -176,7 +176,7 @@ def _not_dead(verb: str, row: StoredJob) -> str:
     if verb == SKIP:
         return f"is {row.state}: only dead and blocked jobs can be skipped"
     other = f", not dead: only dead jobs can be {verb}ed"
-    return f"is {row.state}{'' if row.state is State.DEAD else other}; look at it again"
+    return f"is {row.state}{'' if row.state is State.DEAD else other}; check it again"
 
 
 async def cancel_jobs(
@@ -235,14 +235,15 @@ def _find_by_name(name: str, rows: Sequence[WorkerRow]) -> WorkerRow:
         return here[0]
     if here:
         ids = ", ".join(f"{row.id} (host {row.host}, pid {row.pid})" for row in here)
-        raise Refused(f"{len(here)} workers are called {name}: give one of the ids {ids}")
+        raise Refused(f"{len(here)} workers are called {name}: write one of the ids {ids} instead")
     if found and found[-1].cause == ASLEEP:
         raise Refused(
-            f"worker {name} is asleep (--idle-after) or has ended: end its process to keep it away"
+            f"worker {name} is asleep (--idle-after) or has ended: end its process to stop it for"
+            " good"
         )
     if found:
-        raise Refused(f"worker {name} is gone already: it is {found[-1].status.value}")
-    raise Refused(f"there is no worker {name}: see `outlast workers`")
+        raise Refused(f"worker {name} has ended already: it is {found[-1].status.value}")
+    raise Refused(f"there is no worker {name}: `outlast workers` lists them")
 
 
 async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterator[WorkerRow]:
@@ -303,7 +304,7 @@ async def delete_schedule(store: Store, name: str, *, by: By | None = None) -> N
 
 
 def check_deleted(name: str, answer: Deleted) -> None:
-    """Raise ScheduleNotFound for a schedule that is not there, UsageError for one of code."""
+    """Raise ScheduleNotFound for an unknown schedule, UsageError for one that code declares."""
     if answer is Deleted.UNKNOWN:
         raise no_schedule(name)
     if answer is Deleted.DECLARED:
@@ -313,8 +314,8 @@ def check_deleted(name: str, answer: Deleted) -> None:
 def declared_by_code(name: str, what: str) -> UsageError:
     """Return the error for a schedule that can be changed and deleted only in code."""
     return UsageError(
-        f"schedule {name!r} is declared by the code of an application: {what} it there"
-        f" (`outlast schedules pause {shell_word(name)}` stops it meanwhile)"
+        f"schedule {name!r} is declared by the code of an application: {what} it in that code"
+        f" (`outlast schedules pause {shell_word(name)}` stops it until then)"
     )
 
 

@@ -137,13 +137,13 @@ async def begin(store: Store, seen: Preview, by: By) -> int:
     if len(found.ids) > seen.count and not seen.at_least:
         raise MoreThanExpected(
             f"{len(found.ids):,} jobs match, and {seen.count:,} were expected: nothing was done;"
-            " look at a new preview"
+            " check a new preview"
         )
     written = msgspec.json.encode(seen.filter).decode()
     if len(written) > FILTER_MAX:
         raise UsageError(
-            f"the filter has {len(written):,} characters, and {FILTER_MAX:,} can be recorded:"
-            " search for a shorter text"
+            f"the filter has {len(written):,} characters, but only {FILTER_MAX:,} can be recorded:"
+            " filter by a shorter text"
         )
     is_one = len(found.ids) == 1 and found.before is None
     return await store.note(
@@ -261,7 +261,10 @@ def _orders_of(row: ActionRow) -> tuple[Verb, BulkFilter, int, float]:
     """Return what an action does, to which jobs and from which position. UsageError if this program
     cannot read that: then nothing is done."""
     if row.verb not in set(Verb) or (row.before_id or 0) < 1 or row.as_of is None:
-        raise UsageError(f"action {row.id} cannot be read by this release: nothing was done")
+        raise UsageError(
+            f"this release cannot read action {row.id}, so nothing was done: use the release that"
+            " began it"
+        )
     return Verb(row.verb), filter_of(row), row.before_id or 0, row.as_of
 
 
@@ -284,9 +287,12 @@ def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> J
     state = which.state or STATES[verb][0]
     if state not in STATES[verb]:
         words = " or ".join(STATES[verb])
-        raise UsageError(f"{verb} is for jobs that are {words}, not {state}: change the state")
+        raise UsageError(f"{verb} is for jobs that are {words}, not {state}: choose another state")
     if which.group is not None and state is not State.DEAD:
-        raise UsageError(f"only dead jobs are in groups, and the filter asks for {state} ones")
+        raise UsageError(
+            f"only dead jobs are in groups, but the filter asks for {state} jobs: leave out one of"
+            " the two"
+        )
     return JobFilter(
         state=state,
         queue=which.queue,

@@ -141,9 +141,8 @@ class _Walk(msgspec.Struct):
 async def read_flow(
     store: Store, job_id: int, most: int = WALK_MAX, tenant: str | None = None
 ) -> FlowView | None:
-    """Return the flow of a job, at most ``most`` of its jobs, those that are nearest to it; a job
-    that no other waits for, and that waits for none, is one by itself. ``tenant``: only jobs of
-    this one. None: there is no such job."""
+    """Return the flow of a job, at most the ``most`` jobs nearest to it; a job with no dependencies
+    either way is a flow of one. ``tenant``: only jobs of this one. None: there is no such job."""
     flow = await _view(store, await _walk(store, job_id, most), tenant)
     mine = next((job for job in flow.jobs if job.id == job_id), None)
     is_there = mine is not None and (mine.state is not None or len(flow.jobs) > 1)
@@ -151,9 +150,9 @@ async def read_flow(
 
 
 async def list_flows(store: Store, limit: int = 20, tenant: str | None = None) -> FlowList:
-    """Return recent flows, unfinished ones first: those of the newest blocked jobs, then those of
-    the newest others. Bounded: LIST_MAX jobs of each flow and LISTED_MAX in all are walked. What
-    lies between the ids of a flow that is larger than a look may be left out."""
+    """Return recent flows, unfinished ones first: the flows of the newest blocked jobs, then the
+    flows of the newest other jobs. Bounded: LIST_MAX jobs of each flow and LISTED_MAX in all are
+    walked. If a flow is larger than that, flows with ids between its ids may be left out."""
     found: dict[int, FlowView] = {}
     flow_of: dict[int, int] = {}
     is_cut = False

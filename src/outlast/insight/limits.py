@@ -67,20 +67,20 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
     permit = place.blocked_by
     if place.holder is not None:
         job = f"job {place.holder}" if tells else "another job"
-        said = f"It waits for {job}, which comes before it in its order and has not ended."
-        moves = [f"`outlast why {place.holder}` says what that waits for."] if tells else []
+        said = f"It waits for {job}, which precedes it in its order and has not ended."
+        moves = [f"`outlast why {place.holder}` says what that job waits for."] if tells else []
         return LIMITED, [said, *_ahead(place, tells=tells)], moves
     if permit is None:
         return "", [_describe_turn(place, tells=tells)], []
     name = _name(permit)
     if place.limit is None:
         said = f"It waits for the limit {name}, which no worker's code declares."
-        return LIMITED, [said], ["A worker whose code declares it."]
+        return LIMITED, [said], ["Start a worker whose code declares it."]
     if (held := max(permit.held_until or 0.0, place.limit.held_until or 0.0)) > now:
         said = f"It waits for {name}: nothing under it starts for {span(held - now)}"
         if place.throttled_by is not None:
             job = f"job {place.throttled_by}" if tells else "another job"
-            said += f", as {job} has found it exhausted (Throttled)"
+            said += f", because {job} found it exhausted (Throttled)"
         moves = [f"`outlast limits hold {shell_word(permit.name)} 0` ends that."]
         return THROTTLED, [f"{said}."], moves
     full = permit.running is not None and permit.used - permit.noted >= permit.running
@@ -92,19 +92,19 @@ def explain(place: StreamPlace, now: float, *, tells: bool) -> tuple[str, list[s
     if not full and place.limit.spacing is not None and place.cost > place.limit.burst:
         said = f"It waits for {name}: its cost, {place.cost:g}, is above the burst"
         said += f", {place.limit.burst:g}, so it never starts."
-        moves = [
-            f"`outlast limits set {shell_word(permit.name)} --burst {place.cost:g}` lets it start."
-        ]
+        command = f"outlast limits set {shell_word(permit.name)} --burst {place.cost:g}"
+        moves = [f"`{command}` allows it to start."]
         return LIMITED, [said], moves
     if not full:
         return "", [_describe_turn(place, tells=tells)], []
-    runs = f"{permit.used} of {permit.running} run" if tells else "it is full"
+    are = "is" if permit.used == 1 else "are"
+    runs = f"{permit.used} of {permit.running} {are} running" if tells else "it is full"
     said = f"It waits for {name}: {runs}"
     if tells and place.holders:
         job_id, worker, seconds = place.holders[0]
         said += f"; the oldest is job {job_id} on {line(worker, NAME_MAX)}, for {span(seconds)}"
     moves = ["It starts once one of them has ended and its turn has come."]
-    moves.append(f"`outlast limits set {shell_word(permit.name)} --running N` lets more run.")
+    moves.append(f"`outlast limits set {shell_word(permit.name)} --running N` allows more to run.")
     return LIMITED, [f"{said}.", *_ahead(place, tells=tells)], moves
 
 

@@ -40,7 +40,11 @@ def timeout(row: StoredJob) -> str:
 
 def tries(row: StoredJob) -> str:
     """Return after how many attempts something happened."""
-    return f"after {count_of(row.attempt_count, 'attempt')}" if row.attempt_count else "unrun"
+    return (
+        f"after {count_of(row.attempt_count, 'attempt')}"
+        if row.attempt_count
+        else "without an attempt"
+    )
 
 
 def by_worker(worker: str | None, host: str | None) -> str:
@@ -60,7 +64,7 @@ def took(row: StoredJob) -> str:
 
 def at_time(at: float | None, now: float) -> str:
     """Return a time both as a date and as how long ago it was."""
-    return "at a time unknown" if at is None else f"{ago_of(at, now)} ({stamp(at)})"
+    return "at an unknown time" if at is None else f"{ago_of(at, now)} ({stamp(at)})"
 
 
 def ago_of(at: float, now: float) -> str:
@@ -76,15 +80,16 @@ def capitalize(text: str) -> str:
 def beats(mine: WorkerRow, now: float) -> str:
     """Return when a worker last sent a beat, and how long its lease lasts."""
     left = mine.lease - unheard(mine, now)
-    lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due"
-    status = "is draining, " if drains(mine) else ""
-    return f"Its worker {status}was heard of {ago_of(now - unheard(mine, now), now)}; {lasts}."
+    lasts = f"its lease lasts {span(left)} more" if left > 0 else "its lease is due for renewal"
+    status = "is draining, and " if drains(mine) else ""
+    heard = ago_of(now - unheard(mine, now), now)
+    return f"Its worker {status}sent its last heartbeat {heard}; {lasts}."
 
 
 def describe_gone(mine: WorkerRow | None, now: float) -> str:
     """Return how a worker that is gone ended; ``mine`` is None if its row is gone, too."""
     if mine is None:
-        return "its worker is not known to the store any more"
+        return "its worker is no longer known to the store"
     if dead(mine):
         return "that worker is dead (its lock file on this machine is free)"
     cause = f" ({line(mine.cause, SAID_MAX)})" if mine.cause else ""
@@ -95,15 +100,16 @@ def describe_gone(mine: WorkerRow | None, now: float) -> str:
 def fails(one: WorkerRow, now: float) -> str:
     """Return the duty at which a live worker fails, since when and why."""
     error = (one.failing or "").partition(": ")[2].rstrip(".")
-    what = "hand in or take nothing" if takes_nothing(one) else "not do all its duties"
+    what = "neither report ends nor claim jobs" if takes_nothing(one) else "not do all its duties"
     name = line(one.name, NAME_MAX)
     return f"Worker {name} could {what} {since(one.failing_since, now)}: {line(error, SAID_MAX)}."
 
 
 HOLD_NO_SLOTS = (
-    "Let the task wait without a slot: `attempt.spawn` and `attempt.wait_for`, or enqueue the next"
-    " step and return. Until then, more workers, or workers for these jobs alone (a queue of their"
-    " own, `outlast worker --queues`); for jobs that wait for a full limit they do not help."
+    "Change the task so that it waits without a slot: `attempt.spawn` and `attempt.wait_for`, or"
+    " enqueue the next step and return. Until then, start more workers, or workers for these jobs"
+    " alone (a queue of their own, `outlast worker --queues`); that does not help jobs that wait"
+    " for a full limit."
 )
 
 

@@ -24,7 +24,7 @@ WAIT_SECONDS = 10.0  # for an answer, by default
 LOOK_SECONDS = 0.1  # between two checks whether it is there
 TRIES = 3 * ASKS_MAX  # if others ask the same worker at the same time; each try meets one of them
 VERB = "stack"  # in the record
-BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten"
+BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten seconds"
 
 
 class AskedStack(msgspec.Struct, frozen=True):
@@ -89,20 +89,18 @@ def _next_number(row: StoredJob, mine: WorkerRow, now: float) -> int:
 async def _read(store: Store, job_id: int) -> StoredJob:
     row = await store.inspector.job(job_id, 0)
     if row is None:
-        raise JobNotFound(f"there is no job {job_id}, or not any more")
+        raise JobNotFound(f"there is no job {job_id}: the id is wrong, or the job was deleted")
     return row
 
 
 async def _find_worker(store: Store, row: StoredJob, token: int | None) -> WorkerRow:
     """Return the live worker that runs a job; Refused if no worker can answer."""
     if row.state is not State.RUNNING:
-        raise Refused(
-            f"job {row.id} is {row.state}, not running: `outlast why {row.id}` says where it stands"
-        )
+        raise Refused(f"job {row.id} is {row.state}, not running: `outlast why {row.id}` explains")
     if token is not None and token != row.token:
         raise NewerAttempt(
             f"job {row.id}: a newer attempt (token {row.token}) has begun since token {token}:"
-            " look at it again before you ask"
+            " check it again before you ask"
         )
     found = [one for one in await read_workers(store) if one.id == row.worker_id]
     mine = found[0] if found else None
@@ -110,8 +108,8 @@ async def _find_worker(store: Store, row: StoredJob, token: int | None) -> Worke
         raise Refused(f"job {row.id}: {describe_gone(mine, await store.inspector.now())}")
     if mine.stacks is None:
         raise Refused(
-            f"job {row.id}: its worker {line(mine.name)} is of an older release, which shows no"
-            " stacks: restart it on this one"
+            f"job {row.id}: its worker {line(mine.name)} runs an older release, which cannot"
+            " show stacks: restart that worker with this release"
         )
     return mine
 
@@ -127,7 +125,7 @@ async def wait_for_stack(
         if row.stack is not None and row.stack.asked >= asked.ask.number:
             return row
         if row.state is not State.RUNNING or row.token != asked.ask.token:
-            raise Refused(f"job {row.id} is {row.state}: its attempt has ended meanwhile")
+            raise Refused(f"job {row.id} is {row.state}: its attempt has ended")
         if clock.boot() >= deadline:
             raise Refused(await _why_none(store, asked, wait))
         await clock.sleep(LOOK_SECONDS)
@@ -140,7 +138,7 @@ async def _why_none(store: Store, asked: AskedStack, wait: float) -> str:
         return f"job {number}: {describe_gone(found[0] if found else None, now)}"
     mine = found[0]
     late = mine.unheard or 0.0
-    heard = f"its last heartbeat was {span(late)} ago; it beats every {span(mine.heartbeat)}"
+    heard = f"its last heartbeat, due every {span(mine.heartbeat)}, was {span(late)} ago"
     if late > 2 * mine.heartbeat + 1:
         cause = "it is stopped, cut off or dead"
     else:

@@ -99,7 +99,7 @@ def findings_in(page: HistoryPage, memory: Memory) -> Iterator[HistoryFinding]:
         yield HistoryFinding(
             rule=STRAY,
             job_id=stray.job_id,
-            sentence=f"attempt {stray.token} was kept, but its job {stray.job_id} is not there",
+            sentence=f"attempt {stray.token} was kept, but its job {stray.job_id} was not",
         )
     for job in page.jobs:
         for name, rule in RULES.items():
@@ -124,7 +124,7 @@ def one_accepted_end(job: JobPast, _: int) -> Found:
     for attempt in job.attempts:
         if attempt.token == job.token:
             now = f"it {_is(job)} under token {job.token}"
-            yield False, f"{now}, but that attempt was closed as {attempt.outcome}"
+            yield False, f"{now}, but that attempt has ended as {attempt.outcome}"
 
 
 def _is(job: JobPast) -> str:
@@ -227,7 +227,10 @@ def budgets(job: JobPast, _: int) -> Found:
         if count > charged:
             yield False, f"it has {count} {word}, but only {charged} attempts were charged so"
     if job.state in {State.QUEUED, State.RUNNING} and job.failures > job.policy.retries:
-        yield False, f"it has {job.failures} failures and {job.policy.retries} retries, and lives"
+        yield (
+            False,
+            f"it has {job.failures} failures and {job.policy.retries} retries, but is not dead",
+        )
 
 
 def dead_for_a_reason(job: JobPast, _: int) -> Found:
@@ -318,7 +321,7 @@ async def no_stream_is_forgotten(inspector: Inspector) -> InStore:
     for each in await inspector.forgotten():
         limit = f" for {_permit(each.name, each.key)}, which has room" if each.name else ""
         due = f"due jobs of the task {each.task!r} in the queue {each.queue!r} wait"
-        yield None, f"{due}{limit}, and no worker would look at them"
+        yield None, f"{due}{limit}, but no worker would find them"
 
 
 async def jobs_wait_for_those_upstream(inspector: Inspector) -> InStore:
@@ -336,12 +339,12 @@ async def one_job_for_a_key(inspector: Inspector) -> InStore:
 
 def _unresolved(each: Unresolved) -> str:
     if each.event is not None:
-        return f"it waits for the event {each.event!r}, which was sent, and nothing would tell it"
+        return f"it waits for the event {each.event!r}, which was sent, but nothing would wake it"
     if each.is_open:
-        return f"it did not wait for job {each.upstream_id}, which has not ended as wanted"
+        return f"it did not wait for job {each.upstream_id}, which has not ended as required"
     if each.upstream_id is None:
         return "it is blocked, but waits for no job"
-    return f"it is blocked by job {each.upstream_id}, whose end it would not learn of"
+    return f"it waits for job {each.upstream_id}, but nothing would unblock it when that job ends"
 
 
 def _permit(name: str | None, key: str | None) -> str:

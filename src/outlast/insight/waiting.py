@@ -61,7 +61,7 @@ def _explain(about: JobDetails) -> Explanation:
         number = f"Attempt {row.attempt_count + 1} is due" if row.attempt_count else "It is due"
         if row.event is not None:
             past.append(f"It waits for the event {quote(row.event)}.")
-            number = "Its time is over"
+            number = "It stops waiting"
         past.append(f"{number} in {span(row.run_at - about.now)}, at {stamp(row.run_at)}.")
         moves = ["A worker takes it when it is due."]
         if row.event is not None:
@@ -81,8 +81,8 @@ def _explain(about: JobDetails) -> Explanation:
     if blocked is not None:
         return msgspec.structs.replace(blocked, sentences=past + blocked.sentences)
     if row.solo:
-        alone = "has a runner to spare" if row.solo == 1 else "runs nothing else"
-        moves = [f"A worker that {alone}."]
+        alone = "has a spare runner" if row.solo == 1 else "runs nothing else"
+        moves = [f"A worker takes it as soon as it {alone}."]
         return Explanation(position="suspect", sentences=past, moves=moves)
     if about.locked_by and about.may_tell_others:
         past += [f"{holder}." for holder in about.locked_by]
@@ -98,7 +98,7 @@ def _explain(about: JobDetails) -> Explanation:
 
 
 def _in_line(about: JobDetails, past: list[str]) -> Explanation:
-    """Return why a job waits that some workers could take."""
+    """Return why a job waits although some workers could take it."""
     row = about.row
     able = [
         one
@@ -111,13 +111,14 @@ def _in_line(about: JobDetails, past: list[str]) -> Explanation:
     sentences = past + _describe_line(about, able, load)
     if there and len(there) >= load and all(one.waits_for is not None for one in there):
         waits = f": {describe_waits(there)}" if about.may_tell_others else ""
-        sentences.append(f"Every job that runs there waits for another and holds its slot{waits}.")
+        said = f"Every job running there waits for another job and holds its slot meanwhile{waits}."
+        sentences.append(said)
         position, move = "slots_held", HOLD_NO_SLOTS
     else:
         first = ", after those before it" if about.place.before and about.may_tell_others else ""
         position = "in_line"
         move = (
-            f"A worker takes it once it has a free slot{first}; more workers would take it sooner."
+            f"A worker takes it once it has a free slot{first}; with more workers it starts sooner."
         )
     return Explanation(position=position, sentences=sentences, moves=[move])
 
@@ -164,7 +165,7 @@ def _suspicion(about: JobDetails) -> list[str]:
     where = "in a runner" if row.solo == 1 else "in a whole worker"
     return [
         (
-            f"It shared a process that died{company}, so it runs alone {where}: then it is certain"
+            f"It shared a process that died{company}, so it runs alone {where} next, which shows"
             " whether it was the cause."
         )
     ]
@@ -182,10 +183,10 @@ def _uncharged(about: JobDetails) -> list[str]:
         times = count_of(last.repeats, "time")
         return [
             f"It could not be decoded {times} in a row{by}{because}.",
-            "It waits for a release that can; the delay between tries grows to 10 minutes.",
+            "It waits for a release that can decode it; the delay between tries grows to 10 min.",
         ]
     if last.outcome == OutcomeKind.SNOOZED and about.row.waiting:
-        return [f"Its last attempt has ended with: {line(last.message, SAID_MAX)}."]
+        return [f"Its last attempt ended with: {line(last.message, SAID_MAX)}."]
     return []
 
 
@@ -201,23 +202,24 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
         case None:
             return None
         case "no_workers":
-            wanted = f"that knows the task {task}"
+            wanted = f"whose application has the task {task}"
             if row.task == SHELL_TASK:
-                wanted = "with --shell, since it is a command"
+                wanted = "with --shell, since the job is a shell command"
             said = f"No worker is alive{_describe_gone(about.workers)}."
             move = f"Start a worker {wanted}."
             if asleep := [one for one in about.workers if sleeps(one, about.now)]:
                 wait = span(asleep[-1].lease_expires_at - about.now)
-                said = f"No worker is awake: {join_names(asleep[-1:])} is to be back within {wait}."
-                move = "Nothing has to be done: it looks for jobs then. A restart wakes it."
+                said = f"No worker is awake: {join_names(asleep[-1:])} wakes within {wait}."
+                move = "Nothing needs to be done: it claims jobs then. A restart wakes it sooner."
         case "unservable" if row.task == SHELL_TASK:
             said = (
-                f"It is a command, and no live worker runs commands; there is {join_names(live)}."
+                f"It is a shell command, and no live worker runs commands; alive:"
+                f" {join_names(live)}."
             )
-            client = "every client that enqueues can execute commands there"
-            move = f"Start a worker with --shell: {client}."
+            client = "every client that can enqueue can then execute commands on its host"
+            move = f"Start a worker with --shell; {client}."
         case "unservable":
-            said = f"No live worker knows the task {task}; there is {join_names(live)}."
+            said = f"No live worker knows the task {task}; alive: {join_names(live)}."
             move = (
                 f"Start a worker whose application has the task {task} (or an alias of that name)."
             )
@@ -228,27 +230,29 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
                 noun = "enough (--has) of"
             tags = f"{noun} {', '.join(map(quote, lacking[:NAMES_SHOWN]))}"
             said = f"No worker that knows the task {task} has {tags}."
-            move = f"Start a worker that knows it and has {tags}."
+            move = f"Start a worker that knows the task and has {tags}."
         case "queue_not_served":
             verb = "knows" if len(knowing) == 1 else "know"
             said = (
                 f"No worker that knows the task {task} serves the queue {queue};"
-                f" {join_names(knowing)} {verb} it."
+                f" {join_names(knowing)} {verb} the task."
             )
             move = f"Start a worker with `--queues {shell_word(row.queue)}`, or without `--queues`."
         case "draining":
             said = f"All workers that could take it are draining: {join_names(able)}."
-            move = "The next worker that starts takes it."
+            move = "Start a worker: it takes the job."
         case _:
             ill = [one for one in able if takes_nothing(one)]
-            named = f"All workers that could take it fail to take jobs: {join_names(ill)}."
+            named = f"All workers that could take it fail to claim jobs: {join_names(ill)}."
             said = f"{named} {fails(ill[0], about.now)}"
-            move = "Fix that: `outlast doctor` says how, or the log of that worker."
+            move = "Fix that: `outlast doctor` or the log of that worker says how."
     return Explanation(position=position, sentences=[said], moves=[move])
 
 
 def _describe_gone(workers: Sequence[WorkerRow]) -> str:
     killed = [one for one in workers if dead(one)]
     quiet = [one for one in workers if holds(one) and not dead(one)]
-    seen = f" (nothing was heard of {join_names(quiet)} for a whole lease)" if quiet else ""
-    return seen + (f" (the lock file of {join_names(killed)} is free: dead)" if killed else "")
+    verb = "was" if len(quiet) == 1 else "were"
+    seen = f" ({join_names(quiet)} {verb} not heard from for a whole lease)" if quiet else ""
+    locks = "its lock file is" if len(killed) == 1 else "their lock files are"
+    return seen + (f" ({join_names(killed)} died: {locks} free)" if killed else "")

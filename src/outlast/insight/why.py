@@ -19,6 +19,7 @@ from outlast.insight.sentences import (
     at_time,
     beats,
     by_worker,
+    capitalize,
     describe_gone,
     describe_last_end,
     fails,
@@ -94,19 +95,19 @@ def _with_expiry(about: JobDetails, answer: Explanation) -> Explanation:
         return answer
     said = f"It expires in {span(end - about.now)}, at {stamp(end)}, unless it has begun by then."
     if end <= about.now:
-        said = f"It has expired, at {stamp(end)}: the next worker that looks cancels it."
+        said = f"It expired at {stamp(end)}: the next worker to check will cancel it."
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
 
 
 def _with_steps(about: JobDetails, answer: Explanation) -> Explanation:
-    """Return the answer with the steps that are kept, and that no attempt will call again."""
+    """Return the answer with the kept steps, which no attempt will call again."""
     if not about.steps or about.row.state is State.COMPLETED:
         return answer
     last, many = about.steps[-1], len(about.steps)
     kept = f"{quote(last.name)} was kept {at_time(last.at, about.now)}"
     said = f"Its step {kept}: it is not called again."
     if many > 1:
-        said = f"Its {many} steps that are kept are not called again; the last, {kept}."
+        said = f"Its {many} kept steps are not called again; the last, {kept}."
     return msgspec.structs.replace(answer, sentences=[*answer.sentences, said])
 
 
@@ -121,11 +122,11 @@ def _blocked(about: JobDetails) -> Explanation:
     more = left[0].number_left - len(told) if left else 0
     told += [f"{more:,} {'other' if more == 1 else 'others'}"] if more > 0 else []
     said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
-    moves = ["The next worker that looks makes it queued."]
+    moves = ["The next worker to check will queue it."]
     if left:
         moves = [
-            "It becomes queued when all of them have ended so, and is cancelled once one cannot.",
-            f"`outlast why {left[0].job_id}` says where the first of them stands.",
+            "It is queued once all have ended that way, and cancelled once one no longer can.",
+            f"`outlast why {left[0].job_id}` explains the first of them.",
         ]
     return Explanation(position="blocked", sentences=[said], moves=moves)
 
@@ -141,20 +142,20 @@ def _failed_upstream(about: JobDetails) -> Explanation:
     if failed is None:
         return Explanation(
             position="upstream",
-            sentences=[f"{said} that has not ended as wanted, or was a child of one."],
+            sentences=[f"{said} that did not end as required, or was a child of such a job."],
             moves=_requeue(about),
         )
     had = f"{said} {_WANTED[failed.wants]}: {_name(about, failed)}."
-    moves = [*_requeue(about), "It does not wait again then."]
+    moves = [*_requeue(about), "It then runs without waiting."]
     if failed.state is State.DEAD and about.may_tell_others:
-        again = f"`outlast requeue {failed.job_id}` runs that one again, and lets this one wait."
-        moves.insert(0, again)
+        again = f"`outlast requeue {failed.job_id}` runs that job again"
+        moves.insert(0, f"{again}, and this one waits for it again.")
     return Explanation(position="upstream", sentences=[had], moves=moves)
 
 
 def _name(about: JobDetails, one: DependencyRow) -> str:
     if not about.may_tell_others or one.task is None or one.state is None:
-        return f"job {one.job_id}" + (", which is no longer there," if one.task is None else "")
+        return f"job {one.job_id}" + (", which no longer exists," if one.task is None else "")
     return f"job {one.job_id} ({quote(one.task)}, {one.state.value})"
 
 
@@ -163,7 +164,7 @@ def _name(about: JobDetails, one: DependencyRow) -> str:
 
 def _expired(about: JobDetails) -> Explanation:
     row = about.row
-    limit = f"it was to begin by {stamp(row.expires_at)}, and had not"
+    limit = f"it had not begun by {stamp(row.expires_at)}"
     said = f"It expired {at_time(row.ended_at, about.now)}, {tries(row)}: {limit}."
     return Explanation(position="expired", sentences=[said], moves=_requeue(about))
 
@@ -188,9 +189,9 @@ def _dead(about: JobDetails) -> Explanation:
             f"its budget of losses is used up{again} ({row.losses}, max_losses={policy.max_losses})"
         )
     else:
-        cause = "no retry could help (Dead, dead_on, retry_on), or none was possible"
+        cause = "a retry could not help (Dead, dead_on, retry_on), or was not possible"
     released = sum(one.repeats for one in about.attempts if one.outcome == OutcomeKind.RELEASED)
-    back = f", {released} of them handed back uncharged" if released else ""
+    back = f", {released} of them returned to the queue uncharged" if released else ""
     died = f"It died {at_time(row.ended_at, about.now)}, {tries(row)}{back}"
     return Explanation(
         position="dead",
@@ -206,11 +207,11 @@ def _requeue(about: JobDetails) -> list[str]:
         return [
             (
                 f"Nothing yet: its key {quote(row.key or '')} belongs to job {holder}, which is"
-                " unfinished; it can be requeued after that has ended."
+                " unfinished; this job can be requeued after that one has ended."
             )
         ]
     begin = "from its last checkpoint" if row.checkpoint is not None else "from the start"
-    begin = "with its steps kept" if row.checkpoint is None and about.steps else begin
+    begin = "keeping its steps" if row.checkpoint is None and about.steps else begin
     return [f"`outlast requeue {row.id}` runs it again with fresh budgets, {begin}."]
 
 
@@ -223,13 +224,15 @@ def _running(about: JobDetails) -> Explanation:
     if mine is None or not holds(mine) or dead(mine):
         return Explanation(
             position="orphaned",
-            sentences=[f"{_runs(about)}, but {describe_gone(mine, about.now)}: it is an orphan."],
+            sentences=[
+                f"{_runs(about)}, but {describe_gone(mine, about.now)}: the job is an orphan."
+            ],
             moves=_reclaimers(about),
         )
     if silent(mine, about.now):
         late = span(unheard(mine, about.now))
-        said = f"{_runs(about)}, but nothing was heard of that worker for {late}."
-        ends = f"Its lease is {span(mine.lease)}: it is found gone, unless it comes back."
+        said = f"{_runs(about)}, but that worker has not been heard from for {late}."
+        ends = f"Its lease is {span(mine.lease)}: without a heartbeat it is declared lost."
         moves = _reclaimers(about, besides=mine)
         return Explanation(position="silent", sentences=[said, ends], moves=moves)
     sentences = [f"{_runs(about)}.", beats(mine, about.now), *_progress(row)]
@@ -246,18 +249,19 @@ def _its_end(about: JobDetails) -> tuple[str, list[str], list[str]]:
     row = about.row
     left = None if row.hard_deadline is None else row.hard_deadline - about.now
     if row.cancel_requested:
-        said = "It was asked to stop, and has not obeyed yet."
-        move = "It is cancelled once it stops; after a grace its runner is killed."
+        said = "It was asked to stop, and has not stopped yet."
+        move = "It is cancelled once it stops; after a grace period its runner is killed."
         return "stopping", [said], [move]
     if left is not None and left <= 0:
-        said = f"Its timeout of {timeout(row)} was over {span(-left)} ago."
-        return "overdue", [said], ["Its worker ends it; should that be stuck, any other does."]
+        said = f"Its timeout of {timeout(row)} ran out {span(-left)} ago."
+        return "overdue", [said], ["Its worker ends it; if that is stuck, any other worker does."]
     limits = [] if left is None else [f"Of its timeout of {timeout(row)}, {span(left)} are left."]
     if row.policy.stall_timeout is not None:
-        limits.append(f"Without a report or save for {span(row.policy.stall_timeout)} it is ended.")
+        stall = span(row.policy.stall_timeout)
+        limits.append(f"It is ended if it neither reports nor saves for {stall}.")
     if not limits:
-        limits = ["It has no timeout: it may run as long as its worker beats."]
-        limits.append(f"`outlast stack {row.id}` shows where it is.")
+        limits = ["It has no timeout: it may run as long as its worker sends heartbeats."]
+        limits.append(f"`outlast stack {row.id}` shows which line it is executing.")
     return (
         "running",
         limits,
@@ -281,11 +285,12 @@ def _reclaimers(about: JobDetails, besides: WorkerRow | None = None) -> list[str
     if not others:
         return [
             (
-                "Any live worker on this store would give it back to the queue, but there is none:"
+                "Any live worker on this store would return it to the queue, but there is none:"
                 " start one."
             )
         ]
-    return [f"One of {join_names(others)} gives it back to the queue."]
+    which = f"One of {join_names(others)}" if others[1:] else capitalize(join_names(others))
+    return [f"{which} returns it to the queue."]
 
 
 def _progress(row: StoredJob) -> list[str]:

@@ -82,10 +82,10 @@ class OnKey(msgspec.Struct, frozen=True, kw_only=True):
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """Where and when a job is to run, and whose it is. It is due ``delay`` seconds from the store's
-    now, or at ``run_at`` (seconds since 1970). If it has not begun by ``expires`` seconds from the
-    store's now, or by ``expires_at``, it never does. ``on_key``: None: an unfinished job that has
-    the key is returned as it is. ``after``: the jobs that it waits for; it is blocked until they
-    have ended as wanted."""
+    now, or at ``run_at`` (seconds since 1970). A job that has not begun by ``expires`` seconds from
+    the store's now, or by ``expires_at``, is cancelled. ``on_key``: None: an unfinished job that
+    has the key is returned as it is. ``after``: the jobs that it waits for; it is blocked until
+    they have ended as required."""
 
     queue: str = "default"
     priority: int = 0

@@ -43,7 +43,7 @@ async def read_named(visit: Visit) -> ActionRow:
     await visit.site.bulk.go_on_with_left()
     row = await read_action(await visit.site.writer(), action_id)
     if row is None or not _is_of_tenant(row, visit.access.tenant):
-        raise WebRefusal(404, "No such action", f"There is no action {action_id}, or not any more.")
+        raise WebRefusal(404, "No such action", f"There is no action {action_id}.")
     return visit.cover(row)
 
 

@@ -73,7 +73,8 @@ def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
         visit.require(verb)
         form = await visit.form()
         if "filter" not in form:  # it must not mean all jobs
-            raise WebRefusal(400, "Not valid", "The form is not as the page has made it.")
+            said = "This form did not come from this page. Reload it and try again."
+            raise WebRefusal(400, "Not valid", said)
         from_scratch = form.pop("from_scratch", "") == "true"
         sent = read_form(form | {"verb": verb}, BulkAct, "filter")
         which = msgspec.structs.replace(sent.filter, from_scratch=from_scratch)

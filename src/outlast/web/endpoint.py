@@ -104,7 +104,7 @@ async def _result_of(answer: T | Awaitable[T]) -> T:
 
 
 async def _refuse_stranger(site: Site, request: Request) -> Response:
-    problem = Problem(401, "Who are you?", "You have to sign in to see this page.")
+    problem = Problem(401, "Sign in", "You have to sign in to see this page.")
     if site.refuse is None:
         return answer_for(request.url.path, problem)
     response = await _result_of(site.refuse(request))

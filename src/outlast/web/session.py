@@ -85,8 +85,8 @@ class LinkSessions(Users):
         """Accept a link that was not used yet; refuse others."""
         given = request.query_params.get("token", "")
         if request.method != "GET" or not same(given, self.token):
-            said = "Open the link that `outlast web` has printed. It works once; this browser keeps"
-            return answer_plainly(Problem(401, "Who are you?", f"{said} the session."))
+            said = "Open the link that `outlast web` printed. It works once, and this browser then"
+            return answer_plainly(Problem(401, "Sign in", f"{said} stays signed in."))
         self.token = draw_secret()
         session = draw_secret()
         kept = [*self._sessions, (session, _user_of(request))]

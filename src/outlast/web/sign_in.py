@@ -78,7 +78,7 @@ class PasswordUsers(Users):
 
     def refuse(self, request: Request) -> Response | None:
         """Ask for a password."""
-        answer = answer_plainly(Problem(401, "Who are you?", "Sign in to see this page."))
+        answer = answer_plainly(Problem(401, "Sign in", "Sign in to see this page."))
         answer.headers["www-authenticate"] = REALM
         return answer
 

@@ -130,7 +130,7 @@ class Visit:
         """Return what was found of the job in the URL; JobNotFound for None."""
         if found is None:
             raise JobNotFound(
-                f"There is no job {self.job_id}, or not any more: ended jobs are deleted in time."
+                f"There is no job {self.job_id}: the id is wrong, or the ended job was deleted."
             )
         return found
 

@@ -96,7 +96,7 @@ async def show_worker(visit: Visit) -> Response:
     page = await visit.ask(("worker", number), lambda store: _read_worker(store, number))
     row = next((one for one in page.workers.rows if one.id == number), None)
     if row is None:
-        text = f"No worker has the id {number}, or not any more: rows are kept for a week."
+        text = f"No worker has the id {number}; workers that ended are shown for a week."
         raise WebRefusal(404, "No such worker", text)
     refused = page.workers.refused(visit.now)
     return visit.show(

@@ -26,7 +26,7 @@ def told(**fields: object) -> tuple[str, str]:
 def test_a_full_limit_is_named_with_its_oldest_holder() -> None:
     position, words = told(holders=[(17, "web-1", 180.0)])
     assert position == "limited"
-    assert "'openai': 20 of 20 run; the oldest is job 17 on web-1, for 3 min" in words
+    assert "'openai': 20 of 20 are running; the oldest is job 17 on web-1, for 3 min" in words
     assert "3 jobs of its kind are before it" in words
     assert "outlast limits set openai --running N" in words
 
@@ -54,7 +54,7 @@ def test_a_hold_and_an_unknown_limit_are_told() -> None:
     held = PermitRow(id=1, name="openai", key="", running=20, used=0, held_until=1_030.0)
     assert "nothing under it starts for 30 s." in told(blocked_by=held)[1]
     by = told(blocked_by=held, throttled_by=17)[1]
-    assert "starts for 30 s, as job 17 has found it exhausted (Throttled)." in by
+    assert "starts for 30 s, because job 17 found it exhausted (Throttled)." in by
     assert "no worker's code declares" in told(limit=None)[1]
 
 

@@ -21,7 +21,7 @@ from tests.unit.insight.rows_kit import NOW, job, worker
         (
             job(expires_at=NOW - 1),
             "in_line",
-            "It has expired, at 2029-12-31 23:59:59 UTC: the next worker that looks cancels it.",
+            "It expired at 2029-12-31 23:59:59 UTC: the next worker to check will cancel it.",
         ),
     ],
 )

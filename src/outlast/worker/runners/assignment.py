@@ -8,9 +8,8 @@ runner at least is left to other jobs. A suspect's runner takes no other attempt
 has ended. One plain function at a time takes the spare in the same way if async tasks fill all
 runners: a stream of async tasks that end at different moments would never leave a runner idle.
 
-Attempts of a batch task gather in a runner that they have to themselves. The first of them comes
-and is placed like a plain function; then there are requests for as many as the call still takes,
-until it begins. A suspect is a call by itself.
+Items of a batch collect in a runner of their own: the first is placed like a plain function, then
+more are requested until the call is full or starts. A suspect is a call of its own.
 
 If attempts end quickly, a full runner gets a *stock* of those that are claimed ahead
 (``worker/claims/prefetch.py``): they begin as slots come free, without a round trip to the worker.
