@@ -37,8 +37,8 @@
 --
 --    Streams: jobs under limits, and jobs of tasks whose tenants take turns, stand in no lane. Half of the places go to
 --    streams (outlast_claim_streams_v1), then the line gets what is left, and then streams what the line has left; if
---    the line looks empty, streams get all places at once. Chance decides about an odd place, so that single places go
---    to both. Streams come first, since large jobs of the line could fill each reply.
+--    the line looks empty, streams get all places at once. An odd place goes to either side at random, so a worker
+--    with one free slot serves both. Streams come first, since large jobs of the line could fill each reply.
 --
 --    Concurrent claims: two claims never take the same job. Each skips rows that the other has locked, and a row that
 --    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and

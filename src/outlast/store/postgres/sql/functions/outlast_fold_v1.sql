@@ -18,10 +18,10 @@
 --     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
 --     A hold that is still a notice lasts no longer than was asked for (held_for).
 --
--- A hold of a task that has found the limit exhausted counts if it is longer than the one that is on the row.
+-- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row.
 --
--- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst never fits,
--- and holds up none. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
+-- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst can never
+-- start, so it blocks no other job. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
 -- paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused,
 -- however many others stand before them; of paused tenants it opens those that stand before them, too, p_most at most, so
 -- that the next fold goes on behind those.

@@ -7,7 +7,7 @@
 -- no worker claims (its queue is paused, no worker serves it) holds no permit: the notice is there all the same, and
 -- the next fold opens the streams behind it. Of streams that need different costs of a rate, the first by rank and
 -- turn decides: as long as it waits for the rate, the others wait behind it, since a low cost would otherwise hold up a
--- high one for good. (A cost above the burst never fits, and holds up none.)
+-- high one for good. (A cost above the burst can never start, so it blocks no other job.)
 CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$
