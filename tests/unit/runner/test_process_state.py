@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -79,23 +80,58 @@ tagged = sys.stdout.buffer
 """
 
 
+# One interpreter for all cases: each runs in a fork of it, with an output of its own.
+FORKS = """
+import json, os, sys
+import outlast.runner.process_state
+
+for number, code in enumerate(json.load(sys.stdin)):
+    if not os.fork():
+        output = os.open(f"{sys.argv[1]}/{number}", os.O_CREAT | os.O_RDWR)
+        os.dup2(output, 1)
+        os.close(output)
+        exec(code, {})
+        sys.exit()
+    if os.wait()[1]:
+        sys.exit(f"failed: {code}")
+"""
+
+
 def run(code: str, folder: Path) -> tuple[list[str], bool]:
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    said, _, report = done.stdout.rpartition("[[")
+    [report] = run_all([code], folder)
+    return report
+
+
+def run_all(codes: list[str], folder: Path) -> list[tuple[list[str], bool]]:
+    """Run each program in a process of its own; return what each has reported."""
+    with tempfile.TemporaryDirectory() as outputs:
+        done = subprocess.run(
+            [sys.executable, "-c", FORKS, outputs],
+            cwd=folder,
+            input=json.dumps(codes),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return [reported(Path(outputs, str(number)).read_text()) for number in range(len(codes))]
+
+
+def reported(output: str) -> tuple[list[str], bool]:
+    said, _, report = output.rpartition("[[")
     assert said in {"", "stdout can be written\n"}
     changes, as_before = json.loads("[[" + report.replace("stdout can be written\n", ""))
     return sorted(changes), as_before
 
 
-@pytest.mark.parametrize("task", CASES)
-def test_changes_by_a_task_are_undone_and_named_without_values(task: str, tmp_path: Path) -> None:
-    tail = TAIL
-    if task == "sys.stdout.close()":  # it is another one, which is open
-        tail = TAIL.replace("seen() == before", "not sys.stdout.closed")
-    assert run(HEAD + task + tail, tmp_path) == (CASES[task], True)
+def test_changes_by_a_task_are_undone_and_named_without_values(tmp_path: Path) -> None:
+    tails = {  # it is another one, which is open
+        "sys.stdout.close()": TAIL.replace("seen() == before", "not sys.stdout.closed")
+    }
+    reports = run_all([HEAD + task + tails.get(task, TAIL) for task in CASES], tmp_path)
+    assert dict(zip(CASES, reports, strict=True)) == {
+        task: (changes, True) for task, changes in CASES.items()
+    }
 
 
 def test_a_renamed_working_directory_is_restored(tmp_path: Path) -> None:
@@ -120,25 +156,28 @@ def test_the_state_before_the_first_task_is_kept(tmp_path: Path) -> None:
     assert run(code + tail, tmp_path) == ([], True)
 
 
-@pytest.mark.parametrize("name", ["stdout", "stderr"])
-@pytest.mark.parametrize(
-    "mode",
-    [
-        "encoding='ascii'",
-        "errors='ignore'",
-        "line_buffering=not held.line_buffering",
-        "write_through=not held.write_through",
-    ],
-)
-def test_a_stream_that_a_task_reconfigured_is_as_the_application_left_it(
-    name: str, mode: str, tmp_path: Path
-) -> None:
+MODES = [
+    "encoding='ascii'",
+    "errors='ignore'",
+    "line_buffering=not held.line_buffering",
+    "write_through=not held.write_through",
+]
+
+
+def test_a_stream_that_a_task_reconfigured_is_as_the_application_left_it(tmp_path: Path) -> None:
     """Handlers of logging hold the stream: it stays the same object."""
+    cases = [(name, mode) for name in ("stdout", "stderr") for mode in MODES]
+    reports = run_all([reconfigured(*case) for case in cases], tmp_path)
+    assert dict(zip(cases, reports, strict=True)) == {
+        case: ([f"sys.{case[0]}"], True) for case in cases
+    }
+
+
+def reconfigured(name: str, mode: str) -> str:
     modes = "(held.encoding, held.errors, held.line_buffering, held.write_through)"
     first = f"held = sys.{name}; held.reconfigure(encoding='latin-1'); was = {modes}"
     code = HEAD.replace("report = os", f"{first}\nreport = os") + f"held.reconfigure({mode})"
-    tail = TAIL.replace("seen() == before", f"held is sys.{name} and was == {modes}")
-    assert run(code + tail, tmp_path) == ([f"sys.{name}"], True)
+    return code + TAIL.replace("seen() == before", f"held is sys.{name} and was == {modes}")
 
 
 def test_the_application_may_have_taken_the_buffer_of_a_stream(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.model.crash import Crash, CrashKind, Progress
@@ -78,7 +78,6 @@ def busy(bench: Bench) -> FakeRunner:
     return next(each for each in bench.runners if each.tokens)
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(frames, max_size=6))
 def test_any_sequence_of_frames_leaves_each_attempt_one_end(said):
     async def tell() -> None:
