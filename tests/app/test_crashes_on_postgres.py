@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import outlast
 from examples.lease_mail import app as lease_mail
+from harness.servers import PostgresServer
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.runs import may_reach
@@ -98,8 +99,11 @@ def call(name: str, url: str, again: str = "") -> outlast.Call[None]:
 
 
 @pytest.fixture
-def url(bare_pg_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def url(
+    bare_pg_url: str, pg_server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{pg_server.bin}:{os.environ['PATH']}")  # so that psql is found
     return bare_pg_url
 
 
@@ -119,11 +123,7 @@ def run(url: str, name: str, again: str = "", unique: str = "", **options: Any) 
 
 def do(url: str, sql: str) -> str:
     """Return the command of the shell that executes this, and prints rows."""
-    code = "import psycopg, sys; db = psycopg.connect(sys.argv[1], autocommit=True)"
-    code += (
-        "; rows = db.execute(sys.argv[2]); print(*(rows if rows.description else ()), sep='\\n')"
-    )
-    return shlex.join([sys.executable, "-c", code, url, sql])
+    return shlex.join(["psql", "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", sql, url])
 
 
 def line_of(task: outlast.Task[..., None]) -> str:
