@@ -59,8 +59,8 @@ class Note(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BulkStep(msgspec.Struct, frozen=True, kw_only=True):
-    """The next step of a bulk action that stands at ``before_id``: jobs down to ``then`` are looked
-    at; None: all remaining ones."""
+    """The next step of a bulk action: it looks at jobs from ``before_id`` down to ``then``; None:
+    at all remaining ones."""
 
     action_id: int
     before_id: int
@@ -96,8 +96,7 @@ CHANGES = frozenset(
 
 
 class Overtaken(OutlastError):
-    """A bulk action has moved on since it was read: another process has taken this step, or it was
-    stopped. Nothing was done."""
+    """A bulk action was stopped, or another process has taken this step. Nothing was done."""
 
 
 class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,8 +121,7 @@ class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cleaned(note: Note) -> Note:
-    """Return a note that every store can hold: bounded, and without characters that a store
-    refuses."""
+    """Return a note that every store can hold: bounded, without characters that a store refuses."""
     return msgspec.structs.replace(
         note,
         actor=_clean(note.actor, NAME_MAX),
@@ -159,8 +157,8 @@ _NOTED = ("actor", "verb", "target", "job_id", "filter", "reason")
 def moved(
     step: BulkStep | More, standing: Sequence[object] | None, more: Counts
 ) -> tuple[str, str, object]:
-    """Return counts, state and ``before_id`` of an action after a step, given those at which it
-    stands. Raises Overtaken."""
+    """Return counts, state and ``before_id`` after a step of an action, given those before it.
+    Raises Overtaken."""
     if standing is None:
         raise Overtaken(f"there is no action {step.action_id} any more")
     text, state, before_id = standing

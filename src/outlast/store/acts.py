@@ -55,7 +55,7 @@ _RESOLVED_MAX = 20  # rounds of looks at what waits for jobs that were requeued
 
 
 class Acting(Protocol):
-    """A transaction of a store, under the settings that acts need."""
+    """A transaction of a store, with the settings that acts need."""
 
     @property
     def rows(self) -> Rows:
@@ -69,17 +69,16 @@ class Acting(Protocol):
     async def revive(
         self, ids: Sequence[int], positions: Sequence[int], *, from_scratch: bool
     ) -> list[int]:
-        """Queue ended jobs that are locked, but for those whose keys unfinished jobs have; return
-        the others."""
+        """Queue locked jobs again; return those whose keys unfinished jobs have."""
         ...
 
     async def free_keys(self, keys: Sequence[str]) -> None:
-        """End the jobs that hold these keys, have expired and have not begun."""
+        """End expired jobs that hold these keys and have not begun."""
         ...
 
     async def resolve(self) -> tuple[list[int], bool]:
-        """Look at what waits for jobs that have changed; return the jobs that can run now, if
-        someone has to be told of them, and whether there may be more."""
+        """Look at jobs that wait for changed ones; return those that can run now and have to be
+        announced, and whether there may be more."""
         ...
 
     async def notify(self, ids: Sequence[int]) -> None:
@@ -99,8 +98,7 @@ class Acting(Protocol):
         ...
 
     async def put_limit(self, name: str, declared: str | None, own: LimitSpec | None) -> None:
-        """Write what the code declares of a limit, and what a person has set, with the values in
-        force, and have the streams looked at that it blocks."""
+        """Write a limit and its values in force, and mark the streams that it blocks."""
         ...
 
 
@@ -125,9 +123,8 @@ def _cancelled(state: str) -> Cancelled:
 async def requeue(
     it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None, *, from_scratch: bool = False
 ) -> dict[int, Requeued]:
-    """Queue dead and cancelled jobs again, with fresh budgets, without expiry and dependencies,
-    since a person asks for this run. Jobs that were cancelled because they waited for one of these
-    wait again; if their rows are locked, the next exchange does that."""
+    """A person asks for this run, so expiry and dependencies are dropped. Jobs that were cancelled
+    because they waited for one of these wait again, those with locked rows in the next exchange."""
     jobs = await _lock(it, job_ids, tokens)
     ended = [job for job in jobs if job["state"] in {State.DEAD, State.CANCELLED}]
     keys = {job["key"]: job["id"] for job in reversed(ended) if job["key"] is not None}
@@ -159,8 +156,7 @@ def _requeued(job: Row, revived: Sequence[int]) -> Requeued:
 
 
 async def skip(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> set[int]:
-    """Complete dead and blocked jobs without a result, by an attempt that begins and ends here: it
-    has a token and a number, and no worker. What waits for them goes on as after any other end."""
+    """The attempt begins and ends here: it has a token and a number, and no worker."""
     locked = await _lock(it, job_ids, tokens)
     jobs = [job for job in locked if job["state"] in {State.DEAD, State.BLOCKED}]
     if jobs:
@@ -173,7 +169,7 @@ async def skip(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None)
 
 
 async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> int:
-    """Delete dead jobs, with their attempts, labels and logs."""
+    """Delete dead jobs."""
     dead = _ids(job for job in await _lock(it, job_ids, tokens) if job["state"] == State.DEAD)
     if dead:
         await it.forget(dead)
@@ -181,11 +177,9 @@ async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = No
 
 
 async def set_limit(it: Acting, new: SetLimit) -> bool:
-    """Set a limit, or one key of it; False: there is none of that name.
-
-    The lock of changes is taken first: exchanges hold it to their commits, so one that has counted
-    under a permit of it, or made one, has committed. Streams that the limit blocks are looked at
-    again, by a notice or a mark in this commit. A lowered limit stops nothing that runs.
+    """The keeper lock is taken first: exchanges hold it to their commits, so one that has counted
+    under a permit of the limit, or made one, has committed. This commit has the streams that the
+    limit blocks looked at again.
     """
     await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[new.name])
@@ -205,9 +199,8 @@ async def set_limit(it: Acting, new: SetLimit) -> bool:
 
 
 async def hold_limit(it: Acting, hold: Hold) -> bool:
-    """Let nothing start under a limit for some seconds; 0 ends that. False: there is no such limit.
-
-    The lock of changes is taken first. All permits of a limit are held on the limit's row.
+    """0 seconds end the hold. The keeper lock is taken first. All permits of a limit are held on
+    the limit's row.
     """
     await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[hold.name])
@@ -226,11 +219,11 @@ async def hold_limit(it: Acting, hold: Hold) -> bool:
 
 
 async def pause_schedule(it: Acting, name: str, *, paused: bool) -> bool:
-    """Pause a schedule, or resume it at the first tick after now, never before what is accounted
-    for; False: unknown. The ticks that passed while it was paused are owed.
+    """A resume begins at the first tick after now, never before the ticks accounted for; the ticks
+    that passed during the pause are owed.
 
     A firing under way holds the row, and this waits for it. A later firing finds the row paused, or
-    with another revision: ``next_tick`` alone may be unchanged, if the clock stands behind.
+    with another revision: ``next_tick`` alone may be unchanged, if the clock was set back.
     """
     rows = await it.rows("schedules", "lock", name=name)
     for row in rows:
@@ -254,14 +247,14 @@ async def delete_schedule(rows: Rows, name: str) -> Deleted:
 
 
 async def _make_permit(it: Acting, name: str, key: str) -> int:
-    """Return the id of a permit; make its row if it is not there."""
+    """Return the id of a permit, which has a row afterwards."""
     permit = permit_id(name, key)
     await it.rows("limits", "make_permit", permit=permit, name=name, key=key)
     return permit
 
 
 async def _lock(it: Acting, job_ids: Sequence[int], tokens: Tokens | None) -> list[Row]:
-    """Lock jobs in the order of their ids; return those whose last token the caller has seen."""
+    """Lock jobs; return those whose last token the caller has seen."""
     jobs = await it.rows("actions", "lock", ids=list(job_ids))
     return [job for job in jobs if (tokens or {}).get(job["id"], job["token"]) == job["token"]]
 
@@ -280,7 +273,6 @@ class ActVerbs:
     """The verbs of a store for acts of people."""
 
     async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T:
-        """Return the result of ``work`` in one transaction: all of it is done, or nothing."""
         raise NotImplementedError
 
     async def cancel(
@@ -402,7 +394,7 @@ class ActVerbs:
     async def _change(
         self, record: Record | None, word: str, topic: str, name: str, /, **values: object
     ) -> list[Row]:
-        """Return the rows of a statement: what it has changed, under that word in the record."""
+        """Return the rows that a statement has changed, counted under that word in the record."""
         return await self._act(
             record,
             lambda it: it.rows(topic, name, **values),
@@ -415,7 +407,6 @@ class ActVerbs:
         deed: Callable[[Acting], Awaitable[T]],
         count: Callable[[T], Counts],
     ) -> T:
-        """Carry out an act with its record; both are done or neither."""
         return await self._in_transaction(partial(_do, record=record, deed=deed, count=count))
 
 
@@ -425,8 +416,8 @@ async def _do(
     deed: Callable[[Acting], Awaitable[T]],
     count: Callable[[T], Counts],
 ) -> T:
-    """Carry out an act; record it if it has changed anything. The row of a bulk action is locked
-    before those of jobs, and a step that cannot be taken does nothing: it raises Overtaken."""
+    """Carry out an act; record it if it has changed anything. A bulk action's row is locked before
+    those of jobs; a step that cannot be taken raises Overtaken."""
     if record is None:
         return await deed(it)
     if isinstance(record, Note):
@@ -446,7 +437,7 @@ async def _do(
 
 
 async def _note(it: Acting, note: Note, counts: Counts) -> int:
-    """Add a record; keep the newest ACTIONS_KEPT of its actor."""
+    """Keep the newest ACTIONS_KEPT records of the actor."""
     values = columns_of(note, counts)
     (row,) = await it.rows("actions", "note", **values)
     await it.rows("actions", "forget_oldest", actor=values["actor"], kept=ACTIONS_KEPT)

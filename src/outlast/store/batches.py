@@ -23,9 +23,8 @@ A = TypeVar("A")
 def split(
     items: Iterable[T], weigh: Callable[[T], tuple[int, int]], size_max: int | None = None
 ) -> Iterator[list[T]]:
-    """Yield items in batches of at most ENQUEUE_MAX rows and ``size_max`` characters (without it,
-    ENQUEUE_BYTES), except for a single one that is larger. ``weigh`` returns the rows and the
-    characters of an item."""
+    """Yield batches of at most ENQUEUE_MAX rows and ``size_max`` characters, except for a single
+    larger item. ``weigh`` returns an item's rows and characters."""
     most = ENQUEUE_BYTES if size_max is None else size_max
     batch: list[T] = []
     rows = size = 0
@@ -41,8 +40,7 @@ def split(
 
 
 def share_the_rest(jobs: Sequence[NewJob]) -> bool:
-    """Whether jobs without keys, which wait for no others, differ only in arguments, tenants and
-    streams."""
+    """Whether jobs without keys and dependencies differ only in arguments, tenants and streams."""
     first, policy, rest = jobs[0], jobs[0].policy, rest_of(jobs[0])
     return all(job is first or (job.policy is policy and rest_of(job) == rest) for job in jobs)
 
@@ -52,8 +50,8 @@ async def bisecting(
     items: Sequence[T],
     refused: Callable[[T, BadData], A],
 ) -> list[A]:
-    """Return the answers of ``call``, one for each item, in their order. Items that the store
-    refuses are sent in halves; ``refused`` returns the answer for one that it refuses alone."""
+    """Return the answers of ``call`` for all items, in their order. ``refused`` returns the answer
+    for an item that the store refuses alone."""
     if not items:
         return []
     try:

@@ -49,7 +49,6 @@ def read_policy(text: str) -> tuple[Policy, str | None]:
 
 @lru_cache(maxsize=1_000)
 def _policy(text: str) -> tuple[Policy, str | None]:
-    """Read a policy; most rows share a few."""
     try:
         policy = msgspec.json.decode(text, type=Policy)
     except _UNREADABLE as error:
@@ -58,7 +57,7 @@ def _policy(text: str) -> tuple[Policy, str | None]:
 
 
 def _bound(limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the numbers among the limits, each brought into its range: a count, or seconds."""
+    """Return the numbers among the limits, each brought into its range."""
     ranges: dict[type, Callable[[Any], Any]] = {int: count_of, float: seconds_of}
     return {name: ranges[type(one)](one) for name, one in limits.items() if type(one) in ranges}
 
@@ -74,8 +73,7 @@ def seconds_of(number: float) -> float:
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a row's values without numbers that JSON does not have; such a number counts as not
-    given."""
+    """Drop numbers that JSON does not have from a row's values."""
     return {
         name: None if type(one) is float and not math.isfinite(one) else one
         for name, one in values.items()
@@ -83,8 +81,8 @@ def finite(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def struct_of(kind: type[S], row: Mapping[str, Any], **read: Any) -> S:
-    """Return a struct from the columns that have its names, and from the values ``read`` for
-    others. A store may have numbers for booleans."""
+    """Return a struct from the columns with its names, overridden by ``read``. Some stores have
+    numbers for booleans."""
     values = {name: row[name] for name in kind.__struct_fields__ if name in row} | read
     for name in _flags(kind):
         if name in values:
@@ -152,8 +150,7 @@ def stack_of(text: str | None) -> Stack | None:
 
 
 def names_of(text: str) -> list[str]:
-    """Return a list of names on a worker's row. The list is shared among rows with the same text,
-    so do not change it."""
+    """Return a list of names; do not change it, since rows with the same text share it."""
     return _read(text, _names) or []
 
 

@@ -25,8 +25,8 @@ RESULTS_BYTES = 16 * 1024**2  # of results that one attempt gets as arguments
 
 
 class Dependency(NamedTuple):
-    """What a stored job waits for. ``is_new``: the same call has stored the upstream job, whose
-    ``place`` is that among those of the job."""
+    """What a stored job waits for, in its ``place`` among all of them. ``is_new``: the same call
+    has stored the upstream job."""
 
     job_id: int
     upstream_id: int
@@ -36,7 +36,7 @@ class Dependency(NamedTuple):
 
 
 def check_dependent(jobs: Sequence[NewJob]) -> None:
-    """Raise UsageError if some of these jobs, of which some wait for others, may replace others."""
+    """Raise UsageError if jobs that may replace others are enqueued with jobs that wait."""
     if any(job.on_key is not None for job in jobs):
         raise UsageError(
             "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
@@ -62,8 +62,8 @@ def find_named(jobs: Sequence[NewJob]) -> list[int]:
 
 
 def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> None:
-    """Raise JobNotFound for a job that is not there, UsageError for one whose end leaves nothing.
-    ``keeps``: how long each that is there is kept."""
+    """Raise JobNotFound for a missing job, UsageError for one whose end leaves nothing. ``keeps``:
+    how long each is kept."""
     for job_id in named:
         if job_id not in keeps:
             raise JobNotFound(f"there is no job {job_id} to wait for: nothing was enqueued")
@@ -76,9 +76,8 @@ def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> N
 
 
 def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Dependency]:
-    """Return what the jobs that were stored wait for, in each place, since two places may have one
-    job, by its key; a job whose key an unfinished job has was not stored, and what that one waits
-    for stays as it is."""
+    """Return the dependencies of the jobs that were stored, one for each place: two places may name
+    one job, by its key. A job found by its key was not stored, and waits for what it did."""
     found: list[Dependency] = []
     for job, one in zip(jobs, stored, strict=True):
         if not one.created:
@@ -93,7 +92,7 @@ def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> lis
 
 
 def not_spawned(spawn: Spawn) -> LostLease:
-    """Return the error of an attempt that can spawn nothing, since it is not the current one."""
+    """Return the error for a spawn by an attempt that is not the current one."""
     return LostLease(
         f"the attempt of job {spawn.step.job_id} with token {spawn.step.token} is no longer the"
         " current one: it has spawned nothing"
@@ -103,10 +102,10 @@ def not_spawned(spawn: Spawn) -> LostLease:
 def add_results(
     claimed: Sequence[Claimed], rows: Sequence[tuple[int, str | None, int, int | None, bool]]
 ) -> tuple[list[Claimed], list[Transition]]:
-    """Return claimed jobs with the results that they get, and ends that give the others back, whose
-    results are late: a reply has no room for them. ``rows``: each job's, in their order, with how
-    many there are, a job of which the result was deleted, if any, and whether they are late; fewer
-    rows: they have more bytes than an attempt may get."""
+    """Return claimed jobs with their results, and ends that give back the others: a reply has no
+    room for their results (late). ``rows``: each job's results in their order, with their count, a
+    completed job whose result was deleted, and late; fewer rows: an attempt may not get so many
+    bytes."""
     found: dict[int, list[str | None]] = {}
     counts: dict[int, tuple[int, int | None]] = {}
     late: set[int] = set()

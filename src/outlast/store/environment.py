@@ -11,7 +11,7 @@ from outlast.errors import StoreUnavailable
 
 
 def owner_unless_own(path: str | Path) -> str | None:
-    """Return the name of a file's owner; None if that is this user, or the file does not exist."""
+    """Return the name of a file's owner; None if it is this user, or there is no file."""
     try:
         uid = os.stat(path).st_uid
     except OSError:

@@ -27,8 +27,7 @@ OK, HINT, WARNING, PROBLEM = Level
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was checked. ``mend`` tells people what to do; empty if there is nothing to
-    do."""
+    """A finding. ``mend`` tells people what to do; empty: nothing."""
 
     level: Level
     name: str
@@ -37,8 +36,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Check(NamedTuple, Generic[T]):
-    """A row of a table: whether a finding applies to the facts, and what it says of them. ``True``:
-    it applies if no row of its name above it does."""
+    """A row of a table: whether a finding applies to the facts, and its words. ``True``: it applies
+    if no row of its name above it does."""
 
     level: Level
     name: str
@@ -79,9 +78,8 @@ class Environment(Protocol):
 
     @property
     def limited_to(self) -> str | None:
-        """Return what the role of this command may do, in words, if that is less than a worker
-        does; None: it may do all that a worker does, or has none of the purposes that ``outlast
-        migrate --only`` grants."""
+        """Return in words what the role of this command may do, if that is less than a worker does
+        and is a purpose of ``outlast migrate --only``, else None."""
         ...
 
     def check(self, workers: int) -> Iterator[Finding]:
@@ -90,9 +88,8 @@ class Environment(Protocol):
 
 
 class Route(msgspec.Struct, frozen=True):
-    """How safe the network path to a server is, judged from URL and environment variables without
-    connecting; no finding if the server is on this machine. ``keys``: the files of private keys
-    that the connection uses."""
+    """How safe the network path to a server is, judged without connecting; no finding for a server
+    on this machine. ``keys``: the files of private keys that the connection uses."""
 
     findings: list[Finding]
     keys: list[str] = []

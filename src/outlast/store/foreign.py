@@ -34,10 +34,9 @@ SHARED = (
 
 
 def open_driver(connection: object) -> tuple[ForeignDriver, Callers]:
-    """Return the driver of a connection, and how its kind of store uses it.
-
-    ConnectionMismatch if the connection is closed or of no known kind. UsageError if this code
-    cannot use it, for example an asynchronous connection without an event loop.
+    """Return the driver of a connection, and how its kind of store uses it. ConnectionMismatch for
+    a closed connection or an unknown kind; UsageError if this code cannot use it, for example an
+    asynchronous one without an event loop.
     """
     known = all_callers()
     for callers in known:
@@ -67,11 +66,11 @@ class Driver:
         return self._connection
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
-        """Raise NotImplementedError; drivers of a store that needs it override this."""
+        """Drivers of a store that needs it override this."""
         raise NotImplementedError
 
     async def run(self, use: Use[T]) -> T:
-        """Raise NotImplementedError; drivers of a store that needs it override this."""
+        """Drivers of a store that needs it override this."""
         raise NotImplementedError
 
 
@@ -196,8 +195,8 @@ def refuse_closed(closed: object) -> None:
 
 
 def refuse_other_loop(connection: Any) -> None:
-    """Raise ConnectionMismatch for asyncpg's connection of another loop. That loop may run in
-    another thread, and two threads in asyncpg's C code crash the process."""
+    """Raise ConnectionMismatch for asyncpg's connection of another loop: two threads in asyncpg's C
+    code would crash the process."""
     if connection._loop is not asyncio.get_running_loop():  # noqa: SLF001
         raise ConnectionMismatch("the connection belongs to another event loop: open one on this")
 
@@ -207,8 +206,7 @@ def _connection_of(owner: Any) -> Any:
 
 
 def _dialect_of(owner: Any) -> tuple[Any, Callers]:
-    """Return SQLAlchemy's dialect and the store that it is of; ConnectionMismatch for an unknown
-    driver."""
+    """Return SQLAlchemy's dialect, and its store; ConnectionMismatch for an unknown driver."""
     try:
         bound = owner.get_bind() if hasattr(owner, "get_bind") else owner
     except Exception as error:
@@ -235,7 +233,7 @@ def _with_names(statement: str) -> str:
 
 
 def pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]]:
-    """Return a statement with ``$1``, and its values, in the form that psycopg takes."""
+    """Return a statement with ``$1``, and its values, as psycopg takes them."""
     names = {f"p{place}": value for place, value in enumerate(values, 1)}
     return _with_names(statement), names
 
@@ -243,7 +241,7 @@ def pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]
 async def checked(
     connection: object, store_id: str, *, notify: bool = True, clock: Clock = SYSTEM
 ) -> ForeignConnection:
-    """Return the connection, which is on the schema of that id, or raise ConnectionMismatch."""
+    """Return the connection; ConnectionMismatch if it is on another schema than that id's."""
     found = foreign(connection, notify=notify, clock=clock)
     seen = await found.store_id()
     if seen != store_id:  # its search_path may have been changed

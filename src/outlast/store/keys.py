@@ -17,8 +17,8 @@ NOTHING = "nothing was enqueued"
 
 
 def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enqueued:
-    """Return the unfinished job of ``task`` that has the key of ``job``; KeyInUse if that is
-    another task. A task's aliases are names of the same task."""
+    """Return the unfinished job that has the key; KeyInUse if its task is another one, under all
+    names of the job's own."""
     key = job.key or ""
     if task != job.task and task not in job.aliases:
         raise KeyInUse(
@@ -32,8 +32,8 @@ def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enq
 
 
 def yielding(job: NewJob) -> NewJob:
-    """Return a job as it is stored by an enqueue that may replace the one that has its key: later
-    ones may replace it. One that was stored without that keeps its arguments and its key."""
+    """Return a job as it is stored if later enqueues may replace it: others keep their arguments
+    and their keys."""
     policy = msgspec.structs.replace(job.policy, yields_key=True)
     return msgspec.structs.replace(job, policy=policy, on_key=None)
 

@@ -27,11 +27,9 @@ PROBE = 2  # rows cost as much as finding where a key's rows begin
 
 
 class Shares(Generic[K]):
-    """Decides what is counted next, and how far, when many keys share one budget of ``most`` rows.
-
-    At first each of ``keys`` is counted up to ``rows``; keys that have reached it share ``most``
-    once more (``go_on``) if that leads twice as far. So a few long ones are counted far, and all
-    counts together read no more than 2 x ``most`` rows, for any number of keys.
+    """Shares a budget of ``most`` rows among many keys: each is counted up to ``rows``, and those
+    that have reached it share ``most`` once more (``go_on``), if that leads twice as far. So no
+    number of keys makes the counts read more than 2 x ``most`` rows.
     """
 
     def __init__(self, most: int, keys: Iterable[K]) -> None:
@@ -41,7 +39,7 @@ class Shares(Generic[K]):
         self.rows = self._even_share(SHARE)
 
     def go_on(self, full: Sequence[K]) -> None:
-        """Count the keys that have reached ``rows`` once more, if that leads further."""
+        """Count the keys that have reached ``rows`` further, if that is worth it."""
         before, self.keys = self.rows, list(full) if self._is_first else []
         self._is_first = False
         self.rows = self._even_share(self._most)
@@ -53,8 +51,7 @@ class Shares(Generic[K]):
 
 
 async def count_limits(rows: Rows, most: int, name: str | None = None) -> list[LimitRow]:
-    """Return limits by name (or the one of this name), with what runs and waits under each, as one
-    snapshot shows them. A limit that the store does not know is in it if jobs wait for it."""
+    """Return limits by name, or one, in one snapshot, also unknown ones for which jobs wait."""
     found = await read_limits(rows, name)
     wholes = {permit_id(row["name"], ""): row["name"] for row in found if row["per"] is None}
     holds = await rows("limits", "holds", ids=list(wholes))
@@ -83,12 +80,12 @@ async def count_limits(rows: Rows, most: int, name: str | None = None) -> list[L
 
 
 async def read_limits(rows: Rows, name: str | None = None) -> list[Row]:
-    """Return the rows of limits by name, or of the one of this name."""
+    """Return the rows of limits, or of one, by name."""
     return await rows("limits", "limits", name=name, most=LIMITS_SHOWN, keys=PERMITS_SHOWN)
 
 
 def limit_of(row: Row, **read: Any) -> LimitRow:
-    """Return a limit from its row, and from the values ``read`` elsewhere."""
+    """Return a limit from its row, with the values ``read`` elsewhere."""
     declared, own = (spec_of(row.get(text)) for text in ("declared", "own"))
     return struct_of(LimitRow, row, declared=declared, own=own, **read)
 
@@ -104,7 +101,6 @@ async def find_blocking(rows: Rows) -> tuple[dict[str, list[int]], bool]:
 
 
 async def _count_running(rows: Rows) -> tuple[Counter[str], bool]:
-    """Return the running attempts by limit, and whether there may be more."""
     found = await rows("limits", "count_running", rows=RUNNING_LOOKED_AT)
     numbers = Counter({row["name"]: row["number"] for row in found})
     return numbers, bool(found) and found[0]["looked_at"] >= RUNNING_LOOKED_AT
@@ -113,9 +109,8 @@ async def _count_running(rows: Rows) -> tuple[Counter[str], bool]:
 async def _count_waiting(
     rows: Rows, most: int, wholes: dict[int, str]
 ) -> tuple[Counter[str], set[str | None]]:
-    """Return the number of due jobs that wait for each limit, and the limits for which there may be
-    more (None: any limit with keys). ``wholes``: permits of limits without keys, counted first so
-    that no number of keys hides them."""
+    """Return the due jobs that wait for each limit, and the limits that may have more (None: any
+    limit with keys). ``wholes``: permits of limits without keys, which are counted first."""
     blocking, is_cut = await find_blocking(rows)
     if is_cut:
         blocking |= {name: [permit] for permit, name in wholes.items()}

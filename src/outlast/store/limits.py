@@ -46,7 +46,7 @@ class DeclaredTask(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_in_streams(self) -> bool:
-        """Whether its jobs wait in streams, not in the line."""
+        """Whether its jobs wait in streams."""
         return bool(self.limits) or self.fair or self.aging is not None
 
 
@@ -59,10 +59,8 @@ class CodeLimits(msgspec.Struct, frozen=True):
 
 class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
     """The values that a person sets, which hold until a reset; None leaves a field as it is.
-
-    ``key``: set them for this tenant or limit key alone, which takes only ``running``. ``reset``:
-    first drop all that was set before (of the key; of the limit and all its keys if there is none).
-    """
+    ``key``: of this tenant or limit key alone, for which only ``running`` can be set. ``reset``:
+    first drop what was set before, of the key, or of the limit and all its keys."""
 
     name: str
     key: str | None = None
@@ -73,8 +71,7 @@ class SetLimit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
-    """Return the values in force: those that a person has set, else those of the code.
-    ``per`` is always the code's."""
+    """Return the values in force: a person's, else the code's; ``per`` is always the code's."""
     spec = declared or LimitSpec(running=0)
     if own is None:
         return spec
@@ -87,8 +84,8 @@ def in_force(declared: LimitSpec | None, own: LimitSpec | None) -> LimitSpec:
 
 
 def with_own(own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
-    """Return all values that a person has set, ``own`` with ``new`` over it; None: there are none.
-    A burst of 0 is not set: that of the code counts, also of code that declares another later."""
+    """Return a person's values with ``new`` over ``own``; None: there are none. A burst of 0 leaves
+    it to the code."""
     if new.running is None and new.spacing is None and new.burst is None:
         return own
     before = own or LimitSpec(burst=0.0)
@@ -100,8 +97,8 @@ def with_own(own: LimitSpec | None, new: SetLimit) -> LimitSpec | None:
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """Holds a permit: nothing under it starts for ``seconds``; 0 ends the hold. ``key`` "":
-    the limit's one permit, or all permits of a limit that has many."""
+    """Lets nothing start under a permit for ``seconds``; 0 ends that. ``key`` "": all permits of
+    the limit."""
 
     name: str
     key: str
@@ -109,11 +106,10 @@ class Hold(msgspec.Struct, frozen=True):
 
 
 class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A limit. ``declared``, ``own``: the values of the code and of a person; the other fields are
-    in force. ``permits``: how many keys have a permit; ``used``: running attempts under it;
-    ``waiting``: due jobs that wait for it. ``at_least`` names those of the three that stopped
-    counting at their bound: there may be more. ``recounted_at``: when a permit of it was last found
-    with a wrong count, and set right. Times in seconds since 1970."""
+    """A limit: ``declared`` by the code, a person's ``own`` values, and those in force.
+    ``permits``: how many keys have a permit; ``used``: running attempts; ``waiting``: due jobs that
+    wait for it. ``at_least`` names those of the three whose count stopped at its bound.
+    ``recounted_at``: when a wrong count was last corrected. Times in seconds since 1970."""
 
     name: str
     declared: LimitSpec | None = None
@@ -131,9 +127,9 @@ class LimitRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One permit. ``running`` is its cap: its own or the limit's. ``noted``: ends that are recorded
-    and not yet subtracted from ``used``. ``opens_at``: when a start may follow if only time is
-    missing. ``waiting``: due jobs that wait for it, counted up to 100."""
+    """A permit. ``running``: its cap. ``noted``: recorded ends that ``used`` still includes.
+    ``opens_at``: when a start may follow if only time is missing. ``waiting``: due jobs that wait
+    for it, up to 100."""
 
     id: int
     name: str
@@ -149,12 +145,11 @@ class PermitRow(msgspec.Struct, frozen=True, kw_only=True):
 
 class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Where a queued job in a stream stands. ``ahead``: jobs before it in its stream. ``turn``: how
-    many open streams of its task and queue have their turn before its own. ``blocked_by``: the
-    permit that holds its stream up, with ``cost``, what its start takes of that permit's rate, and
-    ``holders``, the running jobs under it (id, worker's name, seconds), longest first. ``holder``:
-    the job that has to end for good before another one of an ordered stream starts.
-    ``throttled_by``: the job that has found the limit exhausted, while it waits to run again when
-    the hold on that permit ends."""
+    many open streams of its task and queue come before it. ``blocked_by``: the permit that blocks
+    the stream, with the ``cost`` of a start there and the ``holders``, the jobs that run under it
+    (id, worker's name, seconds), longest first. ``holder``: the job that has to end before another
+    one of an ordered stream starts. ``throttled_by``: the job that has found the limit exhausted,
+    and waits for the end of that hold."""
 
     ahead: int
     turn: int
@@ -168,8 +163,8 @@ class StreamPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LockHolder(msgspec.Struct, frozen=True):
-    """A session of the server that holds ``lock``. ``may_work``: whether its role is one that
-    workers may have. ``seconds``: how old its transaction is, if it has one and that is shown."""
+    """A session that holds ``lock``. ``may_work``: whether workers may have its role. ``seconds``:
+    the age of its transaction, if that is known."""
 
     lock: str
     process: int
@@ -195,8 +190,7 @@ class LockHolder(msgspec.Struct, frozen=True):
 
 
 class Miscounted(msgspec.Struct, frozen=True, kw_only=True):
-    """A permit with a wrong count of the attempts that run under it; without a row it has no
-    name."""
+    """A permit with a wrong count of running attempts; without a row it has no name."""
 
     name: str | None
     key: str | None
@@ -205,8 +199,8 @@ class Miscounted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forgotten(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream with due jobs that no worker would look at. ``name``: the limit that blocks it
-    although it has room."""
+    """A stream with due jobs at which no worker would look. ``name``: a limit that blocks it and
+    has room."""
 
     task: str
     queue: str

@@ -19,9 +19,8 @@ Look = Callable[[JobFilter], Awaitable[JobIds]]
 
 
 def rows_of(which: JobFilter) -> int:
-    """Return how many rows a look may read. It is fewer for rows that are far apart (dead jobs),
-    since each may lie on its own page even though an index finds it, and for labels, where each job
-    is looked up in another table, which costs several pages."""
+    """Return how many rows a look may read: fewer where each may lie on a page of its own (dead
+    jobs), and where each job is looked up in another table (labels)."""
     rows = LOOK_ROWS if which.look_rows is None else which.look_rows
     if which.label is not None:
         return max(1, rows // LABELS_APART)
@@ -51,8 +50,8 @@ Choose = Callable[[Rows, JobFilter, dict[str, Any]], Awaitable[str]]
 
 
 async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
-    """Return the ids that one look finds, in one snapshot: by the index of the state if there is
-    one, otherwise by a bounded walk. ``choose``: how a store finds queued jobs."""
+    """Return the ids that one look finds, by the index of a state or by a bounded walk. ``choose``:
+    how a store finds queued jobs."""
     values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)
@@ -73,8 +72,7 @@ def _kind(which: JobFilter) -> str:
 
 
 async def _walk(rows: Rows, which: JobFilter, values: dict[str, Any]) -> JobIds:
-    """Return what is found among the next rows by id; if that is less than what is asked for, with
-    the id down to which the rows go (all of them were read)."""
+    """Return what the next rows by id have; if too little, with the id down to which they go."""
     ids = _ids(await rows("find_jobs", "all", **values))
     floor = None if len(ids) >= which.limit else await _floor(rows, "all", values)
     return page(ids, which.limit, floor)
@@ -87,8 +85,7 @@ async def _floor(rows: Rows, kind: str, values: dict[str, Any]) -> int | None:
 
 
 async def is_long(rows: Rows, values: dict[str, Any]) -> bool:
-    """Whether this part of the queue has more rows than a look may read. If so, it is walked by id,
-    which soon finds some jobs, since there are many."""
+    """Whether this part of the queue is too long for a look. Then a walk by id soon finds some."""
     return bool((await rows("find_jobs", "queued_more", **values))[0]["is_long"])
 
 

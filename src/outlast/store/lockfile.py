@@ -114,7 +114,7 @@ class LockFile:
         return cls(Path(path), fd, runners_fd)
 
     def valid(self) -> bool:
-        """Whether others can still find this file under its path."""
+        """Whether others still find this file under its path."""
         try:
             status = self.path.lstat()
         except OSError:
@@ -122,10 +122,8 @@ class LockFile:
         return (status.st_dev, status.st_ino) == (self.device, self.inode)
 
     def hold(self) -> None:
-        """Lock the file again, if a task has unlocked it: nothing keeps a task in this process from
-        that.
-
-        A descriptor whose number now belongs to another file is left alone.
+        """Lock the file again if a task in this process has unlocked it. A descriptor whose number
+        now belongs to another file is left alone.
         """
         for fd in (self.fd, self.runners_fd):
             with suppress(OSError, ValueError):
@@ -141,9 +139,8 @@ class LockFile:
         return count
 
     def begin(self, token: int) -> None:
-        """Note, before the attempt with this token begins, that it does, and that no newer one has.
-
-        If that cannot be written, the file is withdrawn: it must never show less than is true.
+        """Note that the attempt with this token begins. If that cannot be written, the file is
+        withdrawn: it must never show less than is true.
         """
         if token > self.begun:
             self.begun = token
@@ -158,7 +155,7 @@ class LockFile:
             _write(self.fd, 0, _BEGUN_AT)
 
     def release(self, *, unlink: bool = True) -> None:
-        """Let go of the lock at the owner's clean end. Safe to call twice."""
+        """Release the lock at the owner's clean end. Safe to call twice."""
         if self.fd < 0:
             return
         if unlink:
@@ -174,13 +171,12 @@ class LockFile:
 
 
 def read_beat(path: str | Path, device: int | None, inode: int | None) -> int | None:
-    """Return the counter in a worker's lock file; None unless it is that very file."""
+    """Return the counter in a worker's lock file; None: it is not that very file."""
     return _read(path, device, inode, 0)
 
 
 def written_at(path: str, device: int | None, inode: int | None) -> float | None:
-    """Return when a worker's lock file was last written, in seconds since 1970; None unless it is
-    that very file."""
+    """Return when a worker's lock file was last written, in seconds since 1970, or None."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
@@ -194,22 +190,18 @@ def read_begun(path: str | Path | None, device: int | None, inode: int | None) -
 
 
 def place_in(directory: Path, named: object) -> str | None:
-    """Return where to look for the lock file that a row names; None if the row names none.
-
-    Only the name in a row's path counts, in the directory where this program's own lock file would
-    be: a program that can write a row must not choose which files of this user are opened, locked
-    or deleted, or on which file system a look waits.
+    """Return where to look for the lock file that a row names, if it names one: by its name alone,
+    in the directory of this program's own lock file. A program that can write a row must not choose
+    which files of this user are opened, locked or deleted, or on which file system a look waits.
     """
     name = named.rpartition("/")[2] if isinstance(named, str) else ""
     return str(directory / name) if _NAME.fullmatch(name) else None
 
 
 def remove(path: str | Path | None, device: int | None, inode: int | None) -> None:
-    """Unlink the lock file of a worker whose row is marked lost, if it is free. A file without the
-    text of a lock file is left alone.
-
-    This process holds the lock while it unlinks the file: no other process has the file by then,
-    and one that looks takes it for held, or finds nothing, which proves nothing.
+    """Unlink the lock file of a lost worker, if it is one and is free. This process holds the lock
+    meanwhile: no other has the file, and one that looks takes it for held or finds none, which
+    proves nothing.
     """
     if path is None or _read(path, device, inode, 0) is None:
         return
@@ -221,12 +213,8 @@ def remove(path: str | Path | None, device: int | None, inode: int | None) -> No
 def probe(
     path: str | Path | None, device: int | None, inode: int | None, boot: str | None = None
 ) -> Probe:
-    """Return whether a worker's lock is held. Makes nothing, unlinks nothing, never waits.
-
-    The look itself holds a free lock for an instant: another look at that moment takes it for held
-    until its next turn.
-
-    ``boot`` is the boot id on the worker's row: if it is not this machine's, the result is unknown.
+    """Return whether a worker's lock is held, without waiting; unknown for another boot id than
+    this machine's. The look holds a free lock for an instant, in which others take it for held.
     """
     if path is None or (boot is not None and boot != boot_id()):
         return Probe.UNKNOWN
@@ -236,7 +224,7 @@ def probe(
 
 @contextmanager
 def _looking(path: str | Path, device: int | None, inode: int | None) -> Iterator[Probe]:
-    """Find out whether a lock is held; one that is free is held by this process meanwhile."""
+    """Look at a lock; one that is free is held by this process meanwhile."""
     fd = _open_same(path, device, inode)
     if fd is None:
         yield Probe.UNKNOWN
@@ -272,8 +260,8 @@ def directory_for(file: Path | None) -> Path:
 
 
 def temporary_directory() -> Path:
-    """Return the directory for temporary files; where none can be written (a read-only root, a full
-    disk), the one in which other workers have their lock files from before."""
+    """Return the directory for temporary files; if none can be written (a read-only root, a full
+    disk), the one that other workers have used before."""
     try:
         return Path(tempfile.gettempdir())  # finds out by writing a file
     except OSError:
@@ -289,16 +277,14 @@ def boot_id() -> str:
 
 
 def refuses(path: Path) -> str | None:
-    """Return the kind of a file system on which locks cannot be trusted, or None if it is fine.
-
-    Network and FUSE file systems, according to /proc/mounts. Unknown (macOS): None.
-    """
+    """Return the kind of a file system whose locks cannot be trusted (network and FUSE, according
+    to /proc/mounts); None: it is fine, or unknown (macOS)."""
     _, kind = _mount_of(path)
     return kind if kind in _NETWORK or kind.startswith("fuse.") else None
 
 
 def is_mounted_alone(file: Path) -> bool:
-    """Whether a file is a mount of its own: what stands beside it is somewhere else."""
+    """Whether a file is a mount of its own: the files beside it are somewhere else."""
     return _mount_of(file)[0] == os.path.realpath(file)
 
 
@@ -326,9 +312,8 @@ def _find_mount(path: str, mounts: str) -> tuple[str, str]:
 
 
 def _sweep(directory: Path, older_than: float) -> None:
-    """Unlink free files that were last written before that time of the file system's clock: their
-    workers were found dead from another host, or before this one was started. If a row still refers
-    to one, only the quick proof of that death is lost."""
+    """Unlink free files last written before that time of the file system's clock, of workers that
+    others have found dead. A row that still refers to one only loses the quick proof."""
     with suppress(OSError):
         names = [name for name in os.listdir(directory) if _NAME.fullmatch(name)]
         for name in names[:_SWEEP_MAX]:
@@ -352,8 +337,8 @@ def _read(path: str | Path, device: int | None, inode: int | None, offset: int) 
 
 
 def _open_same(path: str | Path, device: int | None, inode: int | None) -> int | None:
-    """Open a worker's lock file, and no other object that its row may name: opening a device or a
-    FIFO can wait, or have an effect. So the path is examined first, without opening it."""
+    """Open that very file. The path is examined first: it may name a device or a FIFO, which can
+    wait, or have an effect."""
     try:
         if not hasattr(os, "O_PATH"):  # macOS
             return _open_if(os.lstat(path), path, (device, inode))
@@ -395,10 +380,9 @@ def _prepare(directory: Path) -> None:
 
 
 def is_trusted(directory: Path) -> bool:
-    """Whether a directory of lock files can be trusted. Beside a store's file it must belong to
-    this user, to root or to the owner of that file; elsewhere, if every user may make one there, to
-    this user or to root. Any other directory can be trusted, and so can one that does not exist
-    yet."""
+    """Whether a directory of lock files can be trusted: beside a store's file it must belong to
+    this user, root or the owner of that file; elsewhere, if every user may make one there, to this
+    user or root. Others can be, and so can one that does not exist yet."""
     file = _store_of(directory)
     with suppress(FileNotFoundError):
         if file == directory and not directory.parent.stat().st_mode & stat.S_IWOTH:
@@ -418,8 +402,8 @@ def _store_of(directory: Path) -> Path:
 
 
 def _make(directory: Path) -> None:
-    """Make a directory for this user alone: a user that can open a lock file can hold its lock, and
-    so hide a death. If it is beside a store's file that its group may write, it is for that group.
+    """Make a directory for this user alone, or for the group that may write the store's file beside
+    it: a user that can open a lock file can hold its lock, and so hide a death.
     """
     if directory.is_dir():
         return
@@ -432,8 +416,7 @@ def _make(directory: Path) -> None:
 
 
 def _share(fd: int, directory: Path) -> None:
-    """Let the group of a directory look at this file's lock, if the group may make files there,
-    too."""
+    """Let the group look at this file's lock, if it may make files in the directory."""
     status = directory.stat()
     if status.st_mode & stat.S_IWGRP:
         with suppress(OSError):
@@ -442,7 +425,7 @@ def _share(fd: int, directory: Path) -> None:
 
 
 def _lock_twice(fd: int, path: str) -> int:
-    """Lock a new file for its worker, and once more through the returned descriptor."""
+    """Lock a new file, and once more through the returned descriptor."""
     fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     other = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:

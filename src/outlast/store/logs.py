@@ -32,8 +32,7 @@ class JobLog(msgspec.Struct, frozen=True):
 
     @property
     def printed(self) -> int:
-        """How many lines the attempt has printed so far; the number is stored beside the last
-        lines."""
+        """How many lines the attempt has printed so far."""
         return self.dropped + len(self.lines)
 
 
@@ -55,7 +54,7 @@ def lines_text(lines: Sequence[LogLine]) -> str:
 
 
 def lines_of(text: str) -> list[LogLine]:
-    """Return stored lines; if another program has written the row, its text as one line."""
+    """Return stored lines; text of another program counts as one line."""
     try:
         return _decode(text)
     except (msgspec.DecodeError, RecursionError):

@@ -67,10 +67,8 @@ def load(dialect: str) -> Sequence[Step]:
 
 
 def read(folder: Traversable) -> Sequence[Step]:
-    """Return the steps in a folder, in order.
-
-    Raises ValueError if they are not numbered 1, 2, 3 …, lack ``compatible_from`` or include a
-    missing file: that is a fault of the program, not of the store.
+    """Return the steps in a folder, in order. ValueError if they are not numbered 1, 2, 3 …, lack
+    ``compatible_from`` or include a missing file.
     """
     names = sorted(entry.name for entry in folder.iterdir() if _FILE.fullmatch(entry.name))
     steps = tuple(step_of(name, _expanded(folder, name)) for name in names)
@@ -80,8 +78,7 @@ def read(folder: Traversable) -> Sequence[Step]:
 
 
 def _expanded(folder: Traversable, file_name: str) -> str:
-    """Return the text of a migration with the files that it includes; these include nothing
-    themselves."""
+    """Return the text of a migration with the files that it includes."""
 
     def included(line: re.Match[str]) -> str:
         file = folder.joinpath(line[1])
@@ -118,10 +115,8 @@ def pending(steps: Sequence[Step], applied: Iterable[Applied]) -> list[Step]:
 
 
 def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
-    """Raise SchemaMismatch unless this program may migrate or use a store with these rows.
-
-    It may if every step that both know is the same, and the schema still serves this program. Rows
-    that only the store knows come from a newer program and do not matter.
+    """Raise SchemaMismatch unless this program may migrate or use a store with these rows: every
+    step that both know is the same, and the schema still serves this program.
     """
     known = {step.number: step for step in steps}
     for row in applied:
@@ -140,7 +135,7 @@ def check_history(steps: Sequence[Step], applied: Iterable[Applied]) -> None:
 
 
 def check_noted(applied: Sequence[Applied], *, has_jobs: bool) -> None:
-    """Raise SchemaMismatch if there are tables but no record of the steps that made them."""
+    """Raise SchemaMismatch if there are tables and no record of the steps that made them."""
     if has_jobs and not applied:
         raise SchemaMismatch(
             "there is a table outlast_jobs, but no row in outlast_schema that says what made it:"
@@ -161,7 +156,7 @@ def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:
 
 
 def known(steps: Sequence[Step], applied: Sequence[Applied]) -> list[Migration]:
-    """Return all steps that this program or the store knows, in order, applied or not."""
+    """Return all steps, known to this program or applied, in order."""
     names = {row.number: row.name for row in applied}
     names |= {step.number: step.name for step in steps}
     at = {row.number: row.applied_at for row in applied}

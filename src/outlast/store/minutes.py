@@ -29,9 +29,8 @@ NUMBER_MAX = 10**14  # as the tables allow, so that no row from elsewhere makes 
 
 
 class MinuteFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which counts are read, and how they are added up. ``queue``, ``task``: only of these; None:
-    of all. ``by_queue``, ``by_task``: whether to tell queues and tasks apart or to add them up
-    under the empty name."""
+    """Which counts are read: of a ``queue`` and a ``task``, or of all; and whether queues and tasks
+    are told apart or added up under the empty name."""
 
     queue: str | None = None
     task: str | None = None
@@ -43,8 +42,8 @@ EVERY_MINUTE = MinuteFilter()
 
 
 class CountKind(StrEnum):
-    """The kinds of counts: attempts that have ended; workers that were found gone, with their cause
-    of death as ``outcome``; refused writes, by their verb."""
+    """The kinds of counts: ended attempts; workers found gone, by their cause of death; refused
+    writes, by their verb."""
 
     ATTEMPT = "attempt"
     DEATH = "death"
@@ -144,9 +143,8 @@ _NUMBERS = ("jobs", "firsts", "seconds", "waited", *_DURATIONS, *_WAITS)
 
 
 async def merge(rows: Rows, most: int) -> int:
-    """Add up what workers have counted, and drop what is kept no longer, at most ``most`` rows of
-    each level; return how many were taken out. It runs in one transaction, so that a reader counts
-    each row once, and no other merge may run meanwhile."""
+    """Add up the counts of workers, and drop old ones, at most ``most`` rows of each level; return
+    how many were removed. In one transaction, in which no other merge runs."""
     taken = await rows("minutes", "take", level="worker", seconds=WORKER_SECONDS, most=most)
     sums: dict[tuple[Any, ...], Row] = {}
     for row in taken:

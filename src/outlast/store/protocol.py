@@ -82,8 +82,8 @@ SWITCHED_OFF = "switched off (--no-presence)"
 
 class Store(Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable if the store cannot be
-    reached or the connection broke off (then the outcome of a write is unknown), and BadData if it
-    refuses a value; also StoreCorrupt, SchemaMismatch and NotPermitted."""
+    reached or the connection breaks (then the outcome of a write is unknown), and BadData for a
+    value that it refuses; also StoreCorrupt, SchemaMismatch and NotPermitted."""
 
     url: str
     inspector: Inspector
@@ -101,8 +101,7 @@ class Store(Protocol):
         ...
 
     def find_writer(self) -> int | None:
-        """Return the process that holds the one lock for which all writes wait, if there is such a
-        lock and the system tells."""
+        """Return the process that holds the one write lock, if there is one and it can be seen."""
         ...
 
     async def store_id(self) -> str:
@@ -119,13 +118,13 @@ class Store(Protocol):
 
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         """Grant a role of the database the privileges for its purpose; return those that it lacked.
-        ``events``: also to send events, which a worker may do anyway. ConfigError: there is no such
-        role, or this kind of store knows none."""
+        ``events``: also to send events, which a worker may do anyway. ConfigError: the role is
+        unknown, or this kind of store has no roles."""
         ...
 
     async def raise_tokens(self, above: int) -> None:
-        """Make every later token larger than ``above``, and all that is numbered otherwise larger
-        than the rows that are there."""
+        """Make every later token larger than ``above``, and all other numbers larger than those
+        that rows have."""
         ...
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
@@ -133,28 +132,28 @@ class Store(Protocol):
         ...
 
     async def register(self, new: NewWorker) -> Registered:
-        """Make a row for a worker, active, with a running lease. If it succeeds another live worker
-        of its instance, that row is marked lost, as by a reap; the row of a sleep under its name is
-        deleted. A repeated registration finds its row, alive or not, and that counts as a beat.
-        NotPermitted: a privilege that a worker needs is missing; nothing was done."""
+        """Insert a worker's row, active and with a running lease. If the worker succeeds another
+        live one of its instance, that row is marked lost, as by a reap; the row of a sleep under
+        its name is deleted. A repeated registration finds its row, alive or not, and counts as a
+        beat. NotPermitted: a worker's privilege is missing; nothing was done."""
         ...
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
-        """Raise the epoch, after waiting for any exchange still under way under the old one.
-        None: the lease is lost."""
+        """Raise the epoch, after the end of any exchange under the old one. None: the lease is
+        lost."""
         ...
 
     async def set_status(
         self, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None
     ) -> bool:
-        """Move to draining or stopped. False: the lease is lost. ``asleep``: for people, the
-        seconds within which the stopped worker is to be back."""
+        """Move to draining or stopped. False: the lease is lost. ``asleep``: the seconds after
+        which the stopped worker returns, for people."""
         ...
 
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
-        """Replace the tasks that this worker's row shows, and those it lacks tags for."""
+        """Replace the tasks that this worker's row shows, and the tags that it lacks for others."""
         ...
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
@@ -167,7 +166,7 @@ class Store(Protocol):
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         """Write on this live worker's row which of its duties fails; None: none does. Never waits
-        for long, since it shares the heartbeat's connection."""
+        for long: it shares the heartbeat's connection."""
         ...
 
     async def acknowledge_pauses(self, me: WorkerRef, version: str) -> None:
@@ -190,33 +189,32 @@ class Store(Protocol):
         ...
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[tuple[int, int]]:
-        """Release own running jobs whose token is not in ``held``; return (job id, token).
-        Nothing happens unless the worker's row has this epoch."""
+        """Release own running jobs whose token is not in ``held``; return (job id, token). Does
+        nothing unless the worker's row has this epoch."""
         ...
 
     async def checkpoint(self, saves: Sequence[Save]) -> list[Answer]:
-        """Save checkpoints. ``already``: this number or a later one is saved. Each also sets the
-        job's losses."""
+        """Save checkpoints, and set the jobs' losses. ``already``: this number or a later one is
+        saved."""
         ...
 
     async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
-        """Look for the values of steps that an earlier attempt of the job has kept."""
+        """Return the values of steps that an earlier attempt of the job has kept."""
         ...
 
     async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
-        """Keep values of steps, one for each (job, step). ``already``: it is kept. Each new value
+        """Keep values of steps, one for each (job, step). ``already``: it is kept. A new value
         forgives the job's losses."""
         ...
 
     async def spawn(self, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
-        """Store jobs as children of a running attempt's job, with the step that says so: all in one
-        commit, or nothing. LostLease: the attempt is not the current one, or the step is kept
-        already."""
+        """Store jobs as children of a running attempt's job, with the step that records it, all or
+        nothing. LostLease: the attempt is not current, or the step is kept already."""
         ...
 
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
-        """Let the end of this attempt (a transition to blocked) wait until these children of its
-        job have ended, and no others. False: the attempt is not the current one."""
+        """Let the end of this attempt (a transition to blocked) wait for these children of its job,
+        and no others. False: the attempt is not current."""
         ...
 
     async def find_event(self, name: str) -> str | None:
@@ -225,7 +223,7 @@ class Store(Protocol):
 
     async def progress(self, reports: Sequence[Report]) -> list[Answer]:
         """Note progress; move the deadline of an attempt with a timeout to its start + timeout +
-        ``still``, never back. Refusals are not recorded, since nothing is lost by them."""
+        ``still``, never back. Refusals are not recorded: nothing is lost by them."""
         ...
 
     async def keep_stack(self, job_id: int, stack: Stack) -> bool:
@@ -233,14 +231,14 @@ class Store(Protocol):
         ...
 
     async def observe(self, slack: float = 0.0) -> Snapshot:
-        """Read all active and draining workers once, and what no worker takes care of: orphans, and
-        attempts more than ``slack`` seconds past their hard deadline."""
+        """Read all active and draining workers, and whether there are orphans, or attempts more
+        than ``slack`` seconds past their hard deadline."""
         ...
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Mark a worker lost, and why, if its counter has not changed since it was seen and, where
-        presence is the cause, if its presence is still absent. Raises StoreUnavailable while its
-        row is locked: one worker must not delay the reaping of others."""
+        """Mark a worker lost, and why, if its counter is as it was seen and, if presence is the
+        cause, its presence is still absent. StoreUnavailable while its row is locked: one worker
+        must not delay the reaping of others."""
         ...
 
     async def reclaim(
@@ -250,10 +248,9 @@ class Store(Protocol):
         only: Collection[tuple[int, int]] | None = None,
     ) -> list[Transition]:
         """Close the attempts of orphans, longest-running first, as decided; return the transitions
-        that were applied. An orphan that changed hands meanwhile is left alone. With ``only``,
-        close exactly these (job id, token), also of a live worker: later reports of that worker
-        about them are refused. At most ``limit`` are closed; rows that others hold locked are
-        skipped, and do not count."""
+        that were applied. An orphan that has changed hands is left alone. ``only``: close exactly
+        these (job id, token), also of a live worker, whose later reports about them are refused. At
+        most ``limit`` are closed; locked rows are skipped, and do not count."""
         ...
 
     async def overdue(self, slack: float, limit: int = OVERDUE_MAX) -> list[OverdueAttempt]:
@@ -262,9 +259,8 @@ class Store(Protocol):
         ...
 
     async def superseded(self, attempts: Collection[tuple[int, int]]) -> list[int]:
-        """Return the tokens of those (job id, token) that are no longer current: closed by another
-        worker. Attempts that have completed themselves, or whose job is gone, are not among them.
-        """
+        """Return the tokens of those (job id, token) that another worker has closed; not of those
+        that have completed themselves, or whose job is gone."""
         ...
 
     async def expire(self, limit: int = EXPIRE_MAX) -> int:
@@ -281,32 +277,31 @@ class Store(Protocol):
         limit: int = PRUNE_MAX,
         onward: bool = False,
     ) -> int:
-        """Delete completed and cancelled jobs, gone workers and, unless None, dead jobs that ended
-        that many seconds ago (or after their ``keep``), and events that were sent that long ago, in
-        one batch; return how many were deleted. An event for which an unfinished job has waited
-        stays.
-        ``onward``: the search may start where the last call stopped and not at the oldest; rows
-        that another transaction held then are passed over."""
+        """Delete, in one batch, completed and cancelled jobs, gone workers and, unless None, dead
+        jobs that ended that many seconds ago (or after their ``keep``), and events that were sent
+        that long ago, unless an unfinished job has waited for them; return how many were deleted.
+        ``onward``: the search may start where the last call stopped; rows that were locked then are
+        passed over."""
         ...
 
     # -- printed lines
 
     async def keep_logs(self, logs: Sequence[JobLog]) -> set[int]:
         """Replace the kept lines of running attempts; return the tokens for which it was done. The
-        others are no longer current, or their rows are locked, or more of their lines are kept
-        already (this write arrives late). No refusal is recorded for them."""
+        others are not current, or their rows are locked, or have more lines already (this write is
+        late). No refusal is recorded."""
         ...
 
     # -- counters
 
     async def note_minute(self, worker_id: int, batch: int, counted: Sequence[Counted]) -> None:
-        """Store the counts of a worker; ``batch`` is its own number for them, which rises. A
-        repeated batch changes nothing, so that a lost reply does no harm."""
+        """Store the counts of a worker; ``batch`` is its own rising number for them. A repeated
+        batch changes nothing."""
         ...
 
     async def merge_minutes(self, limit: int = 1_000) -> int:
-        """Add up rows that are old enough, and delete rows that are too old; return how many were
-        removed, at most ``limit`` in each of three steps."""
+        """Add up old rows, and delete too old ones; return how many were removed, at most ``limit``
+        in each of three steps."""
         ...
 
     # -- looks that workers share, and reports from one host to the others (``model.watch``)
@@ -320,9 +315,9 @@ class Store(Protocol):
         ...
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
-        """Write on the rows that name this lock file that their worker is gone: the lock was found
-        free, and ``begun`` was in the file. Scans show that. Workers that listen scan at once, and
-        reap the worker. Return how many rows of live workers name the file."""
+        """Write on the rows that name this lock file that their worker is gone: the lock was free,
+        and ``begun`` in the file. Workers that listen scan at once, and reap it. Return how many
+        rows of live workers name the file."""
         ...
 
     # -- limits
@@ -330,31 +325,29 @@ class Store(Protocol):
     async def declare_limits(
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
-        """Store the declarations of these limits, and then of tasks; the values that a person has
-        set stay in force. Waits half a second at most for others that change limits. False: none is
-        declared for that reason, and no task is; call again. Streams that a changed limit leaves
-        room for are opened by later exchanges."""
+        """Store the declarations of these limits, and then of tasks; a person's values stay in
+        force. False: others kept changing limits for half a second; nothing was stored, so call
+        again. Later exchanges open the streams for which a changed limit leaves room."""
         ...
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
-        """Set a limit, or reset it to what the code says. False: there is no limit of that name.
-        Running attempts go on when a limit is lowered below them."""
+        """Set a limit, or reset it to what the code says. False: there is none of that name.
+        Running attempts go on, also above a lowered limit."""
         ...
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
-        """Let nothing start under a permit for a while. False: there is no limit of that name."""
+        """Let nothing start under a permit for a while. False: there is no such limit."""
         ...
 
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
         """Correct permits that block streams, have a wrong count of running attempts, and have not
-        changed for ``settled`` seconds; return their earlier counts. There are none, unless rows
-        were changed by other means."""
+        changed for ``settled`` seconds; return the wrong counts. Only other programs make some."""
         ...
 
     async def spend(self, job_id: int, token: int, name: str, cost: float) -> Answer:
-        """Take ``cost`` from the rate of the permit of that limit that a running attempt holds,
-        beyond what it took at its start; it may drive the rate into debt. Guarded by (id, token,
-        running). BadData if the job is not under that limit."""
+        """Take ``cost``, beyond what its start took, from the rate of the permit of that limit that
+        a running attempt holds; the rate may go into debt. Guarded by (id, token, running).
+        BadData: the job is not under that limit."""
         ...
 
     # -- schedules
@@ -364,26 +357,25 @@ class Store(Protocol):
     ) -> list[Put]:
         """Store schedules, all or none, except that a declaration by code skips a row that another
         transaction holds (``Put.HELD``). A new schedule, or one with a changed spec, begins at the
-        first tick after now. One that was deleted in the last days begins after the ticks already
-        accounted for, unless these reach more than AHEAD_SECONDS ahead of the clock. A schedule of
-        the code that no worker declares any longer may be put at run time.
+        first tick after now; one that was deleted in the last days begins after the ticks accounted
+        for, unless these reach more than AHEAD_SECONDS ahead of the clock. A schedule of the code
+        that no worker declares any longer may be put at run time.
 
         With ``Origin.CODE`` an active worker declares the schedules of its code, again and again: a
-        version that was never seen replaces the one in use; a version that was replaced earlier
-        does so only when that is no longer declared.
+        version that was never seen replaces the one in use; an earlier one does so only when that
+        is no longer declared.
         """
         ...
 
     async def delete_schedule(self, name: str, *, record: Record | None = None) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it. Its jobs stay. The instant
-        up to which its ticks are accounted for is kept for UNDECLARED_SECONDS."""
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay. Up to when
+        its ticks are accounted for is kept for UNDECLARED_SECONDS."""
         ...
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
-        """Pause a schedule, or resume it at the first tick after now. False: unknown. ``record``:
-        written with it."""
+        """Pause a schedule, or resume it at the first tick after now. False: unknown."""
         ...
 
     async def due_schedules(
@@ -394,14 +386,13 @@ class Store(Protocol):
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
         """Advance the schedules whose rows are unchanged since they were read, each in one commit
-        with the jobs of its ticks; at most FIRE_MAX, of different schedules. Does not wait: a
-        schedule is not fired if another transaction holds its row, or the key of one of its jobs.
-        """
+        with the jobs of its ticks; at most FIRE_MAX different ones. Does not wait: a schedule is
+        not fired while its row, or the key of one of its jobs, is locked."""
         ...
 
     async def note_undeclared(self, names: Sequence[str]) -> int:
-        """Mark schedules of the code as undeclared that no worker has declared for
-        DECLARED_SECONDS; the next declaration reverses that. Return how many were marked."""
+        """Mark schedules of the code that no worker has declared for DECLARED_SECONDS as
+        undeclared, until the next declaration. Return how many were marked."""
         ...
 
     # -- acts of people. ``tokens``: a job whose last token is another one is left alone, and left
@@ -414,8 +405,7 @@ class Store(Protocol):
         tokens: Tokens | None = None,
         record: Record | None = None,
     ) -> dict[int, Cancelled]:
-        """Cancel queued jobs at once, and request the cancel of running ones. Unknown ids are left
-        out."""
+        """Cancel queued jobs, and request the cancel of running ones. Unknown ids are left out."""
         ...
 
     async def requeue(
@@ -427,8 +417,8 @@ class Store(Protocol):
         record: Record | None = None,
     ) -> dict[int, Requeued]:
         """Requeue dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint), in the order of their ids: if several have the same key, the
-        first one gets it. Tokens go on rising. Unknown ids are left out."""
+        without their checkpoint), in the order of their ids: the first one gets a shared key.
+        Tokens go on rising. Unknown ids are left out."""
         ...
 
     async def skip(
@@ -438,9 +428,9 @@ class Store(Protocol):
         tokens: Tokens | None = None,
         record: Record | None = None,
     ) -> set[int]:
-        """Complete dead and blocked jobs without a result, by an attempt of no worker: what was
-        cancelled because of them waits again, and what waits for them may run. Return the jobs that
-        are skipped; others stay as they are."""
+        """Complete dead and blocked jobs without a result, by an attempt of no worker: jobs that
+        were cancelled because of them wait again, and those that wait for them may run. Return the
+        jobs that were skipped; others stay as they are."""
         ...
 
     async def discard(
@@ -456,16 +446,16 @@ class Store(Protocol):
     async def request_drain(
         self, worker_ids: Sequence[int], *, record: Record | None = None
     ) -> set[int]:
-        """Ask live workers to drain and leave: each receives the request with its next beat. Return
-        the ids of the workers that are asked, now or before; the others are gone."""
+        """Ask live workers to drain and leave: each learns it with its next beat. Return the
+        workers that are asked, now or before; the others are gone."""
         ...
 
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
         """Ask the worker that runs this attempt for its stack (``store.stacks``): replace the
-        requests on its row, if they are still ``seen``; ``then``: the new ones. False: they have
-        changed, or nothing runs the attempt."""
+        requests on its row, ``seen``, by ``then``. False: they have changed, or nothing runs the
+        attempt."""
         ...
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
@@ -481,7 +471,7 @@ class Store(Protocol):
 
     async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
         """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
-        already, and stays as it is."""
+        already."""
         ...
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
@@ -493,20 +483,18 @@ class Store(Protocol):
         ...
 
     async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        """Advance a bulk action by a step in which no job is to be changed. Raises Overtaken, as
-        each verb that is given a step does if it cannot be taken."""
+        """Advance a bulk action by a step that changes no job. Overtaken, as by each verb that is
+        given a step: it cannot be taken."""
         ...
 
     async def stop_action(self, action_id: int) -> bool:
-        """Stop a bulk action that is under way, so that no further step of it is taken. False: it
-        is over, or unknown."""
+        """Stop a bulk action that is under way. False: it is over, or unknown."""
         ...
 
 
 @runtime_checkable
 class ServerStore(Protocol):
-    """Further verbs of a store on a server, which workers of many machines share: counting peers,
-    and finding jobs to announce to a messenger."""
+    """Further verbs of a store on a server, which workers of many machines share."""
 
     async def count_peers(self, me: WorkerRef) -> int:
         """Return how many active workers serve the same queues and tasks, this one included."""
@@ -514,7 +502,7 @@ class ServerStore(Protocol):
 
     async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:
         """Return jobs that no worker has taken for ``grace`` seconds since they fell due, the first
-        of each task in each queue's line, and due jobs outside the line; ``limit`` of each kind."""
+        of each task in each queue's line, and due jobs outside it; ``limit`` of each kind."""
         ...
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
@@ -523,11 +511,8 @@ class ServerStore(Protocol):
 
 
 class ForeignDriver(Protocol):
-    """Access to a connection of the caller's own; it has ``fetch`` or ``run``, as its store needs.
-
-    begin: how people open a transaction there. errors: a context in which the driver's errors reach
-    the caller unchanged.
-    """
+    """A connection of the caller's own; it has ``fetch`` or ``run``, as its store needs. ``begin``:
+    how people open a transaction there. ``errors``: lets the driver's errors pass unchanged."""
 
     begin: str
 
@@ -543,8 +528,8 @@ class ForeignDriver(Protocol):
         ...
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
-        """Return the rows of a statement with ``$1``, none of one that returns none; their columns
-        are found by name."""
+        """Return the rows of a statement with ``$1``, by the names of their columns, if it has
+        any."""
         ...
 
     async def run(self, use: Callable[[Any], T]) -> T:
@@ -562,7 +547,7 @@ class ForeignConnection(Protocol):
         ...
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Return the id of the Outlast schema that the connection sees, or None; ``refresh``: read
+        """Return the id of the Outlast schema that the connection sees, if any; ``refresh``: read
         it again."""
         ...
 
@@ -600,10 +585,8 @@ class PresenceLock(Protocol):
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None]) -> str | None:
         """Take the lock, or prove that this session still has it, and write that on the worker's
-        row. ``on_lost`` is called, in the loop, when the session has ended.
-
-        Return None, or why it cannot be held. Raises StoreError; the next call reconnects.
-        """
+        row; return None, or why it cannot be held. ``on_lost`` is called, in the loop, when the
+        session has ended. Raises StoreError; the next call reconnects."""
         ...
 
     async def release(self) -> None:

@@ -22,10 +22,8 @@ RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name
 
 
 class Answer(StrEnum):
-    """What became of one guarded write.
-
-    ``already``: this very end was written before (its answer was lost). ``busy``: the row is
-    locked, for example by the task's own open transaction: send it again.
+    """What became of a guarded write. ``already``: this very end was written before (its answer was
+    lost). ``busy``: the row is locked, for example by the task's own transaction: send it again.
     """
 
     ACCEPTED = "accepted"
@@ -61,8 +59,8 @@ class Wants(IntEnum):
 
 
 class Upstream(NamedTuple):
-    """A job that a new one waits for: its id or, below zero, its place in the same call, counted
-    from -1 on. A job may wait only for jobs before it."""
+    """A job that a new one waits for: its id or, below zero, its place before it in the same call,
+    counted from -1 on."""
 
     job: int
     wants: Wants = Wants.COMPLETED
@@ -70,9 +68,9 @@ class Upstream(NamedTuple):
 
 class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     """What an enqueue does about the unfinished job of its task that has its key. ``replaces``: one
-    that has not begun gets the new arguments and time, which is at most ``due_max`` seconds after
-    it was enqueued. ``until_start``: one that has begun holds the key no longer. ``window``: its
-    length in seconds; one that was stored in the same window is returned, also if it has ended."""
+    that has not begun gets the new arguments and time, at most ``due_max`` seconds after it was
+    enqueued. ``until_start``: one that has begun loses the key. ``window``: in seconds; a job
+    stored in the same window is returned, also if it has ended."""
 
     replaces: bool = False
     until_start: bool = False
@@ -82,10 +80,9 @@ class OnKey(msgspec.Struct, frozen=True, kw_only=True):
 
 class Placed(msgspec.Struct, frozen=True, kw_only=True):
     """Where and when a job is to run, and whose it is. It is due ``delay`` seconds from the store's
-    now, or at ``run_at`` (seconds since 1970). A job that has not begun by ``expires`` seconds from
-    the store's now, or by ``expires_at``, is cancelled. ``on_key``: None: an unfinished job that
-    has the key is returned as it is. ``after``: the jobs that it waits for; it is blocked until
-    they have ended as required."""
+    now, or at ``run_at`` (seconds since 1970); if it has not begun within ``expires`` seconds, or
+    by ``expires_at``, it is cancelled. ``on_key`` None: an unfinished job with the key is returned
+    as it is. ``after``: the jobs for whose ends it is blocked."""
 
     queue: str = "default"
     priority: int = 0
@@ -102,10 +99,9 @@ class Placed(msgspec.Struct, frozen=True, kw_only=True):
 class NewJob(Placed, frozen=True, kw_only=True):
     """A job to enqueue. ``args`` is JSON text. ``aliases``: other names of the same task.
     ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
-    ``needs``, the permits that it needs, as JSON.
-    ``aged_by``: if waiting raises its priority, the seconds that its priority is worth; its place
-    in its stream is that of a job that became due earlier by as much. Each field that is stored is
-    a column in ``store.new_rows``."""
+    ``needs``, its permits, as JSON. ``aged_by``: the seconds that its priority is worth, if waiting
+    raises it: its place in its stream is that of a job due earlier by as much. The columns are
+    listed in ``store.new_rows``."""
 
     task: str
     args: str = "{}"
@@ -117,8 +113,8 @@ class NewJob(Placed, frozen=True, kw_only=True):
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):
-    """The id of an enqueued job. ``created`` is false if its key named an unfinished job, or one of
-    the same window; then ``same_args`` is false if that job's arguments differ."""
+    """The id of an enqueued job. ``created`` is false if an unfinished job, or one of the window,
+    has its key; ``same_args`` then is false if that job's arguments differ."""
 
     job_id: int
     created: bool
@@ -126,11 +122,11 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it knows but may
-    not serve -> the tags it would need. ``instance``: a name that the platform keeps unique;
-    ``succeeds``: another worker that still lives under it is gone. ``registration``: a key of this
-    request. ``token_seen`` is the highest token that it has ever seen: the store jumps above it.
-    The lock fields name its host-local lock file; ``lock_path`` None means that it has none."""
+    """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it may not serve
+    -> the tags that it needs for them. ``instance``: a name that the platform keeps unique;
+    ``succeeds``: another live worker of that name is gone. ``registration``: a key of this request.
+    ``token_seen``: the highest token it has seen; the store jumps above it. The lock fields name
+    its host-local lock file; ``lock_path`` None: it has none."""
 
     name: str
     host: str
@@ -153,11 +149,8 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkerRef(msgspec.Struct, frozen=True):
-    """Identifies a registered worker's connection: the epoch rises at each reconnect.
-
-    ``registration`` is the key under which the row was made. A store that was set back issues ids
-    again: a row under another key belongs to another worker.
-    """
+    """A registered worker's connection: the epoch rises at each reconnect. ``registration``: the
+    key under which the row was made, since a store that was set back issues ids again."""
 
     worker_id: int
     epoch: int
@@ -165,14 +158,14 @@ class WorkerRef(msgspec.Struct, frozen=True):
 
 
 class Registered(WorkerRef, frozen=True):
-    """A new registration, which marked ``replaced`` earlier ones of its instance lost."""
+    """A new registration, and how many earlier ones of its instance were marked lost."""
 
     replaced: int = 0
 
 
 class NewPause(msgspec.Struct, frozen=True, kw_only=True):
     """What to pause (``model.pause``), by whom and why; ``stop``: running attempts are asked to
-    stop, too."""
+    stop as well."""
 
     kind: PauseKind
     name: str = ""
@@ -182,7 +175,7 @@ class NewPause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Failing(msgspec.Struct, frozen=True):
-    """A duty of a worker that fails, with the error (one line) and for how many seconds already."""
+    """A failing duty of a worker, its error (one line), and for how many seconds it has failed."""
 
     duty: str
     error: str
@@ -195,31 +188,30 @@ def line_of(failing: Failing) -> str:
 
 
 class FollowedWakeups(msgspec.Struct, frozen=True):
-    """Wake-ups that a worker has heard when it asks for jobs, by the positions that name them: the
-    store may tell other listeners what became of them. ``kind``: of workers that serve the same
-    queues and tasks; None if the requests leave out some that this worker serves."""
+    """Wake-ups that a worker has heard, by the positions that name them: the store may tell other
+    listeners what became of them. ``kind``: of workers that serve the same queues and tasks; None:
+    the requests leave out some that this worker serves."""
 
     kind: str | None
     positions: list[int]
 
 
 class ClaimRequest(msgspec.Struct, frozen=True):
-    """How many jobs of these tasks may be claimed from these queues (empty: all queues, in no
-    particular order among them). Within a queue: priority first, then position.
+    """How many jobs of these tasks may be claimed from these queues (empty: all queues, which take
+    turns). Within a queue: priority first, then position.
 
-    ``solo`` 0: ordinary jobs, never a suspect. 1: suspects, each for an empty runner of its own, by
-    priority and position. 2: one job that must have its worker to itself.
-    Once a request for suspects was given some, the requests behind it are given nothing.
+    ``solo`` 0: ordinary jobs, never a suspect. 1: suspects, each for a runner of its own. 2: one
+    job that must have its worker to itself. Once a request for suspects was given some, the
+    requests behind it are given nothing.
 
-    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and
-    once more of results of jobs upstream; the first job comes regardless of its size.
+    ``bytes_max``: of arguments and checkpoints in one reply, the smallest of its requests', and as
+    much of upstream results; the first job comes regardless of its size.
 
-    ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. All requests
-    of one exchange have the same, and the same ``queues``.
+    ``not_queues``, ``not_tenants``: jobs of these are passed over, and not waited for. These and
+    ``queues`` are the same in all requests of an exchange.
 
-    Only the first request of an exchange has ``followed``, the wake-ups that it follows. Its
-    ``whole`` asks the exchange to look everywhere, also where it would look later
-    (``Exchanged.next_look``): of a worker that leaves.
+    Only the first request has ``followed``, the wake-ups that it follows, and ``whole``: a worker
+    that leaves asks to look everywhere at once (``Exchanged.next_look``).
     """
 
     tasks: list[str]
@@ -234,24 +226,18 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 class NewEvent(msgspec.Struct, frozen=True):
-    """An event to be sent; ``value``: a list with its value, as JSON, in its stored form.
-
-    An attempt that waits for an event ends, and its job is queued for the time at which the wait is
-    over. The store makes it due sooner if the event is sent, and the next attempt looks for it.
-    """
+    """An event to be sent; ``value``: a list with its value, as JSON, in its stored form."""
 
     name: str
     value: str
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
-    """A job that is now running under ``token``. ``number`` counts its attempts from 1; it had been
-    due for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
-    ``expires_in``: seconds from its claim until it expires, by the store's clock; its worker
-    derives ``begin_by`` from that, the time on the host's boot clock from which it must not begin.
-    ``results``: those of the jobs upstream, as stored, if its policy names inputs. ``awaited``: its
-    end lets other jobs run: those that wait for it, or for a limit that it is under.
-    """
+    """A job that now runs under ``token``. ``number`` counts its attempts from 1; it had been due
+    for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
+    ``expires_in``: seconds from its claim by the store's clock; ``begin_by``: the same time on the
+    host's boot clock. ``results``: those of the jobs upstream, as stored, if its policy names
+    inputs. ``awaited``: other jobs wait for it, or for a limit that it is under."""
 
     job_id: int
     token: int
@@ -276,23 +262,21 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
     @property
     def size(self) -> int:
-        """The characters of what can be large: each bound of bytes counts these."""
+        """The characters of what can be large, which each bound of bytes counts."""
         size = len(self.args) + len(self.checkpoint or "")
         return size + sum(len(each or "") for each in self.results) if self.results else size
 
 
 class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
-    """The reply to an exchange. ``answers`` are in the order in which ends were handed in.
-    ``valid`` is false if the worker's row no longer stands at that epoch (lost, stopped or
-    reconnected since): then nothing was claimed. ``next_due`` is in how many seconds the next
-    scheduled job of these queues falls due, if no more jobs could be claimed. A job that is more
-    than a minute ahead may be left out: workers look again by then. ``contended``: another exchange
-    was at the jobs under limits, so that ``next_due`` is in milliseconds.
+    """The reply to an exchange; ``answers`` are in the order of the ends handed in. ``valid``: the
+    worker's row stands at that epoch; else nothing was claimed. ``next_due``: in how many seconds
+    the next scheduled job of these queues falls due, if no more could be claimed; a job more than a
+    minute ahead may be left out. ``contended``: another exchange was at the jobs under limits, so
+    ``next_due`` is in milliseconds.
 
-    ``next_look`` is in how many seconds an exchange looks where this one has not, though there may
-    be jobs; None: it has looked everywhere, or looks at the rest in turn. ``cut``: further jobs
-    were kept out of the reply, by the limit on bytes or by suspects that want nothing beside them.
-    ``expired``: how many queued jobs of any task it ended.
+    ``next_look``: in how many seconds an exchange looks where this one has not; None: it has looked
+    everywhere, or looks at the rest in turn. ``cut``: bytes, or suspects that want nothing beside
+    them, kept further jobs out. ``expired``: how many queued jobs of any task it ended.
     """
 
     valid: bool
@@ -307,8 +291,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Save(msgspec.Struct, frozen=True):
-    """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``:
-    how many losses before this attempt the job keeps; 0 forgives them."""
+    """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``
+    from before this attempt that the job keeps; 0 forgives them."""
 
     job_id: int
     token: int
@@ -318,7 +302,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class NamedStep(msgspec.Struct, frozen=True):
-    """A step of an attempt, by its name, with its value to keep: JSON text. None: to look for."""
+    """A step of an attempt, by its name, with its value to keep: JSON text, None to find it."""
 
     job_id: int
     token: int
@@ -327,24 +311,23 @@ class NamedStep(msgspec.Struct, frozen=True):
 
 
 class StepFound(NamedTuple):
-    """What a look for a step has found. ``already``: its value; ``accepted``: none is kept yet;
-    ``refused``: the attempt is no longer the current one."""
+    """The result of looking for a step. ``already``: its value; ``accepted``: none is kept yet;
+    ``refused``: the attempt is not current."""
 
     answer: Answer
     value: str | None = None
 
 
 class Spawn(msgspec.Struct, frozen=True):
-    """What makes stored jobs the children of a running attempt's job: the step that says so, and
-    the ordinal of the first of them among all children of the job."""
+    """The step that records which jobs a running attempt spawned, and the ordinal of the first of
+    them among all children of the job."""
 
     step: NamedStep
     first: int
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What a worker knows of a running attempt: its last progress, and for how many seconds neither
-    it nor its worker ran."""
+    """A running attempt's last progress, and for how many seconds neither it nor its worker ran."""
 
     job_id: int
     token: int
@@ -353,12 +336,11 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at one active or draining worker, as a reaper needs it. ``heartbeat``: seconds
-    between two beats that this observer can see. ``age``: seconds since its last beat by the
-    store's clock, for people. ``incarnation``: of the database, under which it
-    took its presence. ``told_gone``: its tether has reported it gone. ``begun``: the newest token
-    that it let begin, from a lock file that is free; None: not known. ``lock_path``: where this
-    program looks for its lock file (``lockfile.place_in``)."""
+    """An active or draining worker, as a reaper needs it. ``heartbeat``: seconds between two beats
+    that this observer can see. ``age``: seconds since its last beat by the store's clock, for
+    people. ``incarnation``: of the database, under which it took its presence. ``told_gone``: by
+    its tether. ``begun``: the newest token that it let begin, from a free lock file; None: not
+    known. ``lock_path``: where this program looks for its lock file (``lockfile.place_in``)."""
 
     worker_id: int
     name: str
@@ -390,10 +372,9 @@ class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     """A running job whose worker is not alive, or has no row: the facts to decide on. ``cause``:
-    why the worker was found gone; None if it left by itself or has no row. ``began``: whether the
-    attempt may have run when the worker died; False if that is ruled out. ``handed_back``: it is
-    ruled out because the worker had ended all its attempts, and not because it never began this
-    one. ``attempts``: how many the job has had, including this one."""
+    why the worker was found gone; None: it left by itself or has no row. ``began``: the attempt may
+    have run when the worker died. ``handed_back``: it did not, because the worker had ended all its
+    attempts. ``attempts``: how many the job has had, including this one."""
 
     facts: JobFacts
     worker_id: int
@@ -421,11 +402,10 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Beat(msgspec.Struct, frozen=True):
-    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good. ``cancels`` are (job
-    id, token) of own running jobs with a cancel request. ``drain``: this worker was asked to take
-    no more work and leave. ``stacks``: the attempts whose stacks it is asked for. ``peek``: the
-    values that each worker polls all the time, if the store brings them with beats and could read
-    them at once."""
+    """The answer to a heartbeat. Not ``renewed``: the lease is lost for good. ``cancels``: own
+    running jobs (job id, token) with a cancel request. ``drain``: this worker was asked to leave.
+    ``stacks``: the attempts whose stacks it is asked for. ``peek``: if the store brings it with
+    beats, and could read it at once."""
 
     renewed: bool
     cancels: list[tuple[int, int]] = []
@@ -435,14 +415,13 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at everything that may need a worker; watchers take it all the time.
+    """What may need a worker, which watchers read all the time.
 
     ``workers``: the active and draining ones. ``orphans``: whether a running job has none of them.
-    ``overdue``: whether a running attempt is past its hard deadline by more than the slack, by the
-    store's clock, which is ``now`` (seconds since 1970). ``incarnation``: names the run of the
-    database that has answered. ``pauses``: the version of the pauses (``model.pause``); None: this
-    store does not report it. ``next_tick``: in how many seconds a schedule is due, zero or less if
-    one is, None if there is none or it is more than a minute ahead.
+    ``overdue``: whether a running attempt is past its hard deadline by more than the slack at
+    ``now``, in seconds since 1970 by the store's clock. ``incarnation``: names the run of the
+    database. ``pauses``: their version (``model.pause``), if the store reports it. ``next_tick``:
+    in how many seconds a schedule is due; None: none is within a minute.
     """
 
     workers: list[WorkerSeen]
@@ -455,8 +434,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OverdueAttempt(msgspec.Struct, frozen=True):
-    """A running attempt of a worker that is ``seconds`` past its hard deadline, by the store's
-    clock."""
+    """A running attempt that is ``seconds`` past its hard deadline, by the store's clock."""
 
     job_id: int
     token: int
@@ -483,8 +461,8 @@ class Requeued(StrEnum):
 
 
 class Migration(msgspec.Struct, frozen=True):
-    """A numbered step of the schema; 0: what comes with no release, as after a schema was renamed.
-    ``applied_at`` None: not yet on this store."""
+    """A numbered step of the schema; 0 belongs to no release, as after a schema was renamed.
+    ``applied_at`` None: not on this store."""
 
     number: int
     name: str
@@ -492,8 +470,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 
 class LockIdentity(msgspec.Struct, frozen=True, kw_only=True):
-    """Identifies the lock file of a worker: no other worker, before or after it, on this host or
-    another, has the same."""
+    """The lock file of a worker: no other worker, on any host, ever has the same identity."""
 
     boot_id: str
     path: str
@@ -511,19 +488,17 @@ class Neighbour(msgspec.Struct, frozen=True):
 
 
 class Peek(msgspec.Struct, frozen=True, kw_only=True):
-    """The values that each worker polls all the time; their cost does not depend on the number of
-    workers.
+    """The values that each worker polls all the time, at a cost that does not depend on the number
+    of workers. A store may leave all of it out: then each of its workers watches.
 
     Attributes:
-        next_due: in how many seconds a job that is in no line may fall due; zero or less if one is
-            due, None if there is none. A job more than a minute ahead may be left out.
+        next_due: in how many seconds a job that is in no line may fall due; zero or less: now;
+            None: within no minute.
         drawn: the highest position ever drawn, which rises whenever a job joins a line.
         next_tick, pauses: as in a ``Snapshot``.
         watches: the marks of the workers that watch over all others (``model.watch``).
         neighbours: the next few live workers of the same host whose lock files are in the same
             directory as the worker's own.
-
-    A store may leave all of it out: then each of its workers watches.
     """
 
     next_due: float | None = None
@@ -535,9 +510,9 @@ class Peek(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unpublished(msgspec.Struct, frozen=True):
-    """A due job that has waited for a while, as a notice about it needs it. ``token``: of its last
-    attempt, 0 before the first; ``seconds``: how long it has been due; ``position``: in the line, a
-    new one each time that it enters it, 0 while it is outside."""
+    """A due job that has waited for a while. ``token``: of its last attempt, 0 before the first;
+    ``seconds``: how long it has been due; ``position``: in the line, new each time that it enters
+    it, 0 outside."""
 
     job_id: int
     queue: str
@@ -548,9 +523,8 @@ class Unpublished(msgspec.Struct, frozen=True):
 
 
 class UnpublishedBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs that wait in the store and are to be announced. ``workers``: how many are active;
-    ``next_due``: in how many seconds the next scheduled job falls due; None: not within a minute,
-    as far as the store knows."""
+    """Waiting jobs to announce. ``workers``: how many are active; ``next_due``: in how many seconds
+    the next scheduled job falls due; None: not within a minute, as far as the store knows."""
 
     workers: int
     next_due: float | None

@@ -53,8 +53,7 @@ class PostgresActing:
     async def revive(
         self, ids: Sequence[int], positions: Sequence[int], *, from_scratch: bool
     ) -> list[int]:
-        """A key that was taken by an enqueue which was not committed at the first look is seen at
-        the next one."""
+        """Sees a key that was not committed at the first look at the second one."""
         values = {"ids": ids, "positions": positions, "from_scratch": from_scratch}
         await self._connection.execute("SAVEPOINT revive")
         for left in reversed(range(len(ids) + 1)):
@@ -93,6 +92,5 @@ class PostgresActing:
 
 
 async def send(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
-    """Keep the event unless one of its name is kept; return whether it is kept."""
     rows = await connection.fetch(_EVENTS["send"], event.name, event.value, notify)
     return bool(rows[0]["kept"])

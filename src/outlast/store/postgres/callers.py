@@ -45,8 +45,7 @@ class _Asyncpg(Driver):
 
 @cache
 def _plain(cursor: type) -> Any:
-    """Return a kind of cursor of psycopg that does not know what a program has registered for the
-    types of Python and of the server."""
+    """Return a kind of cursor without the types that a program has registered."""
     psycopg = sys.modules["psycopg"]
     adapters = psycopg.adapt.AdaptersMap(types=psycopg.postgres.types)
     psycopg.postgres.register_default_adapters(adapters)
@@ -123,7 +122,7 @@ def _refuse_bytes(session: Any) -> None:
 
 
 class _OnPostgres:
-    """The verbs on a connection to PostgreSQL."""
+    """The verbs on a connection to PostgreSQL; without a transaction, each commits at once."""
 
     def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
         from outlast.store.postgres import enqueue, store
@@ -136,7 +135,6 @@ class _OnPostgres:
         self.in_transaction = driver.in_transaction
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Return the id of the schema, asked once per session, or ``refresh``."""
         session = await self._driver.session()
         known = _store_ids.get(session)
         if known is None or refresh:
@@ -149,7 +147,6 @@ class _OnPostgres:
         return known
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs in the open transaction; without one they are stored at once."""
         if any(job.after for job in jobs) and not await self.in_transaction():
             raise ConnectionMismatch(
                 "jobs that wait for others are stored by several statements: open a transaction"
@@ -159,32 +156,26 @@ class _OnPostgres:
             return await self._store.enqueue_on(self._driver, jobs, notify=self._notify)
 
     async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
-        """Put schedules in the open transaction; without one they are put at once."""
         with self._driver.errors:
             return await self._store.put_on(self._driver, schedules)
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule in the open transaction; without one it is deleted at once."""
         with self._driver.errors:
             return await self._store.delete_on(self._driver, name)
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
-        """Complete the attempt in the open transaction."""
         with self._driver.errors:
             return await self._store.complete_on(self._driver, job_id, token, result)
 
     async def find_step(self, step: NamedStep) -> StepFound:
-        """Look for the value of a step in the open transaction."""
         with self._driver.errors:
             return (await self._store.find_steps_on(self._driver, [step]))[0]
 
     async def keep_step(self, step: NamedStep) -> bool:
-        """Keep the value of a step in the open transaction."""
         with self._driver.errors:
             return await self._store.keep_step_on(self._driver, step)
 
     async def send_event(self, event: NewEvent) -> bool:
-        """Send an event in the open transaction; without one it is sent at once."""
         with self._driver.errors:
             return await self._store.send_on(self._driver, event, notify=self._notify)
 

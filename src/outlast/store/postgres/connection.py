@@ -120,8 +120,7 @@ async def connect(url: str, options: StoreOptions = DEFAULTS, *, keeps_plans: bo
 async def _open(
     asked: ParsedUrl, options: StoreOptions, session: dict[str, str], *, pooler: bool
 ) -> Any:
-    """Open a connection whose search_path is ours. None: it leads to a pooler, which accepted our
-    settings and dropped them."""
+    """Return None if it leads to a pooler, which accepted our settings and dropped them."""
     connection = await _dial(asked.url, options, session, pooler=pooler)
     ours = False
     try:
@@ -160,8 +159,8 @@ async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, poo
 async def _compare(
     connection: Any, asked: ParsedUrl, session: dict[str, str], patience: float
 ) -> None:
-    """Raise ConfigError if a pooler has dropped a setting for which the URL asks, and which is none
-    of ours: a store would be made in another schema."""
+    """Raise ConfigError if a pooler has dropped a setting of the URL that is not ours: a store
+    would be made in another schema."""
     wanted = {name: value for name, value in asked.settings.items() if name not in session}
     if not wanted:
         return
@@ -228,7 +227,6 @@ def begin_text(
 
 @asynccontextmanager
 async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
-    """Begin, and commit at the end; an error leaves the connection in its transaction."""
     await connection.execute(begin)
     yield
     await connection.execute("COMMIT")

@@ -98,7 +98,7 @@ def _have_keys(jobs: Sequence[NewJob]) -> bool:
 
 
 async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
-    """Store jobs in their order. Several jobs, of which some have keys, need a transaction."""
+    """Needs a transaction for several jobs of which some have keys."""
     if _are_dependent(jobs):
         return await _enqueue_dependent(connection, jobs, notify=notify)
     if _have_keys(jobs):
@@ -107,9 +107,7 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 
 async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
-    """See that the lanes of these jobs are named by the commit that stores them. Jobs in streams
-    stand in none, those of jobs that wait for others are named when these have ended, and those of
-    jobs that are due later when they fall due."""
+    """Name the lanes in which these jobs stand as soon as they are stored."""
     session = await connection.session() if hasattr(connection, "session") else connection
     known = _known.get(session)
     if known is None:
@@ -139,7 +137,6 @@ def forget_lanes(session: Any) -> None:
 async def _enqueue_plain(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[Enqueued]:
-    """Store jobs without keys that wait for no others."""
     if not jobs:
         return []
     alike = _alike(jobs, notify=notify)
@@ -153,7 +150,6 @@ async def _enqueue_plain(
 async def _enqueue_unlike(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool, awaited: Container[int] = ()
 ) -> list[Enqueued]:
-    """Store jobs without keys, which may differ in all the rest."""
     if any(job.policy.labels for job in jobs):
         found = [None] * len(jobs)
         stored = await _store_those_left(connection, jobs, found, notify=notify, awaited=awaited)
@@ -236,7 +232,6 @@ async def _spawn(
 async def _enqueue_dependent(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool, all_awaited: bool = False
 ) -> list[Enqueued]:
-    """Store jobs of which some wait for others, in the transaction that is open."""
     check_dependent(jobs)
     named = find_named(jobs)
     if named:
@@ -297,7 +292,7 @@ async def _enqueue_keyed(
 
 
 async def _enqueue_each(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> list[Enqueued]:
-    """Store jobs of which some may replace others, one by one, in the order of their keys."""
+    """Store jobs, of which some may replace others, in the order of their keys."""
     stored: dict[int, Enqueued] = {}
     for place in sorted(range(len(jobs)), key=lambda place: jobs[place].key or ""):
         job = jobs[place]
@@ -315,7 +310,6 @@ async def _enqueue_each(connection: Any, jobs: Sequence[NewJob], *, notify: bool
 async def _enqueue_in_window(
     connection: Any, job: NewJob, seconds: float, *, notify: bool
 ) -> Enqueued:
-    """Store a job unless one with its key is unfinished, or was stored in the same window."""
     mine = (job.key, job.task)
     for _ in range(KEYED_TRIES):
         (found,) = await _find_unfinished(connection, [job])
@@ -367,8 +361,7 @@ async def _enqueue_or_replace(
 async def store_unless_taken(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool
 ) -> list[int | None]:
-    """Store jobs, and return their ids; None for a job whose key an unfinished job has: it is not
-    stored."""
+    """Return the ids of the stored jobs; None where an unfinished job has the key."""
     if not jobs:
         return []
     if not _have_keys(jobs):
@@ -381,7 +374,6 @@ async def store_unless_taken(
 
 
 async def find_holders(connection: Any, keys: Sequence[str]) -> dict[str | None, int]:
-    """Return the unfinished jobs that have these keys."""
     if not keys:
         return {}
     return {
@@ -397,7 +389,7 @@ async def _store_those_left(
     notify: bool,
     awaited: Container[int] = (),
 ) -> list[Enqueued | None]:
-    """Store the jobs that are not found yet; None is left for jobs whose keys were taken."""
+    """Fill the gaps in what was found; None is left where another enqueue took the key."""
     left = [place for place, one in enumerate(found) if one is None]
     if not left:
         return list(found)

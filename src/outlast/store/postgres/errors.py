@@ -117,14 +117,14 @@ def translate(error: BaseException) -> Exception | None:
 
 
 def remedy_of(error: BaseException) -> str:
-    """Return what to do about a connection that could not be made; empty if that is not known."""
+    """Return what to do about a failed connection; empty if that is not known."""
     if getattr(error, "filename", None):
         return "correct the path, in the URL or the environment"
     return _REMEDIES.get(type(error), "")
 
 
 def has_no_place(error: BaseException) -> bool:
-    """Whether the server has refused a session because its limit of sessions is reached."""
+    """Whether the server has reached its limit of sessions."""
     return isinstance(error.__cause__, asyncpg.TooManyConnectionsError)
 
 
@@ -141,7 +141,7 @@ def is_key_taken(error: BaseException) -> bool:
 
 
 def is_of_driver(error: BaseException) -> bool:
-    """Whether the driver has refused a value, before the server could."""
+    """Whether the driver has refused a value."""
     if isinstance(error, asyncpg.PostgresError):
         return getattr(error, "severity", None) is None
     return isinstance(error, (UnicodeError, OverflowError))
@@ -165,7 +165,6 @@ def _of_server(error: BaseException) -> Exception:
 
 
 def _field(error: BaseException, name: str) -> str:
-    """Return a field of a server's error, which asyncpg and psycopg keep in different places."""
     return str(getattr(getattr(error, "diag", error), name, None) or "")
 
 

@@ -1,17 +1,13 @@
 """Makes exchanges on PostgreSQL: hands in ends and claims what can run next, in one round trip.
 
-The statement is one call of a function (postgres/sql/functions/outlast_exchange_v1.sql argues why
-it is right). This module builds its arguments, reads its reply, and remembers what the reply shows
-of the queue for the next exchange.
+This module builds the arguments of ``outlast_exchange_v1``, reads its reply, and remembers what the
+reply shows of the queue for the next exchange.
 
-A lane is the part of the line with one queue, task and priority. Rows that have left it stay in its
-index until vacuum removes them; behind a transaction that is held open, that is all of them. So the
-client passes to the exchange the lanes that it knows and the position from which to read each
-(postgres/sql/functions/outlast_claim_line_v1.sql argues why that is right).
+It passes the lanes that it knows and the position from which to read each, the floor
+(``outlast_claim_line_v1`` argues why).
 
-The reply names the lanes whenever they are others than those that the client knows: they stand in a
-table of their own (postgres/sql/tables/outlast_lanes.sql). Each costs a probe in each exchange that
-is not filled before. So there should be about a thousand at most, and more make claims slower.
+The reply names the lanes if they have changed. A lane costs a probe in each exchange
+that is not filled before, so there should be about a thousand at most.
 
 A floor is the highest position that was claimed at least ``LAG_SECONDS`` ago: a transaction that
 commits out of order by less than that is still seen at once. Jobs of later commits are found by the
@@ -68,10 +64,8 @@ class _Lane:
         self.next_at = 0.0
 
     def note_claimed(self, position: int, now: float) -> None:
-        """Note the last position that one exchange has claimed in the lane: the highest one, since
-        claims take a lane in the order of its positions. What lies below is not looked at until the
-        next look below the floors. A job from there does not lower the floor: further ones are
-        found in the same way."""
+        """Note the last, and so the highest, position that one exchange has claimed. A job from
+        below the floor does not lower it: the next look below the floors finds further ones."""
         self.rise(now)
         if self.next <= self.floor < position:
             self.next, self.next_at = position, now
@@ -85,9 +79,8 @@ class _Lane:
 class LookBelow:
     """Decides which positions the next look below the floors covers, and when it is due.
 
-    It covers all of them, while that is quick. Otherwise it covers a part of them, then the part
-    below that, and so on down to the first, each as large as can be read quickly: no part has more
-    dead rows than positions.
+    It covers all of them while that is quick, otherwise one part after another, downwards, each as
+    large as can be read quickly: no part has more dead rows than positions.
     """
 
     def __init__(self) -> None:
@@ -97,13 +90,12 @@ class LookBelow:
         self._seconds = 0.0  # spent since the first part
 
     def part(self, floor: int) -> tuple[int, int]:
-        """Return the positions to look at, from the first to before the second."""
+        """Return the first position to look at, and the one after the last."""
         top = floor if self._top is None else min(floor, self._top)
         return max(0, top - self._span), top
 
     def note_look(self, part: tuple[int, int], seconds: float, late: int, now: float) -> None:
-        """Note that this part was looked at, how long that took, and how many jobs were claimed
-        there: if there were any, there may be more."""
+        """``late``: how many jobs were claimed there; if there were any, there may be more."""
         if late:
             self._top, self.due_at = part[1], now
             return
@@ -117,7 +109,7 @@ class LookBelow:
         self._seconds = 0.0
 
     def note_failure(self, part: tuple[int, int], now: float) -> None:
-        """Note that a look at this part was not answered: the next parts are smaller."""
+        """The next parts are smaller."""
         self.put_off(now)
         self._top, self._span, self._seconds = part[1], PART, SLOW_SECONDS
 
@@ -140,8 +132,8 @@ class ClaimFloors:
         self._below = LookBelow()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
-        """Note in which incarnation the database is, and return whether it was another one before.
-        Positions may have stepped back then, behind the floors: nothing is known of it."""
+        """Return whether it is another one. Positions may have stepped back then, behind the
+        floors, so all of them are forgotten."""
         before = self._incarnation
         if incarnation is None or incarnation == before:
             return False
@@ -151,8 +143,8 @@ class ClaimFloors:
         return before is not None
 
     def ask(self, now: float) -> tuple[dict[str, Any], tuple[int, int] | None]:
-        """Return the lane fields of an AskedClaim, and the positions below the floors to look at
-        as well, if that is due: call ``note_look`` or ``note_failure`` afterwards."""
+        """Return the lane fields of an AskedClaim, and the positions below the floors to look at,
+        if that is due: call ``note_look`` or ``note_failure`` afterwards."""
         floors = [lane.rise(now) for lane in self.known.values()]
         top = max(floors, default=0)
         look = self._below.part(top) if top and now >= self._below.due_at else None
@@ -163,32 +155,29 @@ class ClaimFloors:
         return look[0] > 0 or look[1] < max(lane.floor for lane in self.known.values())
 
     def seconds_to_look(self, now: float) -> float | None:
-        """Return in how many seconds the next look below the floors is due: jobs may be there that
-        a claim from the floors did not find. None: there are no floors, so all is looked at."""
+        """Return in how many seconds the next look below the floors is due; None: there are no
+        floors, so each claim looks at everything."""
         has_floors = any(lane.floor for lane in self.known.values())
         return max(0.0, self._below.due_at - now) if has_floors else None
 
     def look_now(self) -> None:
-        """Make the next look below the floors due."""
         self._below.due_at = 0.0
 
     def note_look(self, part: tuple[int, int], seconds: float, late: int, now: float) -> None:
-        """Note how many seconds a look below the floors has taken, and how many jobs it found."""
         self._below.note_look(part, seconds, late, now)
 
     def note_failure(self, part: tuple[int, int], now: float) -> None:
-        """Note that a look below the floors was not answered."""
         self._below.note_failure(part, now)
 
     def note_lanes(self, seen: int, keys: Iterable[_Key], now: float) -> None:
-        """Note which lanes there are, in the order of the index; ``seen`` identifies this list."""
+        """Note the lanes, in the order of the index; ``seen`` identifies this list."""
         if not self.known:
             self._below.put_off(now)  # without floors, all is looked at
         self.known = {key: self.known.get(key) or _Lane() for key in keys}
         self._columns = _columns(self.known, seen)
 
     def note_claimed(self, claimed: Iterable[tuple[_Key, int]], now: float) -> None:
-        """Note claimed jobs, as lane and position, in the order of claiming."""
+        """``claimed``: lanes and positions, in the order of claiming."""
         for key, position in dict(claimed).items():
             if key in self.known:
                 self.known[key].note_claimed(position, now)
@@ -202,9 +191,8 @@ def _note_read(
     end: str | None,
     now: float,
 ) -> None:
-    """Note that these lanes, as far as they are of a request, were read to their ends by an
-    exchange, and the highest position drawn by then: those of the queues from ``start`` to before
-    ``end``, going on with the first one behind the last; None: all."""
+    """Note that an exchange has read lanes of a request to their ends, and the highest position
+    drawn by then: of the queues from ``start`` to before ``end``, around the end; None: all."""
     for (queue, task, _), lane in lanes.items():
         is_read = end is None or (queue < start, queue) < (end < start, end)
         is_asked = task in request.tasks and (not request.queues or queue in request.queues)
@@ -224,13 +212,12 @@ def _columns(keys: Collection[_Key], seen: int) -> dict[str, Any]:
 
 
 def array_text(values: Iterable[int | str]) -> str:
-    """Return numbers, or NULL, as PostgreSQL writes an array. For a list, the driver would look at
-    each element for a nested one, which costs more than all else that it does with the list."""
+    """Return numbers, or NULL, as PostgreSQL writes an array: the driver would look at each element
+    of a list for a nested one, which costs more than all else."""
     return f"{{{','.join(map(str, values))}}}"
 
 
 def texts_array_text(values: Iterable[str | None]) -> str:
-    """Return texts, or NULL, as PostgreSQL writes an array."""
     return f"{{{','.join(map(_quoted, values))}}}"
 
 
@@ -246,8 +233,7 @@ _NO_LANES = {**_columns([], 0), "lane_floors": array_text([])}
 
 
 class AskedClaim(NamedTuple):
-    """An outlast_claim_request_v1, field by field (postgres/sql/types argues them). Arrays are
-    texts."""
+    """An outlast_claim_request_v1, field by field. Arrays are texts."""
 
     limits: str
     solos: str
@@ -383,8 +369,8 @@ class PostgresExchange(Verbs):
         )
 
     async def _read_apart(self, found: list[Any]) -> list[Any]:
-        """Return the rows of claimed jobs, also of those of which the reply has no texts; without
-        jobs that another worker, or a person, has closed since."""
+        """Return the rows, read apart where the reply has no texts; without jobs that were closed
+        since."""
         apart = [row for row in found if row["args"] is None]
         if not apart:
             return found
@@ -465,7 +451,7 @@ class PostgresExchange(Verbs):
         return head, claim, placed
 
     async def _send(self, values: Callable[[bool], tuple[Any, ...]]) -> list[Any]:
-        """Make the exchange; ``values`` returns its arguments, given whether it notifies."""
+        """``values`` returns the arguments, given whether the exchange notifies."""
         return await self._connections.run_notifying(
             lambda it, notify: it.fetch(_SQL["exchange"], *values(notify)),
             keeps_plans=True,
@@ -479,8 +465,8 @@ class PostgresExchange(Verbs):
         look: tuple[int, int] | None,
         now: float,
     ) -> None:
-        """Note which requests had places left in the end. There may be more jobs for these where
-        this exchange has not looked: note in its head when the next one does."""
+        """Note which requests had places left. There may be more jobs for them where this exchange
+        has not looked: its head says when the next one does."""
         asked = zip(requests, claim.counts, strict=False)
         if not any(not each.solo and count < each.limit for each, count in asked):
             return
@@ -488,9 +474,8 @@ class PostgresExchange(Verbs):
             claim.next_look = self._lanes.seconds_to_look(now)
 
     def _note_claimed(self, placed: Sequence[_Placed], drawn: int, now: float) -> None:
-        """Note what an exchange has claimed from the line. A role that may enqueue can write a
-        position beyond those that were drawn: no floor follows such a position, since all other
-        jobs would be below it."""
+        """Note what was claimed from the line. A position that was never drawn, which a role that
+        may enqueue can write, makes no floor: all other jobs would be below it."""
         places = [
             ((job.queue, job.task, -job.priority), place)
             for job, place in placed
@@ -507,9 +492,8 @@ class PostgresExchange(Verbs):
         read: tuple[Mapping[_Key, _Lane], int] | None,
         now: float,
     ) -> None:
-        """Note for each request the last queue from which it was given jobs by turns. ``read``:
-        lanes, and the highest position drawn; give floors also to those of them that it has read to
-        their ends: those of the queues before that one, or all of them."""
+        """Note for each request the last queue that gave it jobs in turn, and give floors to the
+        lanes that it has read to their ends (``read``: lanes, and the highest position drawn)."""
         claimed = iter(placed)
         asked = zip(requests, starts, claim.counts, strict=False)
         for number, (request, start, count) in enumerate(asked, start=1):
@@ -525,7 +509,7 @@ class PostgresExchange(Verbs):
 
 
 def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], list[int]]:
-    """Return the first end of each attempt, and the indexes of the others."""
+    """Return the first end of each attempt, and the indexes of the repeats."""
     if len({end.token for end in ended}) == len(ended):
         return list(ended), []
     seen: set[Pair] = set()
@@ -541,7 +525,7 @@ def _without_repeats(ended: Sequence[Transition]) -> tuple[list[Transition], lis
 
 
 def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
-    """Return ends as arguments of the call: those that completed, and the text of others."""
+    """Return the ends that completed as columns, and the others as one text."""
     if not ended:
         return _NO_ENDS
     completed = OutcomeKind.COMPLETED.value
@@ -556,8 +540,7 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
 
 
 def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
-    """Return claim requests as fields of an AskedClaim; the tasks of one are an array within the
-    text."""
+    """Return the fields of an AskedClaim that say what is asked."""
     kinds = tuple((each.solo, tuple(each.tasks)) for each in requests)
     queues = tuple(requests[0].queues) if requests else ()
     return {
@@ -570,7 +553,7 @@ def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
 def _kind_columns(
     kinds: tuple[tuple[int, tuple[str, ...]], ...], queues: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return what stays the same from one exchange of a worker to the next."""
+    """Return the fields that stay the same from one exchange of a worker to the next."""
     solos, tasks = zip(*kinds, strict=True) if kinds else ((), ())
     return {
         "solos": array_text(solos),
@@ -583,14 +566,13 @@ def _kind_columns(
 
 
 def _all_but(others: Mapping[Pair, Answer], ended: Sequence[Transition]) -> list[Answer]:
-    """Return the answers to these ends: accepted, except for a few."""
     if not others:
         return [Answer.ACCEPTED] * len(ended)
     return [others.get(pair_of(end), Answer.ACCEPTED) for end in ended]
 
 
 def _place_claimed(rows: Sequence[Any], claim: _ClaimHead) -> list[_Placed]:
-    """Return the claimed jobs in the order of the line, with their positions."""
+    """Return the claimed jobs, with their positions, in the order of the line."""
     policies = {text: read_policy(text) for text in {row["policy"] for row in rows}}  # often shared
     by_id = {row["job_id"]: row for row in rows}
     return [

@@ -60,7 +60,6 @@ class Door:
         return self._loop.create_connection(factory, *self._address, **more)
 
     def create_unix_connection(self, _factory: Any, path: str) -> Awaitable[Any]:
-        """Note the path of a socket, which ends in the port."""
         return self._refuse(path, int(path.rpartition(".")[2]))
 
     async def _refuse(self, *host: Any) -> None:
@@ -109,7 +108,6 @@ async def reach_host(url: str, seconds: float, connect: Callable[..., Awaitable[
 
 
 async def _hosts_of(connect: Callable[..., Awaitable[Any]]) -> list[Host]:
-    """Return the hosts that the driver would try: it knows where they may be named."""
     door = Door()
     with suppress(ConnectionRefusedError):  # by the door; others tell of a certificate
         await connect(loop=door)

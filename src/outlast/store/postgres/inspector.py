@@ -117,5 +117,4 @@ class PostgresInspector(Inspector):
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
-    """Return the rows of a statement by the names of their columns."""
     return [dict(row) for row in await fetch_rows(connection, topic, name, values)]

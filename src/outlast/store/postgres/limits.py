@@ -77,9 +77,8 @@ def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
 
 
 async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
-    """Declare limits; return whether the lock of changes was free in time. They are read under it:
-    a value that a person has set meanwhile is put in force, and a limit that another worker has
-    declared in the same way is not written again."""
+    """Declare limits; return whether the keeper lock was free in time. They are read under it, to
+    see what a person has set and another worker has declared meanwhile."""
     (row,) = await connection.fetch(_SQL["lock_in_time"])
     if row["is_mine"]:
         await _put(connection, await _read_news(connection, specs))
@@ -87,7 +86,6 @@ async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
 
 
 async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tuple[Any, ...]]:
-    """Return the rows to write, by name: limits that the store lacks or knows differently."""
     rows = await fetch(connection, "limits", "known", {"names": list(specs)})
     known = {row["name"]: (spec_of(row["declared"]), row["own"]) for row in rows}
     return [
@@ -106,7 +104,7 @@ async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
 async def put_limit(
     connection: Any, name: str, declared: str | None, own: LimitSpec | None
 ) -> None:
-    """Write a limit, in a transaction that has the lock of changes."""
+    """Needs a transaction that has the keeper lock."""
     text = None if own is None else to_json(own)
     await _put(connection, [(name, declared, text, *_columns(spec_of(declared), own))])
 

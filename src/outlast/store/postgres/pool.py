@@ -59,11 +59,8 @@ class _LoopPool:
         self.closes: asyncio.TimerHandle | None = None
 
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
-        """Return an idle connection and its kind; None: one is to be opened, and there is room.
-
-        A call that allows cached plans also works without, if no connection with them is idle; no
-        other call gets a connection that keeps plans.
-        """
+        """Return an idle connection and its kind; None: there is room to open one. Only a call
+        that allows cached plans gets a connection that keeps them, and it does without."""
         for kind, idle in self.idle.items():  # the server may have ended them meanwhile
             self.idle[kind] = [each for each in idle if not each.is_closed()]
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
@@ -76,18 +73,16 @@ class _LoopPool:
         return None, keeps_plans
 
     def count_idle(self) -> int:
-        """Return how many connections are idle."""
         return len(self.idle[False]) + len(self.idle[True])
 
     def take_any(self) -> tuple[Any, bool]:
-        """Return an idle connection of either kind, and its kind; None: there is none."""
+        """Return an idle connection of either kind, and its kind."""
         for kind, idle in self.idle.items():
             if idle:
                 return idle.pop(), kind
         return None, False
 
     def empty(self) -> list[Any]:
-        """Take all idle connections; those in use do not come back."""
         self.generation += 1
         idle = [*self.idle[False], *self.idle[True]]
         self.idle = {False: [], True: []}
@@ -198,7 +193,6 @@ class _Checkout:
             raise
 
     def _raise(self, error: BaseException, mapped: Exception | None) -> None:
-        """Raise the error that a driver's error stands for, unless it is to be raised unchanged."""
         if mapped is None:
             return
         if self._task is not None and self._task.cancelling() > self._cancels:
@@ -250,8 +244,8 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return the result of ``work(connection)``, as ``use`` would; run it again from its
-        beginning if the server has rolled it back in favour of another transaction."""
+        """As ``use``, but run ``work`` again if the server has rolled it back in favour of another
+        transaction."""
         return await self.run_notifying(
             lambda it, _: work(it), keeps_plans=keeps_plans, own=own, kind=kind
         )
@@ -264,9 +258,8 @@ class Connections:
         own: bool = False,
         kind: Transaction | None = None,
     ) -> R:
-        """Return the result of ``work(connection, notify)``, as ``run`` would, with ``notify`` of
-        the options. Run it again without notifying if the server's queue of notifications is
-        full. Any role that may connect can fill it; workers that would have been woken look by
+        """As ``run``, with ``work(connection, notify)``. Run it again without notifying if the
+        server's queue of notifications, which any role can fill, is full; workers then look by
         themselves, a little later."""
         notify, tries = self.options.notify, RETRIES
         while True:
@@ -283,7 +276,6 @@ class Connections:
                 notify = False
 
     def use(self, *, keeps_plans: bool = False, kind: Transaction | None = None) -> _Checkout:
-        """Lend a connection."""
         return _Checkout(self, keeps_plans=keeps_plans, kind=kind)
 
     async def close(self) -> None:
@@ -295,7 +287,7 @@ class Connections:
         self.drop()
 
     def drop(self) -> None:
-        """Throw away all idle connections; those in use go when they are given back."""
+        """Throw away idle connections; those in use go when they are given back."""
         for loop, loop_pool in list(self._loop_pools.items()):
             idle = loop_pool.empty()
             if not loop.is_closed():
@@ -309,7 +301,6 @@ class Connections:
         return any(getattr(each, "in_hot_standby", None) == "on" for each in settings)
 
     def loop_pool(self) -> _LoopPool:
-        """Return the connections of the running loop."""
         if os.getpid() != self._pid:  # the sockets are the parent's: keep them open, send nothing
             self._left_to_parent.append(self._loop_pools)
             self._loop_pools, self._last = WeakKeyDictionary(), None
@@ -349,7 +340,6 @@ class Connections:
             closing.add_done_callback(self._closing.discard)
 
     async def connect(self, *, keeps_plans: bool) -> Any:
-        """Open one more. Raises StoreUnavailable."""
         try:
             return await connect(self.url, self.options, keeps_plans=keeps_plans)
         except Exception as error:
@@ -361,11 +351,8 @@ class Connections:
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:
-    """Whether the statement ended with an ordinary error and the connection is as before.
-
-    If the driver itself refuses a value, the server has parsed the statement and waits for the
-    rest: an implicit transaction stays open, in which no other can begin.
-    """
+    """Whether the connection is as before. If the driver refuses a value, the server has parsed the
+    statement and waits in an implicit transaction, in which no other can begin."""
     if isinstance(mapped, (Collision, LockHeld, NotifyQueueFull)):
         return True
     if isinstance(mapped or error, SchemaMismatch):

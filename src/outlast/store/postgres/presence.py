@@ -44,7 +44,6 @@ class PostgresPresence:
         self._session: Session | None = None
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None] = _do_nothing) -> str | None:
-        """Take the lock or prove that this session has it; return why it cannot be held."""
         self._on_lost = on_lost
         try:
             async with asyncio.timeout(self._patience):
@@ -57,7 +56,6 @@ class PostgresPresence:
             raise mapped from error
 
     async def release(self) -> None:
-        """End the session, and the lock with it."""
         session, self._session = self._session, None
         if session is not None:
             connection = session.connection
@@ -104,6 +102,6 @@ class PostgresPresence:
 
 
 def _own_port(connection: Any) -> int | None:
-    """Return the port of the client's end of the connection; None for a Unix socket."""
+    """None: the connection is a Unix socket."""
     name = connection._transport.get_extra_info("sockname")  # noqa: SLF001  # asyncpg shows no socket
     return name[1] if isinstance(name, tuple) else None

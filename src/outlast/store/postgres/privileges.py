@@ -130,8 +130,7 @@ class Privilege(msgspec.Struct, frozen=True):
 async def privileges(
     connection: Any, role: str | None, purpose: Purpose, *, events: bool = False
 ) -> list[Privilege]:
-    """Return what a role (None: that of the connection) needs; ``events``: also to send events.
-    Empty: there is no such role."""
+    """Return what a role (None: that of the connection) needs. Empty: there is no such role."""
     names, wanted, columns = _in_columns(_NEEDED[purpose])
     as_owner = _AS_OWNER.get(purpose, [])
     if purpose is Purpose.WORKER or events:
@@ -152,11 +151,8 @@ def _split(privilege: str) -> tuple[str, str]:
 
 
 async def grant(connection: Any, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
-    """Grant a role the privileges that it lacks, in the transaction of the connection, and return
-    them; ``events``: also those to send events.
-
-    Raises ConfigError for an unknown role, NotPermitted if this role may not grant it.
-    """
+    """Grant what the role lacks, in the transaction of the connection; as ``Store.grant``, and
+    NotPermitted if this role may not grant it."""
     needed = await privileges(connection, role, purpose, events=events)
     if not needed:
         raise ConfigError(f"there is no role {role!r} on this server: CREATE ROLE makes one")
@@ -171,8 +167,7 @@ async def grant(connection: Any, role: str, purpose: Purpose, *, events: bool = 
 
 
 async def limited_to(connection: Any) -> str | None:
-    """Return the purposes, other than a worker's, for which the role of the connection has the
-    privileges, in words."""
+    """Return the other purposes than a worker's that the role of the connection can serve."""
     held = [
         MAY[purpose]
         for purpose in (Purpose.ENQUEUE, Purpose.VIEW, Purpose.PRODUCE)
@@ -192,7 +187,6 @@ async def check_may_serve(connection: Any) -> None:
 
 
 def format_names(lacking: list[Privilege]) -> str:
-    """Return some privileges in words."""
     told = ", ".join(each.what for each in lacking[:NAMED_MAX])
     more = len(lacking) - NAMED_MAX
     return f"{told} and {more} more" if more > 0 else told

@@ -81,8 +81,7 @@ class PostgresScheduleVerbs(Verbs):
 async def put(
     connection: Any, schedules: Sequence[NewSchedule], origin: Origin = Origin.RUN_TIME
 ) -> list[Put]:
-    """Store schedules in the transaction of the connection, in the order of their names, so that
-    two callers that put the same ones wait in the same order."""
+    """Put in the order of the names, so that two callers wait in the same order."""
     rows = sorted((tuple(columns_of(each).values()) for each in schedules), key=itemgetter(0))
     answers: dict[str, str] = {}
     for part in split(rows, _weigh):

@@ -76,10 +76,7 @@ class PostgresSchema(Verbs):
         self._steps = load("postgres")
 
     async def ensure(self) -> None:
-        """Check the schema; make it if there is no table of Outlast.
-
-        Raises SchemaMismatch if it cannot be made or does not fit this program.
-        """
+        """Check the schema; make it if there is no table of Outlast. Raises SchemaMismatch."""
         async with self._connections.use() as connection:
             applied = await self._applied(connection)
         if not applied:
@@ -88,9 +85,8 @@ class PostgresSchema(Verbs):
         check_usable(self._steps, applied)
 
     async def migrate(self) -> list[Migration]:
-        """Raises StoreUnavailable if a step cannot have its locks, in many tries, within the time
-        that a statement may take; the steps before it stay applied.
-        """
+        """Raises StoreUnavailable if a step cannot have its locks in time; the steps before it stay
+        applied."""
         done: list[Migration] = []
         while (step := await self._apply_next()) is not None:
             done.append(step)
@@ -134,8 +130,7 @@ class PostgresSchema(Verbs):
             await SYSTEM.sleep(PAUSE_SECONDS)
 
     async def _take_turn(self, connection: Any) -> None:
-        """Wait until no other migrator is at work. If that takes too long, raise StoreUnavailable,
-        which names the other session."""
+        """Wait for other migrators; StoreUnavailable names one that takes too long."""
         give_up_at = SYSTEM.boot() + self._connections.options.statement_timeout
         while not await connection.fetchval(_SQL["lock"]):
             if SYSTEM.boot() >= give_up_at:
@@ -186,8 +181,7 @@ class PostgresSchema(Verbs):
             await self._build(step.index, step.sql)
 
     async def _build(self, index: str, text: str) -> None:
-        """Build an index while others write, in a session of its own. What an earlier try left
-        behind, an index that is not valid, is dropped first."""
+        """Build an index beside the transaction; drop an invalid one of an earlier try."""
         session = await self._connections.connect(keeps_plans=False)
         try:
             await session.execute(_SQL["unlimited"])
@@ -211,16 +205,14 @@ def _functions_of(steps: tuple[Step, ...]) -> dict[str, int]:
 
 
 async def _has_no_jobs(connection: Any) -> bool:
-    """The driver leaves its last statement open, with its snapshot, and the build of an index waits
-    for the end of each older snapshot. A command without parameters closes it."""
+    """Close the driver's last statement, whose snapshot the build of an index would wait for."""
     answer = await connection.fetchval(_SQL["has_no_jobs"])
     await connection.execute("SELECT")
     return bool(answer)
 
 
 async def _check_server(connection: Any) -> None:
-    """Raise ConfigError if the server refuses what wakes workers, shows deaths or tells of crashes.
-    The tries are undone."""
+    """Raise ConfigError if the server refuses what Outlast needs of it. The tries are undone."""
     await connection.execute("SAVEPOINT outlast_tried")
     for name, what in _NEEDS.items():
         try:
@@ -244,8 +236,8 @@ def _holder(row: Any) -> str:
 
 
 async def refuse_strangers(connection: Any) -> None:
-    """Raise SchemaMismatch if an untrusted role has put something into our schema that could run as
-    this role; ``strangers`` of session.sql defines both."""
+    """Raise SchemaMismatch for an object of an untrusted role that could run as this one
+    (``strangers`` of session.sql)."""
     for found in await connection.fetch(_SESSION["strangers"]):
         more = f" (and so do {found['number'] - 1} more objects)" if found["number"] > 1 else ""
         raise SchemaMismatch(

@@ -23,7 +23,6 @@ _apart_until: dict[str, float] = {}
 
 
 async def connect_spare(url: str, options: StoreOptions) -> Any:
-    """Open a session that may end at any time."""
     if not _is_apart(url):
         connection = await connect(url, options)
         with _lock:

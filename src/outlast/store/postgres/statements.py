@@ -22,8 +22,7 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 @cache
 def numbered(topic: str, name: str) -> tuple[str, list[str]]:
-    """Return a statement whose named parameters are replaced by numbered ones, which the server
-    requires, and the names in the order of these numbers."""
+    """Return a statement with numbered parameters, and their names in the order of the numbers."""
     text = statements("postgres", topic)[name]
     names = list(dict.fromkeys(_NAMED.findall(text)))
     return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
@@ -32,8 +31,8 @@ def numbered(topic: str, name: str) -> tuple[str, list[str]]:
 async def fetch(
     connection: Any, topic: str, name: str, values: Mapping[str, Any], job: NewJob | None = None
 ) -> Any:
-    """Return the rows of a statement with named parameters. Those that are not among the values are
-    columns of the job."""
+    """Return the rows of a statement; parameters that are not among the values are columns of the
+    job."""
     text, names = numbered(topic, name)
     given = [values[each] if each in values else TAKE[each](job) for each in names]
     return await connection.fetch(text, *given)
@@ -43,7 +42,6 @@ Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard ea
 
 
 def pair_of(item: Transition | Save | Report | NamedStep) -> Pair:
-    """Return the id and token that guard a write."""
     return item.job_id, item.token
 
 
@@ -56,14 +54,12 @@ def to_json(value: Any) -> str:
 
 
 def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, list[Any]]:
-    """Return jobs as the columns that enqueue.sql takes, by their names. ``awaited``: the places of
-    those that others wait for."""
+    """Return the columns that enqueue.sql takes. ``awaited``: the places of awaited jobs."""
     columns = {each.name: list(map(each.take, jobs)) for each in (*SHARED, *OWN, *TIMED)}
     return columns | {"awaited": [place in awaited for place in range(len(jobs))]}
 
 
 def ends_text(transitions: Iterable[Transition]) -> str:
-    """Return transitions as the JSON that ``outlast_end_v1`` takes."""
     return to_json([_end(transition) for transition in transitions])
 
 

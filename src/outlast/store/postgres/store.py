@@ -1,10 +1,8 @@
 """Stores jobs on PostgreSQL: one shared truth for workers on many machines.
 
-Each verb of ``store.protocol.Store``, which documents it, is one statement of a file in ``sql/``.
-The statement's comment, or the head of the function that it calls, argues why it is right against a
-concurrent claim, reap and late worker. This module holds no rule of its own: it carries values to
-the statements and back. Separate modules beside it hold the hot path (the enqueue, the exchange)
-and the verbs about workers.
+Each verb of ``store.protocol.Store`` is one statement of a file in ``sql/``; its comment, or the
+head of the function that it calls, argues why it is right. This module only carries values to the
+statements and back.
 """
 
 from __future__ import annotations
@@ -105,9 +103,8 @@ class PostgresStore(
     # -- life and schema
 
     async def open(self) -> None:
-        """A worker waits for its first session if the server has no place for one: other workers
-        that start at the same time give up their fourth session as soon as they see how many they
-        are."""
+        """A worker waits for its first session if the server has no place for one: others that
+        start at the same time then give up their spare ones."""
         give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.options.reserved else 0)
         while True:
             try:
@@ -125,11 +122,10 @@ class PostgresStore(
 
     @property
     def is_standby(self) -> bool:
-        """Whether the server that answered takes no writes, since it follows another one."""
         return self._connections.is_standby()
 
     def find_writer(self) -> None:
-        """Return None: each row has its own lock."""
+        """Each row has its own lock."""
 
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
@@ -270,25 +266,21 @@ class PostgresStore(
 async def enqueue_on(
     connection: Any, jobs: Sequence[NewJob], *, notify: bool = True
 ) -> list[Enqueued]:
-    """As ``PostgresStore.enqueue``; visible, and listeners woken, when the caller commits."""
     with foreign_errors():
         return await enqueue(connection, jobs, notify=notify)
 
 
 async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]:
-    """As ``PostgresStore.put_schedules``; in use when the caller commits."""
     with foreign_errors():
         return await put(connection, schedules)
 
 
 async def delete_on(connection: Any, name: str) -> Deleted:
-    """As ``PostgresStore.delete_schedule``; gone when the caller commits."""
     with foreign_errors():
         return await delete_schedule(PostgresActing(connection, notify=False).rows, name)
 
 
 async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
-    """Complete the attempt when the caller commits. False: the token is stale."""
     with foreign_errors():
         if await connection.fetch(_JOBS["complete"], job_id, token, result):
             return True
@@ -299,27 +291,23 @@ async def complete_on(connection: Any, job_id: int, token: int, result: str | No
 
 
 async def find_steps_on(connection: Any, steps: Sequence[NamedStep]) -> list[StepFound]:
-    """As ``PostgresStore.find_steps``, as the caller's transaction sees it."""
     with foreign_errors():
         return _found(await connection.fetch(_STEPS["find"], *_columns(steps, *_STEP)))
 
 
 async def keep_step_on(connection: Any, step: NamedStep) -> bool:
-    """Keep the value of a step when the caller commits. False: the token is stale."""
     values = (step.job_id, step.token, step.name, step.value)
     with foreign_errors():
         return bool(await connection.fetch(_STEPS["keep_in"], *values))
 
 
 async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
-    """As ``PostgresStore.send_event``; jobs are woken when the caller commits."""
     with foreign_errors():
         return await send(connection, event, notify=notify)
 
 
 async def store_id_on(connection: Any) -> str | None:
-    """Return the id of the schema that the connection sees, or None; breaks no transaction.
-    ConnectionMismatch: it answers with other types than its driver does by itself."""
+    """Breaks no transaction. ConnectionMismatch: the driver returns other types than by default."""
     tables = (await connection.fetch(_MIGRATE["tables"], []))[0]
     if (type(tables["schema_table"]), type(tables["one"])) != (bool, int):
         raise ConnectionMismatch(
@@ -340,7 +328,6 @@ def _last_of_each(items: Iterable[T]) -> list[T]:
 
 
 def _columns(items: Sequence[object], *names: str) -> list[list[Any]]:
-    """Return the values of these attributes, a list for each."""
     return [[getattr(item, name) for item in items] for name in names]
 
 

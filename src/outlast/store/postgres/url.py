@@ -106,7 +106,6 @@ class ParsedUrl(msgspec.Struct, frozen=True):
 
 
 def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
-    """Return what a URL asks for. Raises ConfigError with what to write instead."""
     place, _, query = check_encoded(url).partition("?")
     given = dict(parse_qsl(query))
     if service := given.pop("service", None) or environ.get("PGSERVICE"):
@@ -125,8 +124,7 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
 
 
 def make_query(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return the parameters of a URL that connects as another client of libpq does with these
-    options. Raises ConfigError for those that a URL cannot have."""
+    """Return the parameters of a URL for these options of libpq; ConfigError if it has none."""
     if unknown := options.keys() - KNOWN:
         raise ConfigError(f"a URL cannot have {', '.join(sorted(unknown))}")
     given = {name: str(value) for name, value in options.items()}
@@ -136,7 +134,6 @@ def make_query(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _find_misfit(given: Mapping[str, str]) -> str | None:
-    """Return which of libpq's parameters cannot be kept, and what to write; None: all can."""
     for name, value in given.items():
         allowed = LEFT_OUT.get(name, None if name in REFUSED else ())
         if allowed is None or (allowed and value.lower() not in allowed):
@@ -145,7 +142,6 @@ def _find_misfit(given: Mapping[str, str]) -> str | None:
 
 
 def _read_options(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings in ``options``, which is written as the arguments of a server."""
     found = _OPTION.findall(parameters.get("options", ""))
     return {name.replace("-", "_"): re.sub(r"\\(.)", r"\1", value) for name, value in found}
 
@@ -158,8 +154,7 @@ def _read_seconds(url: str, text: str) -> float:
 
 
 def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the parameters of a service, which the driver would read in part, and pass over if it
-    is not there."""
+    """Return all parameters of a service: the driver reads some, and passes over a missing one."""
     path = environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")
     services = configparser.ConfigParser(delimiters="=", interpolation=None, strict=False)
     try:

@@ -77,8 +77,8 @@ class PostgresWakeup(Listening):
         self._session: asyncio.Future[Session] | None = None  # the one that listens
 
     async def borrow(self, seconds: float) -> Session | None:
-        """Return the session for a holder that keeps it to its end; None: it is lent, or no session
-        hears its echo within ``seconds``."""
+        """Return the session, for a holder that keeps it to its end; None: it is lent, or hears no
+        echo within ``seconds``."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 session = await asyncio.shield(self._find_session())
@@ -105,7 +105,6 @@ class PostgresWakeup(Listening):
                 await self._backoff.rest(DEAF_SECONDS if is_deaf else 0.0)
 
     async def _listen(self) -> None:
-        """Listen until the connection is lost or an echo does not come back."""
         connection = await connect_spare(self._url, self._options)
         session = Session(connection)
         try:
@@ -198,8 +197,7 @@ _sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = We
 
 
 async def borrow_session(url: str, seconds: float) -> Session | None:
-    """Return the session of this event loop that listens there, for a holder that keeps it to its
-    end; None: it is lent, or there is none within ``seconds``."""
+    """As ``PostgresWakeup.borrow``, of the one that listens there for this event loop."""
     found = _sessions.get(asyncio.get_running_loop(), {}).get(url)
     return None if found is None else await found.wakeup.borrow(seconds)
 
@@ -214,7 +212,6 @@ class SharedWakeup:
         self._session: _Shared | None = None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Listen, or share the session that listens already. Raises for no outage."""
         here = _sessions.setdefault(asyncio.get_running_loop(), {})
         session = here.setdefault(self._url, _Shared(self._url, self._clock))
         self._session = session
@@ -227,7 +224,7 @@ class SharedWakeup:
             on_wake("")  # earlier notifications were not heard
 
     async def close(self) -> None:
-        """Stop hearing; the last worker ends the session. Safe to call twice."""
+        """The last worker ends the session."""
         session, self._session = self._session, None
         if session is None:
             return

@@ -158,7 +158,6 @@ class WorkerVerbs(Verbs):
         return _peek_of((await self._fetch(_WORKERS["peek"], me.worker_id))[0])
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """Its commit waits for no disk and no standby."""
         await self._fetch(_WORKERS["keep_watch"], place + 1, mark)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
@@ -169,8 +168,7 @@ class WorkerVerbs(Verbs):
         return len(rows)
 
     async def reap(self, gone: WorkerSeen, cause: DeathCause = DeathCause.SILENCE) -> bool:
-        """Also terminates a session that holds the row and only waits for a client that does not
-        read."""
+        """Also terminates a session that only waits for a client that does not read."""
         (row,) = await self._fetch(
             _WORKERS["reap"], gone.worker_id, gone.beat, cause.value, gone.begun
         )

@@ -46,7 +46,7 @@ class _Aiosqlite(_Sqlite3):
 
 
 class _OnSqlite:
-    """The verbs on a connection to SQLite."""
+    """The verbs on a connection to SQLite; in autocommit mode, each commits at once."""
 
     def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
         from outlast.store.sqlite import store
@@ -58,44 +58,36 @@ class _OnSqlite:
         self.in_transaction = driver.in_transaction
 
     async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Return the id of the schema, read each time, since these connection objects cannot hold a
-        note."""
+        """Read each time, since these connection objects cannot hold a note."""
         lock = await self._driver.in_transaction()
         return await self._driver.run(lambda cursor: self._store.store_id_on(cursor, lock=lock))
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Store jobs in the open transaction, in one that the driver opens, or at once."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.enqueue_on(cursor, jobs, now))
 
     async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
-        """Put schedules in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.put_on(cursor, schedules, now))
 
     async def delete_schedule(self, name: str) -> Deleted:
-        """Delete a schedule in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.delete_on(cursor, name, now))
 
     async def complete(self, job_id: int, token: int, result: Any) -> bool:
-        """Complete the attempt in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(
             lambda cursor: self._store.complete_on(cursor, job_id, token, result, now)
         )
 
     async def find_step(self, step: NamedStep) -> StepFound:
-        """Look for the value of a step in the open transaction."""
         return await self._driver.run(lambda cursor: self._store.find_on(cursor, step))
 
     async def keep_step(self, step: NamedStep) -> bool:
-        """Keep the value of a step in the open transaction."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.keep_on(cursor, step, now))
 
     async def send_event(self, event: NewEvent) -> bool:
-        """Send an event in the open transaction, in one that the driver opens, or at once."""
         now = self._clock.wall()
         return await self._driver.run(lambda cursor: self._store.send_on(cursor, event, now))
 

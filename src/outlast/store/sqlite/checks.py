@@ -53,7 +53,6 @@ class SqliteFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _opened(f: SqliteFacts, users: int) -> list[str]:
-    """Return the paths that these users can use."""
     return [path for path, mode in f.open_to.items() if mode & users]
 
 
@@ -62,7 +61,7 @@ def _modes(f: SqliteFacts, users: int) -> str:
 
 
 def _as_owner(f: SqliteFacts, users: int) -> str:
-    """Return which owner has to fix files of another user; nothing if they are this user's."""
+    """Return which owner has to fix files of another user."""
     owners = sorted({f.owners[path] for path in _opened(f, users) if path in f.owners})
     named = ", ".join(line(name, 60) for name in owners)
     return f"They are not this user's: as {named}, or as root, " if owners else ""

@@ -63,11 +63,9 @@ Calls = SimpleQueue[Call | None]
 
 
 class OneThread:
-    """Runs functions one after the other, as they come from any loop.
-
-    A call that is cancelled before its turn does not run. After the calls it was given, the thread
-    ends with ``end``, when this object is no longer referenced, and at the interpreter's end.
-    """
+    """Runs functions one after the other, as they come from any loop. A call that is cancelled
+    before its turn does not run. After the calls that it was given, the thread ends with ``end`` or
+    with the last reference to this object."""
 
     def __init__(self, name: str) -> None:
         self._calls: Calls = SimpleQueue()
@@ -127,10 +125,7 @@ def _resolve(future: asyncio.Future[Any], result: Any, error: BaseException | No
 
 
 class SqliteConnection:
-    """A lazily opened connection, and the one thread that uses it.
-
-    Calls may come from any event loop; they run one after the other.
-    """
+    """A lazily opened connection, and the one thread that uses it, for calls from any loop."""
 
     def __init__(self, path: Path, options: StoreOptions) -> None:
         self.path = path
@@ -146,7 +141,6 @@ class SqliteConnection:
             _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
-        """Run a function on the thread. Raises Outlast's errors."""
         if (thread := self.thread) is None:
             thread = self.thread = OneThread("outlast-sqlite")
             self._closing = False
@@ -161,24 +155,21 @@ class SqliteConnection:
         return await self.run(lambda: self.write_now(work))
 
     def read_now(self, work: Work[T]) -> T:
-        """As ``read``, on the thread itself."""
         return self._patiently(
             lambda: work(self.connect().cursor(), self._clock.wall()), self._rounds
         )
 
     def write_now(self, work: Work[T], *, brief: bool = False) -> T:
-        """As ``write``, on the thread itself; ``brief``: give up after one round."""
+        """``brief``: give up after one round."""
         return self._patiently(lambda: self._transaction(work), 1 if brief else self._rounds)
 
     def create_now(self) -> None:
-        """Open the connection, making the file if there is none. On the thread only."""
+        """Make the file if there is none."""
         self._patiently(lambda: self.connect(create=True), self._rounds)
 
     def connect(self, *, create: bool = False) -> sqlite3.Connection:
-        """Return the connection, opened if necessary. On the thread only.
-
-        Raises StoreUnavailable, once, if the file that was open is no longer at its path.
-        """
+        """On the thread only. Raises StoreUnavailable, once, if the file that was open is no longer
+        at its path."""
         if self._connection is not None:
             self._check_place("nothing was done")
             return self._connection
@@ -197,15 +188,13 @@ class SqliteConnection:
             )
 
     def disconnect(self) -> None:
-        """Close the connection. On the thread, or while nothing runs on it."""
         connection, self._connection = self._connection, None
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
 
     async def close(self) -> None:
-        """Close the connection and end the thread. Safe to call twice. A call that waits for the
-        locks of others gives up."""
+        """Safe to call twice. A call that waits for the locks of others gives up."""
         self._closing = True
         thread, self.thread = self.thread, None
         if thread is not None:
@@ -226,8 +215,7 @@ class SqliteConnection:
                 raise other from error
 
     def _patiently(self, attempt: Callable[[], T], rounds: int) -> T:
-        """Try again, from the start, as long as others hold locks: a failed try has changed
-        nothing."""
+        """Try again, from the start, while others hold locks: a failed try has changed nothing."""
         for _ in range(rounds - 1):
             try:
                 return attempt()
@@ -256,7 +244,6 @@ class SqliteConnection:
 
 
 def place_of(path: Path) -> Place | None:
-    """Return device and inode of the file at this path; None: there is no file."""
     try:
         found = os.stat(path)
     except OSError:
@@ -303,10 +290,9 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """Make an empty file that no other user can read under any umask; SQLite gives the same mode to
-    the files that it makes beside it. The file gets its name only after it was closed, since
-    closing it later would drop the locks that this process has on it. If it cannot be made, SQLite
-    makes one by the umask, or reports why it cannot."""
+    """Make an empty file that no other user can read under any umask; SQLite gives its mode to the
+    files beside it. The file is named only once it is closed: closing it later would drop the locks
+    that this process has on it. If it cannot be made, SQLite makes one, or reports why not."""
     with suppress(OSError):
         fd, made = tempfile.mkstemp(prefix=f".{path.name[:100]}-", dir=path.parent)
         os.close(fd)
@@ -318,8 +304,8 @@ def _make_private(path: Path) -> None:
 
 
 def _check_made(path: Path) -> None:
-    """Raise ConfigError if the file that this user would make exists already and belongs to another
-    user who may only make files in its directory, as Linux does (fs.protected_regular)."""
+    """Raise ConfigError, as Linux refuses it (fs.protected_regular), if the file belongs to another
+    user who may only make files in its directory."""
     directory, file = path.parent.stat(), path.stat()
     every = stat.S_ISVTX | stat.S_IWOTH
     if directory.st_mode & every == every:
@@ -327,9 +313,8 @@ def _check_made(path: Path) -> None:
 
 
 def _check_beside(path: Path) -> None:
-    """Raise ConfigError if another user has made the files that SQLite keeps beside a database:
-    every write goes through the log there, and SQLite takes its contents for written. Users who may
-    write the database itself may make these, too."""
+    """Raise ConfigError if a user who may not write the database has made the files beside it:
+    SQLite takes the contents of the log for written."""
     real = Path(os.path.realpath(path))
     file = real.stat()
     if file.st_mode & stat.S_IWOTH:
@@ -361,8 +346,7 @@ def _set_up(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def check_path(path: Path, *, must_exist: bool) -> None:
-    """Raise a clear error for a path that SQLite would only call "unable to open", or on which it
-    would wait without end, for example a pipe without a writer."""
+    """Raise a clear error for a path that SQLite could not open, or would wait for without end."""
     mode = mode_of(path)
     if mode is None:
         if not path.parent.is_dir():
@@ -399,7 +383,7 @@ def reads(verb: Callable[Concatenate[Cursor, float, P], T]) -> Verb[P, T]:
 
 
 def _before_fork() -> None:
-    """Wait for calls under way, then leave nothing open that a child would inherit."""
+    """Leave nothing open that a child would inherit."""
     _forking.acquire()
     _held[:] = _alive
     for connection in _held:
@@ -415,7 +399,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Start over, since the threads do not exist in the child."""
+    """The threads do not exist in the child."""
     for connection in _held:
         connection.lock = threading.RLock()
         connection.thread = None

@@ -34,7 +34,6 @@ _WANTED = {Wants.COMPLETED: State.COMPLETED.value, Wants.DEAD: State.DEAD.value}
 
 
 def check(cursor: Any, jobs: Sequence[NewJob]) -> None:
-    """Raise JobNotFound or UsageError for a stored job that none of these can wait for."""
     check_dependent(jobs)
     named = find_named(jobs)
     if named:
@@ -42,7 +41,7 @@ def check(cursor: Any, jobs: Sequence[NewJob]) -> None:
 
 
 def depend(cursor: Any, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
-    """Block jobs that were just stored, and note what they wait for."""
+    """Block jobs that wait for others, and note what they wait for."""
     found = find_dependencies(jobs, stored)
     upstream = _ids({each.upstream_id for each in found})
     cursor.execute(_SQL["block"], _ids({each.job_id for each in found}))
@@ -53,15 +52,14 @@ def depend(cursor: Any, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> N
 
 
 def note_ended(cursor: Any, job_ids: Iterable[int]) -> None:
-    """Leave a notice of jobs that have ended."""
     cursor.execute(_SQL["note_ended"], _ids(job_ids))
 
 
 def with_results(
     cursor: Any, claimed: list[Claimed], most: int
 ) -> tuple[list[Claimed], list[Transition]]:
-    """Return claimed jobs with the results of jobs upstream that they get, up to ``most`` bytes,
-    and ends that give the others back; mostly none gets any."""
+    """Return claimed jobs with the results that they get, up to ``most`` bytes, and ends that give
+    the others back."""
     needy = [each.job_id for each in claimed if each.policy.inputs]
     if not needy:
         return claimed, []
@@ -87,8 +85,7 @@ def resolve(cursor: Any, now: float) -> bool:
 
 
 def _wake(cursor: Any, now: float, names: Collection[str]) -> int:
-    """Make jobs due that wait for these events, if those are there, at most RESOLVE_MAX; return at
-    how many it has looked."""
+    """Return how many jobs were looked at, at most RESOLVE_MAX."""
     values = {"names": _encode(sorted(names)).decode(), "most": RESOLVE_MAX}
     ids = [job_id for (job_id,) in cursor.execute(_EVENTS["waiting"], values).fetchall()]
     if ids:
@@ -100,8 +97,8 @@ def _wake(cursor: Any, now: float, names: Collection[str]) -> int:
 
 
 def _change_children(cursor: Any, values: dict[str, Any]) -> tuple[int, list[int]]:
-    """End the children of parents that have failed, and let those of requeued ones wait again, at
-    most RESOLVE_MAX of each; return the larger number, and those that wait again."""
+    """End the children of failed parents, and let those of requeued ones wait again, at most
+    RESOLVE_MAX of each; return the larger number, and those that wait again."""
     ended = cursor.execute(_SQL["end_children"], values).rowcount
     revived = [job_id for (job_id,) in cursor.execute(_SQL["revive_children"], values).fetchall()]
     return max(ended, len(revived)), revived

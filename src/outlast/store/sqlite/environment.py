@@ -23,7 +23,7 @@ _SQL = statements("environment")
 
 
 async def environment(connection: SqliteConnection) -> SqliteFacts:
-    """Return the facts. Changes nothing: a file that is not in WAL mode is left as it is."""
+    """Changes nothing: a file that is not in WAL mode is left as it is."""
     path = connection.path
     mode = await _pragma(connection, "journal_mode")
     writable = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
@@ -61,7 +61,7 @@ async def _find_lasting_writer(path: Path) -> str | None:
 
 
 async def _as_worker(path: Path) -> str:
-    """Return the durability of a connection that is opened as a worker opens it."""
+    """Return the durability of a worker's connection."""
     own = SqliteConnection(path, StoreOptions(busy_timeout=1.0))
     try:
         return await _pragma(own, "synchronous")
@@ -74,7 +74,6 @@ async def _pragma(connection: SqliteConnection, name: str) -> str:
 
 
 def _open_to(path: Path) -> dict[str, int]:
-    """Return the modes of the store's files and directories that are not their owner's alone."""
     found = {}
     for end in ("", "-wal", "-shm", "-locks"):
         with suppress(OSError):

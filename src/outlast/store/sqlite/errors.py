@@ -48,7 +48,6 @@ _VALUES = (
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether another connection holds a lock that was needed."""
     return isinstance(error, sqlite3.Error) and _code(error) in _BUSY
 
 
@@ -94,5 +93,5 @@ def _code(error: sqlite3.Error) -> int:
 
 
 def _is_binding(error: Exception) -> bool:
-    """Whether a value had the wrong type: Python 3.12 and later raise ProgrammingError for that."""
+    """Python 3.12 and later raise ProgrammingError for a value of the wrong type."""
     return isinstance(error, sqlite3.ProgrammingError) and "binding" in str(error)

@@ -15,7 +15,6 @@ _SQL = statements("events")
 
 
 def send_event(cursor: Any, now: float, event: NewEvent) -> bool:
-    """Keep the event unless one of its name is kept; return whether it is kept."""
     if cursor.execute(_SQL["send"], (event.name, event.value, now)).rowcount != 1:
         return False
     cursor.execute(_SQL["note"], (event.name,))
@@ -23,19 +22,16 @@ def send_event(cursor: Any, now: float, event: NewEvent) -> bool:
 
 
 def send_on(cursor: Any, event: NewEvent, now: float) -> bool:
-    """As ``send_event``, in the transaction that is open, or in a new one."""
     with clear_errors(), one_commit(cursor):
         return send_event(cursor, now, event)
 
 
 def find_event(cursor: Any, _: float, name: str) -> str | None:
-    """Return the stored value of an event, or None."""
     row = cursor.execute(_SQL["find"], (name,)).fetchone()
     return None if row is None else str(row[0])
 
 
 def note_waits(cursor: Any, ended: Sequence[Transition]) -> None:
-    """Note which events the jobs of these ends wait for."""
     for end in ended:
         values = {"job_id": end.job_id, "token": end.token, "event": end.event}
         cursor.execute(_SQL["wait"], values)

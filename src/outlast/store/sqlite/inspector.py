@@ -44,7 +44,7 @@ class SqliteInspector(Inspector):
         return "all" if is_walked else "queued"
 
     async def workers(self) -> list[WorkerRow]:
-        """A beat is in the worker's lock file at once, and on its row later."""
+        """The last beat is in the lock file, and on the row only later."""
         rows = await super().workers()
         return [_as_heard(row) for row in rows]
 
@@ -66,7 +66,6 @@ class SqliteInspector(Inspector):
 
 
 def _as_heard(row: WorkerRow) -> WorkerRow:
-    """Return a live worker's row as of the last beat in its lock file, if this host can see it."""
     if row.lock_path is None or row.stopped_at is not None or row.boot_id != boot_id():
         return row
     at = written_at(row.lock_path, row.lock_device, row.lock_inode)
@@ -82,7 +81,6 @@ def _as_heard(row: WorkerRow) -> WorkerRow:
 
 
 def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) -> T:
-    """Return the result of ``look`` in one snapshot, on the thread of the connection."""
     cursor.execute(_SNAPSHOT["snapshot"])
     try:
         return run_at_once(look(rows_on(cursor, now)))
@@ -91,7 +89,6 @@ def look_at(cursor: Cursor, now: float, look: Callable[[Rows], Awaitable[T]]) ->
 
 
 def rows_on(cursor: Cursor, now: float) -> Rows:
-    """Return a function that runs statements on a cursor, for work that all stores share."""
 
     async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
         return fetch(cursor, topic, name, values | {"now": now})
@@ -116,14 +113,12 @@ def run_at_once(work: Awaitable[T]) -> T:
 
 
 def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> list[Row]:
-    """Return the rows of a statement by the names of their columns."""
     cursor.execute(statements(topic)[name], _bindable(values))
     names = [column[0] for column in cursor.description or ()]
     return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
 
 def _bindable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values in the form that SQLite takes: a list as JSON text."""
     return {
         name: _encode(one).decode() if isinstance(one, (list, tuple)) else one
         for name, one in values.items()
@@ -134,7 +129,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _search(cursor: Cursor, values: Mapping[str, Any], size_max: int) -> Searched:
-    """Return the result of one look at jobs, newest first. Rows after the last one are not read."""
+    """Rows after the last one that counts are not read."""
     found: list[int] = []
     last, size = None, 0
     search = statements("inspect")["search"]
@@ -148,7 +143,6 @@ def _search(cursor: Cursor, values: Mapping[str, Any], size_max: int) -> Searche
 
 
 async def count_wanted(rows: Rows, queue: str) -> int:
-    """Return how many jobs of a queue run, or are due and can be taken; at most COUNT_MAX."""
     (running,) = await rows("inspect", "wanted_running", queue=queue, most=COUNT_MAX)
     return min(COUNT_MAX, await _due(rows, queue) + int(running["number"]))
 
@@ -175,9 +169,8 @@ async def _due(rows: Rows, queue: str) -> int:
 
 
 async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:
-    """Return a function that tells whether more workers would take a task of this queue: every task
-    if no worker serves the queue, otherwise the tasks that one of its workers, living or gone, has
-    announced."""
+    """Return which tasks of this queue more workers would take: all if no worker serves the queue,
+    otherwise those that one of its workers, living or gone, has announced."""
     workers = await rows("inspect", "wanted_workers", most=COUNT_MAX)
     serving = [row for row in workers if row["queues"] == "[]" or _quoted(queue) in row["queues"]]
     if not any(row["lives"] for row in serving):

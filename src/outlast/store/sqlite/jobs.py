@@ -45,17 +45,13 @@ TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 
 
 def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    """Store jobs in their order, in the transaction that is open or that sqlite3 opens; in
-    autocommit mode, in a new one.
-
-    Raises BadData or StoreUnavailable; some jobs may then be stored, until the caller rolls back.
-    """
+    """Store jobs as ``Store.enqueue`` does, in autocommit mode in a transaction of their own. After
+    an error some may be stored, until the caller rolls back."""
     with clear_errors(), one_commit(cursor):
         return enqueue(cursor, now, jobs)
 
 
 def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
-    """Complete the attempt in the caller's transaction. False: its token is stale."""
     values = {"now": now, "result": result, "job_id": job_id, "token": token}
     with clear_errors():
         if cursor.execute(_JOBS["complete"], values).rowcount == 1:
@@ -67,11 +63,8 @@ def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: f
 
 
 def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
-    """Return what ``store_id`` does, on a connection of the caller's.
-
-    ``lock``: take the write lock first, for callers that are going to write. A transaction whose
-    first statement reads can no longer write once another connection has written.
-    """
+    """``lock``: take the write lock first. A transaction whose first statement reads can no longer
+    write once another connection has written."""
     try:
         with clear_errors():
             if lock:
@@ -82,7 +75,6 @@ def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
 
 
 def store_id(cursor: Any) -> str | None:
-    """Return the id of the Outlast schema that the connection sees, or None."""
     if not cursor.execute(_TABLES).fetchone()[0]:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
@@ -91,7 +83,6 @@ def store_id(cursor: Any) -> str | None:
 
 @contextmanager
 def clear_errors() -> Iterator[None]:
-    """Turn errors of sqlite3 into Outlast's."""
     try:
         yield
     except Exception as error:
@@ -104,8 +95,7 @@ def clear_errors() -> Iterator[None]:
 
 @contextmanager
 def one_commit(cursor: Any) -> Iterator[None]:
-    """Commit the writes of the block together if the connection would commit each of them;
-    otherwise leave the commit to the caller."""
+    """Commit the writes of the block together, if the connection would commit each of them."""
     if defers_commit(getattr(cursor, "connection", cursor)):
         yield
         return
@@ -120,9 +110,8 @@ def one_commit(cursor: Any) -> Iterator[None]:
 
 
 def defers_commit(connection: Any) -> bool:
-    """Return whether a write on a connection of sqlite3 or aiosqlite waits for a commit. Since
-    Python 3.12 ``autocommit`` decides that; if it is left at its default, ``isolation_level`` does.
-    """
+    """Return whether a write waits for a commit: Python 3.12's ``autocommit`` decides, and if it is
+    at its default, ``isolation_level``."""
     begins = connection.isolation_level is not None
     if getattr(connection, "autocommit", None) is True:
         begins = False
@@ -133,12 +122,11 @@ def defers_commit(connection: Any) -> bool:
 
 
 def enqueue(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Store jobs in their order; for a key that an unfinished job holds, return that job."""
     return (enqueue_flow if any(job.after for job in jobs) else _store)(cursor, now, jobs)
 
 
 def enqueue_flow(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Store any number of jobs, of which some may wait for others."""
+    """Store jobs, of which some may wait for others."""
     check(cursor, jobs)
     parts = range(0, len(jobs), ENQUEUE_MAX)
     stored = [each for n in parts for each in _store(cursor, now, jobs[n : n + ENQUEUE_MAX])]
@@ -180,13 +168,12 @@ def _store(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> list[Enqueued]
 
 
 def _draw_places(cursor: Cursor, count: int) -> tuple[int, int]:
-    """Draw consecutive ids and positions; return the first of each."""
+    """Return the first of consecutive ids, and of positions."""
     drawn = dict(map(tuple, cursor.execute(_JOBS["draw_places"], (count,)).fetchall()))
     return drawn[1] - count + 1, drawn[0] - count + 1
 
 
 def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
-    """End the jobs that hold one of these keys, have expired and have not begun."""
     held = [key for key in keys if key is not None]
     if held:
         values = {"now": now, "keys": _encode(held).decode()}
@@ -195,10 +182,8 @@ def free_keys(cursor: Any, now: float, keys: Sequence[str | None]) -> None:
 
 
 def _alike(jobs: Sequence[NewJob]) -> Iterable[Sequence[int]]:
-    """Return batches of the indexes of jobs that differ only in their arguments, with at most about
-    TEXT_MAX characters of these; and of jobs in streams, also in tenants and streams. Usually all
-    jobs are one batch.
-    """
+    """Return the indexes of jobs that can be stored as one, in batches of about TEXT_MAX characters
+    of arguments."""
     tenants, streams = [job.tenant for job in jobs], [job.stream for job in jobs]
     is_plain = streams.count(None) == tenants.count(tenants[0]) == len(jobs)
     is_short = sum([len(job.args) for job in jobs]) <= TEXT_MAX
@@ -216,14 +201,12 @@ def _alike(jobs: Sequence[NewJob]) -> Iterable[Sequence[int]]:
 
 
 def _label(cursor: Cursor, job: NewJob, *job_ids: int) -> None:
-    """Store the labels that jobs share; usually there are none."""
     if job.policy.labels:
         rows = [(job_id, label) for job_id in job_ids for label in dict.fromkeys(job.policy.labels)]
         cursor.executemany(_ENQUEUE["label"], rows)
 
 
 def _arrive(cursor: Cursor, now: float, jobs: Sequence[NewJob]) -> None:
-    """Open the streams of jobs that were stored; most jobs wait in none."""
     streams: dict[int, tuple[Any, ...]] = {}
     for job in jobs:
         if job.stream is not None:
@@ -244,7 +227,6 @@ def _due(job: NewJob, now: float) -> float:
 
 
 def _aged(job: NewJob, now: float) -> int | None:
-    """Return the place of a job in its stream, in milliseconds, if waiting raises its priority."""
     return None if job.aged_by is None else round((_due(job, now) - job.aged_by) * 1000)
 
 
@@ -262,7 +244,7 @@ def _limited_args(jobs: Sequence[NewJob], places: Sequence[int], now: float) -> 
 
 
 def _by_index(values: Sequence[Any], places: Sequence[int]) -> str:
-    """Return values, keyed by their places, as JSON: an array has the indexes as its keys."""
+    """Return JSON with the places as keys: those of an array are its indexes."""
     by_index = isinstance(places, range)
     return _encode(values if by_index else dict(zip(places, values, strict=True))).decode()
 
@@ -273,7 +255,6 @@ def _refuse_nul(texts: Sequence[str]) -> None:
 
 
 def _row(job_id: int, position: int, now: float, job: NewJob) -> dict[str, Any]:
-    """Return the columns of a new job."""
     run_at = _due(job, now)
     expires_at = job.expires_at
     if expires_at is None and job.expires is not None:
@@ -289,7 +270,6 @@ def _row(job_id: int, position: int, now: float, job: NewJob) -> dict[str, Any]:
 
 
 def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
-    """Store a job that may replace the unfinished one that has its key, or take the key."""
     free_keys(cursor, now, [job.key])  # also takes the write lock, before anything is read
     if job.on_key is not None and job.on_key.window is not None:
         return _enqueue_in_window(cursor, now, job, job.on_key.window)
@@ -318,7 +298,6 @@ def _enqueue_or_replace(cursor: Cursor, now: float, job: NewJob) -> Enqueued:
 
 
 def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) -> Enqueued:
-    """Store a job unless one with its key is unfinished, or was stored in the same window."""
     found = _holder(cursor, job)
     if found is not None:
         return found
@@ -333,8 +312,7 @@ def _enqueue_in_window(cursor: Cursor, now: float, job: NewJob, seconds: float) 
 
 
 def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int | None, int | None]:
-    """Store a job, unless an unfinished one has its key; return the id of the new job, and
-    otherwise of that one."""
+    """Return the id of the new job, and otherwise of the unfinished one that has its key."""
     free_keys(cursor, now, [job.key])
     job_id, position = _draw_places(cursor, 1)
     if _insert(cursor, job_id, position, now, job):
@@ -344,7 +322,7 @@ def enqueue_unless_taken(cursor: Cursor, now: float, job: NewJob) -> tuple[int |
 
 
 def _insert(cursor: Cursor, job_id: int, position: int, now: float, job: NewJob) -> bool:
-    """Store a job; False: an unfinished one has its key."""
+    """Return False if an unfinished job has the key."""
     row = _row(job_id, position, now, job)
     if cursor.execute(_ENQUEUE["insert_unless_key_taken"], row).rowcount != 1:
         return False
@@ -362,8 +340,7 @@ def _enqueue_one(cursor: Cursor, job_id: int, position: int, now: float, job: Ne
 
 
 def _holder(cursor: Cursor, job: NewJob) -> Enqueued | None:
-    """Return the unfinished job with the key, if there is one; KeyInUse if it is of another task.
-    The write lock is held: nothing changes that before the commit."""
+    """Raise KeyInUse if the key's holder is of another task."""
     if job.key is None:
         return None
     row = cursor.execute(_ENQUEUE["key_holder"], {"key": job.key, "args": job.args}).fetchone()

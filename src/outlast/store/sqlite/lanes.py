@@ -1,7 +1,6 @@
 """Finds the jobs of the line that a claim request takes next on SQLite, and those that fall due.
 
-These are functions of a cursor, inside the exchange's own write transaction
-(sqlite/sql/exchange.sql).
+These functions run inside an exchange's transaction (sqlite/sql/exchange.sql).
 
 The line is indexed by task, then by queue, and a worker asks for its own tasks: jobs of unknown
 tasks are never read, in however many queues they wait. Queues take turns. A claim starts behind the
@@ -63,13 +62,11 @@ decode_rows = msgspec.json.Decoder(list[Row]).decode
 
 
 def draw(cursor: Cursor, name: str, count: int) -> range:
-    """Return the next ``count`` numbers of a sequence; they are never drawn again."""
     last = int(cursor.execute(_DRAW, (count, name)).fetchone()[0])
     return range(last - count + 1, last + 1)
 
 
 def draw_tokens(cursor: Cursor, now: float, count: int) -> range:
-    """Return the next ``count`` tokens."""
     last = int(cursor.execute(_DRAW_TOKENS, {"now": now, "count": count}).fetchone()[0])
     return range(last - count + 1, last + 1)
 
@@ -78,8 +75,8 @@ def draw_tokens(cursor: Cursor, now: float, count: int) -> range:
 
 
 def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> list[Row]:
-    """Return the rows that this request takes, from the queue of this name on, each queue's in the
-    order of its line."""
+    """Return the rows that this request takes, from the queue ``first`` on, by queue and in the
+    order of the line."""
     found: list[Row] = []
     for lanes in read_stretches(cursor, _SQL, request, limit, first):
         found += _share_out(cursor, lanes, limit - len(found), request.not_tenants)
@@ -89,7 +86,6 @@ def find_next(cursor: Cursor, request: ClaimRequest, limit: int, first: str) -> 
 
 
 def find_suspects(cursor: Cursor, request: ClaimRequest, limit: int) -> list[Row]:
-    """Return the rows of the suspects of the line that this request takes."""
     values = {
         "solo": request.solo,
         "tasks": _encode_names(request.tasks),
@@ -104,9 +100,8 @@ def find_suspects(cursor: Cursor, request: ClaimRequest, limit: int) -> list[Row
 def read_stretches(
     cursor: Cursor, sql: Mapping[str, str], request: ClaimRequest, limit: int, first: str
 ) -> Iterator[list[Lane]]:
-    """Yield lanes that are not empty, in the order of their queues' turns, in stretches: each has
-    as many as fill ``limit`` places, or all up to the end. ``sql``: statements that list the lanes
-    of the line, or those of streams."""
+    """Yield lanes that are not empty, by their queues' turns, in stretches that fill ``limit``
+    places. ``sql``: lists the lanes of the line, or those of streams."""
     if request.queues:
         values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
         lanes = _decode(cursor.execute(sql["lanes_of_queues"], values).fetchone()[0])
@@ -126,8 +121,8 @@ def _read_on(
     first: str,
     before: str | None = None,
 ) -> Iterator[list[Lane]]:
-    """Yield the lanes of the queues from this name on, up to another, without paused queues: each
-    time enough to fill ``limit`` places, but lanes may hold only jobs that are passed over."""
+    """Yield the lanes of queues that are not paused, from one queue to before another, in
+    stretches. A lane may hold only jobs that are passed over."""
     most = limit + len(request.not_queues)  # each of these has at most one lane of a task
     while lanes := _read_lanes(cursor, listing, request.tasks, first, most):
         within = [lane for lane in lanes if before is None or lane[0] < before]
@@ -140,8 +135,8 @@ def _read_on(
 def _read_lanes(
     cursor: Cursor, listing: str, tasks: Collection[str], first: str, most: int
 ) -> list[Lane]:
-    """Return the lanes of the queues from this name on. If a task has more than ``most`` lanes,
-    stop at the last queue up to which the lanes of all tasks have been read."""
+    """Return lanes from this queue on. If a task has more than ``most``, stop at the last queue of
+    which the lanes of all tasks have been read."""
     values = {"tasks": _encode_names(tasks), "first": first, "most": most}
     lanes = [tuple(lane) for lane in _decode(cursor.execute(listing, values).fetchone()[0])]
     counts = Counter(task for _, task in lanes)
@@ -153,8 +148,7 @@ def _read_lanes(
 def _share_out(
     cursor: Cursor, lanes: Sequence[Lane], limit: int, not_tenants: Collection[str]
 ) -> list[Row]:
-    """Return at most ``limit`` rows of these lanes: an equal share of each queue, and the shares
-    that other queues do not use up."""
+    """Give each queue an equal share of ``limit`` rows, and what others leave of theirs."""
     found: list[Row] = []
     waiting = dict.fromkeys(queue for queue, _ in lanes)
     share = 0
@@ -171,8 +165,7 @@ def _share_out(
 def _read_heads(
     cursor: Cursor, lanes: Sequence[Lane], most: int, not_tenants: Collection[str]
 ) -> defaultdict[str, list[Row]]:
-    """Return the first ``most`` rows of each lane and maybe more of its queue, by queue, in the
-    order of the line; each row begins with its sort key."""
+    """Return the first ``most`` rows of each lane, or more, by queue in the order of the line."""
     values = {"lanes": _encode_text(lanes), "most": most, "long": LONG}
     values["tenants"] = _encode_text(not_tenants)
     rows: defaultdict[str, list[Row]] = defaultdict(list)
@@ -194,9 +187,9 @@ def _encode_text(values: Collection[object]) -> str:
 
 
 def line_up_due(cursor: Cursor, now: float) -> bool:
-    """Give due scheduled jobs their place in the line; those that have been due for longest come
-    first; at most DUE_MAX. Return whether any of them waits in a stream. Jobs of all queues move:
-    outside the line, a job that no worker serves would look due to each exchange."""
+    """Give due jobs, those longest due first, places in the line, at most DUE_MAX; return whether
+    any waits in a stream. A job that no worker serves moves, too, or each exchange would find it.
+    """
     due = cursor.execute(_SQL["due"], (now, DUE_MAX)).fetchall()
     if due:
         positions = draw(cursor, "position", len(due))
@@ -206,7 +199,7 @@ def line_up_due(cursor: Cursor, now: float) -> bool:
 
 
 def find_next_due(cursor: Cursor, queues: Sequence[str]) -> float | None:
-    """Return when the next scheduled job of these queues falls due; none given: of all queues."""
+    """No queues given: all of them."""
     if queues:
         looks = [
             cursor.execute(_SQL["next_due_of_queue"], (each,)).fetchone()[0] for each in queues

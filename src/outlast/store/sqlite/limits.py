@@ -25,7 +25,7 @@ _encode = msgspec.json.Encoder().encode
 def find_news(
     cursor: Cursor, _: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> tuple[list[NewLimit], list[DeclaredTask]]:
-    """Return the limits and tasks whose declaration is missing or different in the store."""
+    """Return the declarations that the store lacks or knows differently."""
     rows = cursor.execute(_SQL["known"], {"names": _text([new.name for new in limits])})
     declared = {name: text for name, text, _ in rows}
     names = {"names": _text([task.name for task in tasks])}
@@ -39,7 +39,6 @@ def find_news(
 def declare_limits(
     cursor: Cursor, now: float, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask]
 ) -> None:
-    """Store the declarations of limits and tasks."""
     cursor.executemany(_SQL["declare_task"], map(_task_row, tasks))
     rows = cursor.execute(_SQL["known"], {"names": _text([new.name for new in limits])})
     own = {name: spec_of(text) for name, _, text in rows}
@@ -53,15 +52,13 @@ def declare_limits(
 def put_limit(
     cursor: Cursor, now: float, name: str, declared: str | None, own: LimitSpec | None
 ) -> None:
-    """Write a limit."""
     text = None if own is None else _text(own)
     cursor.execute(_SQL["set"], {"name": name, "own": text})
     _put(cursor, now, [(name, None, in_force(spec_of(declared), own))])
 
 
 def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
-    """Let nothing start for a while under the permits that these accepted ends have found
-    exhausted. A longer hold stays."""
+    """Hold the permits that these ends have found exhausted. A longer hold stays."""
     for end in ended:
         row = cursor.execute(_SQL["needs_of_job"], {"job_id": end.job_id}).fetchone()
         needs = needs_of(None if row is None else row[0])
@@ -72,7 +69,6 @@ def throttle(cursor: Cursor, now: float, ended: Sequence[Transition]) -> None:
 
 
 def find_wrong(cursor: Cursor, now: float, settled: float) -> tuple[list[Any], list[Any]]:
-    """Return the permits whose count is wrong, and the limits that are held for too long."""
     return (
         cursor.execute(_SQL["wrong"], {"now": now, "settled": settled}).fetchall(),
         cursor.execute(_SQL["held_too_long"], {"now": now}).fetchall(),
@@ -80,7 +76,6 @@ def find_wrong(cursor: Cursor, now: float, settled: float) -> tuple[list[Any], l
 
 
 def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
-    """Set the counts of permits right, and begin again what a clock that was ahead has held."""
     miscounted, held = find_wrong(cursor, now, settled)
     for name, seconds in held:
         cursor.execute(_SQL["hold_all"], {"name": name, "seconds": seconds, "now": now})
@@ -94,7 +89,6 @@ def recount(cursor: Cursor, now: float, settled: float) -> list[Miscounted]:
 
 
 def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: float) -> Answer:
-    """Take more of a rate for a running attempt."""
     row = cursor.execute(_SQL["needs"], {"job_id": job_id, "token": token}).fetchone()
     if row is None:
         return refuse(cursor, now, job_id, token, "spend")
@@ -111,7 +105,7 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
 
 
 def _put(cursor: Cursor, now: float, limits: Sequence[tuple[str, str | None, LimitSpec]]) -> None:
-    """Write the declarations (None: as they are) and the values in force."""
+    """Write declarations (None: as they are) and the values in force."""
     rows = [
         (name, text, spec.running, spec.spacing, spec.burst, spec.per)
         for name, text, spec in limits

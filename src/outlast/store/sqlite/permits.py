@@ -47,7 +47,6 @@ class Permits:
         self._changed: set[int] = set()
 
     def read(self, needs: Iterable[Need]) -> None:
-        """Read the permits of these needs that are not known yet."""
         new = {need.permit: need for need in needs if need.permit not in self._known}
         if not new:
             return
@@ -93,35 +92,31 @@ class Permits:
         )
 
     def copy_budgets(self) -> dict[int, Budget]:
-        """Return what the permits still allow, for a plan."""
         return {permit: msgspec.structs.replace(each) for permit, each in self.budgets.items()}
 
     def list_roomy(self) -> list[int]:
-        """Return the permits under which something may still start."""
         return [permit for permit in self.budgets if self.has_room(permit)]
 
     def has_room(self, permit: int) -> bool:
-        """Return whether anything may start under a permit, of some cost."""
         return self.budgets[permit].room(0.0).starts > 0
 
     def count_openings(self, permit: int, places: int) -> int:
-        """Return how many streams to open that this permit blocks: as many as it may start jobs,
-        but one to try for those of a lower cost."""
+        """Return how many streams of a permit to open: as many as jobs may start, but one to try
+        for those of a lower cost."""
         if not self.has_room(permit):
             return 0
         return max(1, min(places, self.budgets[permit].room(1.0).starts))
 
     def may_fit(self, permit: int, needs: Sequence[Need]) -> bool:
-        """Return whether a job that needs this permit may ever start: a cost above the burst never
-        fits."""
+        """A cost above the burst never fits."""
         budget = self.budgets[permit]
         return budget.spacing is None or all(
             need.cost <= budget.burst for need in needs if need.permit == permit
         )
 
     def find_full(self, needs: Sequence[Need], stream: int) -> int | None:
-        """Return the first of these permits that has no room for a stream. If only time is missing,
-        nothing else starts under it until then."""
+        """Return the first permit without room for a stream. If only time is missing, nothing else
+        starts under it until then."""
         for need in needs:
             budget = self.budgets[need.permit]
             room = self._find_room(need, stream)
@@ -132,15 +127,15 @@ class Permits:
         return None
 
     def _find_room(self, need: Need, stream: int) -> Room:
-        """Return a permit's room for a stream, with the place that is kept for it."""
+        """Count the place that is kept for the stream as room."""
         budget, known = self.budgets[need.permit], self._known[need.permit]
         if known.kept and known.kept_for == stream:
             budget = msgspec.structs.replace(budget, used=budget.used - known.kept)
         return budget.room(need.cost)
 
     def keep_rest(self, needs: Sequence[Need], stream: int, waited: float) -> None:
-        """Keep a place of each permit that has room for a stream, if it lacks others that may have
-        room in time: those whose running attempts are as many as may run, or that open by then."""
+        """Keep a place of each permit that has room, if the others may have room in time: they are
+        full with running attempts, or open by then."""
         seconds = min(waited * KEPT_SHARE, _FAR)
         roomy = []
         for need in needs:
@@ -163,7 +158,6 @@ class Permits:
                 self._changed.add(known.need.permit)
 
     def give_kept(self, stream: int, needs: Sequence[Need]) -> None:
-        """Give a stream the places that are kept for it, if it can start now."""
         kept = [self._known[need.permit] for need in needs]
         kept = [each for each in kept if each.kept and each.kept_for == stream]
         if kept and all(self._find_room(need, stream).starts > 0 for need in needs):
@@ -173,7 +167,6 @@ class Permits:
                 self._changed.add(each.need.permit)
 
     def start(self, rows: Iterable[Row]) -> None:
-        """Count the jobs of these rows, of streams, as started."""
         needs = [need for row in rows for need in needs_of(row.needs)]
         self.read(needs)
         for need in needs:
@@ -181,11 +174,11 @@ class Permits:
             self._changed.add(need.permit)
 
     def look_again(self, permits: Iterable[int]) -> None:
-        """Write these permits in any case: they are marked."""
+        """Write these permits, which are marked, in any case."""
         self._changed.update(permits)
 
     def write(self, seen: Collection[int]) -> None:
-        """Write what has changed. ``seen``: the streams that this exchange has looked at."""
+        """``seen``: the streams that this exchange has looked at."""
         if not self._changed:
             return
         rows = [self._row(self._known[permit]) for permit in self._changed]

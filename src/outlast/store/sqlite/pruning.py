@@ -25,7 +25,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def forget(cursor: Any, job_ids: Sequence[int]) -> int:
-    """Delete jobs and all that is stored about them; return how many jobs."""
     if not job_ids:
         return 0
     values = {"ids": _encode(list(job_ids)).decode()}
@@ -39,7 +38,6 @@ def forget(cursor: Any, job_ids: Sequence[int]) -> int:
 
 
 def forget_unkept(cursor: Cursor, job_ids: Sequence[int]) -> None:
-    """Delete the jobs among these that have ended, and are kept for no time."""
     found = cursor.execute(_PRUNE["unkept"], {"ids": _encode(list(job_ids)).decode()}).fetchall()
     forget(cursor, [job_id for (job_id,) in found])
 
@@ -55,8 +53,7 @@ def prune(
     limit: int = PRUNE_MAX,
     onward: bool = False,
 ) -> int:
-    """Delete what ended long ago, at most ``limit`` of each kind. A search from the
-    oldest meets no deleted rows here, so ``onward`` changes nothing."""
+    """A search from the oldest meets no deleted rows here, so ``onward`` changes nothing."""
     values = {
         "now": now,
         "before": now - jobs_older_than,
@@ -75,9 +72,7 @@ def prune(
 
 
 def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:
-    """Delete streams that have long been idle, and permits that have long been unused. Besides the
-    permits of these streams it looks at some others: a permit may come to rest later than its last
-    stream."""
+    """Look at some other permits as well: one may come to rest later than its last stream."""
     before = now - IDLE_SECONDS
     idle = cursor.execute(_PRUNE["streams"], (before, limit)).fetchall()
     permits = {need.permit for (text,) in idle for need in needs_of(text)}

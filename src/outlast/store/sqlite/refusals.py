@@ -24,9 +24,8 @@ def judge(
 ) -> Answer:
     """Return ``already`` if this very end was written before, otherwise record the refusal.
 
-    A job that its own token completed counts as that end for the outcomes in ``may_be_completed``.
-    If a completion in the task's own transaction is only checked and the job is gone, nothing is
-    left to do: a job that is kept for no time goes with that commit.
+    A job that its own token completed has such an end for the outcomes in ``may_be_completed``, and
+    so has a job that is gone, if it is only checked: a job kept for no time goes with its commit.
     """
     if outcome in may_be_completed and _one(cursor, "completed_by", job_id, token):
         return Answer.ALREADY
@@ -38,8 +37,7 @@ def judge(
 
 
 def refuse(cursor: Cursor, now: float, job_id: int, token: int, verb: str) -> Answer:
-    """Record which write was tried, and how late if the attempt's end is known; keep the newest
-    REFUSALS_KEPT."""
+    """Record how late the write was, if that is known; keep the newest REFUSALS_KEPT."""
     named = {"job_id": job_id, "token": token}
     ended_at = cursor.execute(_SQL["ended_at"], named).fetchone()[0]
     late_by = None if ended_at is None else max(0.0, now - ended_at)

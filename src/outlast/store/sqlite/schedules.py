@@ -41,14 +41,12 @@ _DUE = DueSchedule.__struct_fields__
 
 
 def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
-    """Put schedules in the transaction that is open or that sqlite3 opens; in autocommit mode, in a
-    new one."""
+    """In autocommit mode, put in a transaction of its own."""
     with clear_errors(), one_commit(cursor):
         return put(cursor, now, schedules)
 
 
 def delete_on(cursor: Any, name: str, now: float) -> Deleted:
-    """Delete a schedule, as ``put_on`` puts one."""
 
     async def rows(topic: str, name: str, /, **values: Any) -> list[Any]:
         found = cursor.execute(statements(topic)[name], values | {"now": now})
@@ -64,7 +62,6 @@ def put(
     schedules: Sequence[NewSchedule],
     origin: Origin = Origin.RUN_TIME,
 ) -> list[Put]:
-    """Store schedules, all or none."""
     return [_put(cursor, now, each, origin) for each in schedules]
 
 
@@ -142,13 +139,11 @@ def _due(
 
 
 def next_tick_in(cursor: Cursor, now: float) -> float | None:
-    """Return in how many seconds a schedule is due."""
     row = cursor.execute(_SQL["first_after"], (FIRST_PAGE[0],)).fetchone()
     return None if row is None else float(row[0] - now)
 
 
 def fire(cursor: Cursor, now: float, firings: Sequence[Firing]) -> list[FireAnswer]:
-    """Move on the schedules that stand where they were seen, with the jobs of their ticks."""
     return [_fire(cursor, now, each) for each in firings]
 
 

@@ -15,8 +15,7 @@ DIALECT = "sqlite"
 
 
 def applied(cursor: Cursor, _: float = 0.0) -> list[Applied]:
-    """Return the steps on this file; none if it has no Outlast schema. SchemaMismatch if its tables
-    exist without a record of the steps that made them."""
+    """Return the steps on this file. SchemaMismatch if it has tables and no record of the steps."""
     has_schema, has_jobs = cursor.execute(_SQL["tables"]).fetchone()
     found = []
     if has_schema:
@@ -26,10 +25,8 @@ def applied(cursor: Cursor, _: float = 0.0) -> list[Applied]:
 
 
 def migrate(cursor: Cursor, now: float) -> list[Migration]:
-    """Apply missing steps inside the transaction that is open; return these steps.
-
-    Raises SchemaMismatch, and changes nothing, if this program may not migrate the file.
-    """
+    """Apply missing steps inside the transaction that is open; return these steps. SchemaMismatch,
+    before any change, if this program may not migrate the file."""
     steps, before = load(DIALECT), applied(cursor)
     check_history(steps, before)
     missing = pending(steps, before)

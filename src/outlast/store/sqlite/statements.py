@@ -11,11 +11,9 @@ _HINT = re.compile(r"/\*! (.*?) \*/")
 
 
 def statements(topic: str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments."""
     return shared.statements("sqlite", topic, _adapt)
 
 
 def _adapt(text: str) -> str:
-    """Return a statement for SQLite: casts are dropped, and the text of a hint ``/*! … */``,
-    which names an index, becomes part of the statement."""
+    """Drop casts, and make the hint ``/*! … */``, which names an index, a part of the statement."""
     return _HINT.sub(r"\1", _CAST.sub("", text.replace("strpos(", "instr(")))

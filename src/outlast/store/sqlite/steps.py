@@ -25,7 +25,6 @@ _encode = msgspec.json.Encoder().encode
 
 
 def find_steps(cursor: Any, _: float, steps: Sequence[NamedStep]) -> list[StepFound]:
-    """Look for the values of steps, each guarded by its token."""
     return [_find(cursor, step) for step in steps]
 
 
@@ -39,7 +38,6 @@ def _find(cursor: Any, step: NamedStep) -> StepFound:
 
 
 def keep_steps(cursor: Cursor, now: float, steps: Sequence[NamedStep]) -> list[Answer]:
-    """Keep the values of steps, each guarded by its token."""
     return [_keep(cursor, now, step) for step in steps]
 
 
@@ -60,19 +58,16 @@ def _is_new(cursor: Any, step: NamedStep, now: float) -> bool:
 
 
 def find_on(cursor: Any, step: NamedStep) -> StepFound:
-    """As ``find_steps`` for one, on a connection of the caller's."""
     with clear_errors():
         return _find(cursor, step)
 
 
 def keep_on(cursor: Any, step: NamedStep, now: float) -> bool:
-    """Keep the value in the caller's transaction. False: the token is stale."""
     with clear_errors():
         return _is_new(cursor, step, now)
 
 
 def spawn(cursor: Cursor, now: float, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:
-    """Store the children of an attempt with the step that says so."""
     stored = enqueue_flow(cursor, now, jobs)
     if keep_steps(cursor, now, [which.step]) != [Answer.ACCEPTED]:
         raise not_spawned(which)
@@ -86,7 +81,6 @@ def spawn(cursor: Cursor, now: float, jobs: Sequence[NewJob], which: Spawn) -> l
 
 
 def watch_children(cursor: Cursor, _: float, job_id: int, token: int, ids: Sequence[int]) -> bool:
-    """Let the end of the attempt wait for those of these children that have not ended."""
     if not cursor.execute(_JOBS["is_current"], (job_id, token)).fetchone():
         return False
     cursor.execute(_CHILDREN["watch"], {"job_id": job_id, "ids": _encode(list(ids)).decode()})

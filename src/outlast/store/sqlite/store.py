@@ -205,8 +205,7 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
     async def declare_limits(
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
-        """Look first, without the write lock: workers repeat their declarations, and each commit
-        wakes all of them."""
+        """Look first, without the write lock: each commit wakes all workers."""
         news = await self._connection.read(
             lambda cursor, now: sqlite_limits.find_news(cursor, now, limits, tasks)
         )
@@ -245,11 +244,11 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
         )
 
     async def peek(self, me: WorkerRef) -> Peek:
-        """Return nothing: a look costs no server anything here, so each worker watches."""
+        """Nothing: a look costs no server anything here, so each worker watches."""
         return Peek()
 
     async def keep_watch(self, place: int, mark: int) -> None:
-        """Do nothing: no peek shows a watch."""
+        """Nothing: no peek shows a watch."""
 
     async def reclaim(
         self,

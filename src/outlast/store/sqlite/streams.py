@@ -1,8 +1,8 @@
 """Claims jobs from streams on SQLite: jobs under limits, and of tasks whose tenants take turns.
 
-Functions of a cursor, inside the exchange's own write transaction (sqlite/sql/limits.sql argues
-why that is right). An exchange makes one ``Streams``, and only if any stream is open or any permit
-may have room for one that it blocks: unlimited jobs pay for nothing here.
+Functions inside an exchange's transaction (sqlite/sql/limits.sql argues why that is right). An
+exchange makes one ``Streams``, only if a stream is open or a permit may have room for one that it
+blocks: unlimited jobs pay for nothing here.
 
 Queues take turns as in the line (store/sqlite/lanes.py). Within a queue the highest priority comes
 first, and within that, streams in the order of their turns, each with an equal share.
@@ -54,7 +54,6 @@ class _Head(msgspec.Struct, gc=False):
 
     @property
     def ordered(self) -> bool:
-        """Whether its jobs run one after the other."""
         return any(need.ordered for need in self.needs)
 
 
@@ -85,7 +84,7 @@ class Streams:
             self._open_marked()
 
     def claim(self, request: ClaimRequest, places: int, turns: Turns, take: Take) -> int:
-        """Start jobs of a request, up to that many; return how many."""
+        """Return how many jobs were started."""
         taken = 0
         self._passed.clear()
         while taken < places and self._rounds and not self._cut:
@@ -132,7 +131,7 @@ class Streams:
         return len(rows)
 
     def _read_heads(self, request: ClaimRequest, lanes: Sequence[Lane]) -> dict[str, list[_Head]]:
-        """Return the first open streams of the highest priority of each queue, in their order."""
+        """Return the first open streams of each queue's highest priority, in their order."""
         if not lanes:
             return {}
         values = {
@@ -153,7 +152,7 @@ class Streams:
         return found
 
     def _share_out(self, looks: Mapping[str, list[_Head]], places: int) -> None:
-        """Set how many jobs of each stream may start: queues share the places out equally."""
+        """Set how many jobs of each stream may start: each queue has an equal share."""
         self._permits.read(n for each in looks.values() for look in each for n in look.needs)
         for look in [look for each in looks.values() for look in each if not look.waits]:
             self._permits.give_kept(look.stream, look.needs)
@@ -169,7 +168,6 @@ class Streams:
                     budgets[need.permit].take(look.count, need.cost)
 
     def _read_jobs(self, request: ClaimRequest, looks: Sequence[_Head]) -> list[Row]:
-        """Return the first jobs of these streams, as many of each as may start."""
         by_count: defaultdict[int, list[tuple[int, int | None]]] = defaultdict(list)
         for look in looks:
             by_count[look.count].append((look.stream, look.holder))
@@ -190,9 +188,8 @@ class Streams:
         return sorted(rows, key=lambda row: order[row.stream])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
-        """Write the new state of the streams. One that started something draws a new turn; one
-        without a job becomes idle; one with a full permit is blocked by it. Streams that started
-        nothing are checked first: they also come first when a permit's rate allows a start."""
+        """Write the new state of the streams. Those that started nothing are checked first: they
+        also come first when a permit's rate allows a start."""
         waited = [look for look in looks if look.stream not in started]
         begun = [look for look in looks if look.stream in started]
         blocked: dict[int, int | None] = {}
@@ -217,7 +214,6 @@ class Streams:
     # ------------------------------------------------------- streams that a permit blocks
 
     def _open_marked(self) -> None:
-        """Open streams of the permits that may have room for some."""
         values = {"now": self._now, "most": FOLD_MAX}
         marked = self._cursor.execute(_SQL["marked"], values).fetchall()
         if marked:
@@ -228,10 +224,9 @@ class Streams:
         self.more = self.more or len(marked) >= FOLD_MAX
 
     def _open(self, permits: Iterable[int], places: int) -> bool:
-        """Open streams that these permits block, in their order, until as many jobs of these
-        requests may start as there is room for; return whether any may. Streams of other tasks,
-        queues and tenants in between are opened, too, so that they keep no permit from these. Those
-        whose cost never fits stay blocked."""
+        """Open streams that these permits block, in their order, until as many jobs may start for
+        these requests as there are places; return whether any may. Streams of others in between are
+        opened, too: they must keep no permit from these."""
         wanted = {each: self._permits.count_openings(each, places) for each in permits}
         roomy = [permit for permit, count in wanted.items() if count]
         if not roomy:
@@ -271,7 +266,6 @@ class Streams:
 
 
 def find_next_opening(cursor: Cursor, requests: Sequence[ClaimRequest]) -> float | None:
-    """Return when the first permit opens that blocks streams of these requests' tasks."""
     tasks = {task for request in requests for task in request.tasks}
     found: float | None = cursor.execute(
         _SQL["next_opening"], {"tasks": _text(sorted(tasks))}

@@ -26,7 +26,6 @@ class SqliteLocation(msgspec.Struct, frozen=True):
 
 
 def parse(url: str) -> SqliteLocation:
-    """Return the file that the URL names. Raises ConfigError with what to write instead."""
     if not url.startswith(PREFIX):
         raise ConfigError(
             f"{redact(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
@@ -55,8 +54,7 @@ def _refuse_memory(url: str, text: str, query: str) -> None:
 
 
 def _is_encodable(text: str) -> bool:
-    """Whether a path can contain this text: bytes that are not UTF-8 are allowed, lone surrogates
-    are not."""
+    """Bytes that are not UTF-8 are allowed, lone surrogates are not."""
     try:
         os.fsencode(text)
     except UnicodeEncodeError:

@@ -45,11 +45,9 @@ READ_BYTES = 65_536  # of events; the kernel merges equal ones in a row, so one 
 
 
 class FileWatch:
-    """Notices every write to the files that it watches, by any process of this kernel.
-
-    ``interrupt`` may be called from any thread, everything else from one. Raises OSError if there
-    is no inotify, or if this user's limit of it is reached.
-    """
+    """Notices every write to the files that it watches, by any process of this kernel; only
+    ``interrupt`` may be called from another thread. OSError: there is no inotify, or this user
+    has no more of it."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -65,7 +63,6 @@ class FileWatch:
             self._poll.register(each, select.POLLIN)
 
     def follow(self, path: Path) -> None:
-        """Watch writes to this file from now on. Raises OSError, for example if it is missing."""
         _call("inotify_add_watch", self._fd, os.fsencode(path), IN_MODIFY)
 
     def has_events(self, seconds: float = 0.0) -> bool:
@@ -80,7 +77,6 @@ class FileWatch:
         os.eventfd_write(self._bell, 1)
 
     def close(self) -> None:
-        """Let go of everything. Once, and last."""
         os.close(self._fd)
         os.close(self._bell)
 
@@ -95,18 +91,15 @@ def _call(name: str, *values: int | bytes) -> int:
 
 
 class Pace:
-    """Decides how long to wait before the next look, and whether an event may shorten that.
-
-    The next look comes soon after an event, later ones less and less often; if there is an event in
-    each pause, as while a process fills the log, every POLL_SECONDS, for any number of events.
-    """
+    """Decides how long to wait before the next look, and whether an event may shorten that: less
+    and less often after an event, but every POLL_SECONDS while events come in each pause."""
 
     def __init__(self) -> None:
         self.pause = self._start = FIRST_SECONDS
         self.ignores_events = True
 
     def note_look(self, *, told: bool, changed: bool) -> None:
-        """Note whether there was an event, and whether the look has found a commit."""
+        """``told``: an event came; ``changed``: the look has found a commit."""
         if told or changed:
             self.pause = max(self._start, AGAIN_SECONDS) if changed else self._start
             self._start = min(2 * self.pause, POLL_SECONDS)
@@ -118,11 +111,8 @@ class Pace:
 
 
 class SqliteWakeup:
-    """Calls ``on_wake("")`` on the loop of ``start`` soon after any process has committed.
-
-    It does not know what was committed, so it wakes for everything; several commits within one look
-    cause one call. It is in good health while the last look worked.
-    """
+    """Calls ``on_wake("")`` on the loop of ``start`` soon after any process has committed anything.
+    It is in good health while the last look worked."""
 
     def __init__(self, url: str, clock: Clock) -> None:
         self.health = Health("file", sees_all=True)
@@ -134,7 +124,7 @@ class SqliteWakeup:
         self._wake: Callable[[], None] = lambda: None
 
     async def start(self, on_wake: Callable[[str], None]) -> None:
-        """Begin to look. Errors are not raised: polling always goes on underneath."""
+        """Errors are not raised: polling goes on underneath."""
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
@@ -150,7 +140,6 @@ class SqliteWakeup:
         self._thread.start()
 
     async def close(self) -> None:
-        """Stop looking. Safe to call twice."""
         self._ended.set()
         thread, self._thread = self._thread, None
         watch, self._watch = self._watch, None
@@ -183,8 +172,8 @@ class SqliteWakeup:
         *,
         again: bool,
     ) -> None:
-        """Look until this is not the file any more. ``again``: it was open before, and nothing has
-        looked meanwhile, so that a commit may have gone unseen."""
+        """Look until another file is there. ``again``: commits since the last look may have gone
+        unseen."""
         pace = Pace()
         seen = _version(connection)  # from here on the log exists
         watch = self._follow_log(watch)

@@ -116,7 +116,6 @@ def acknowledge_pauses(cursor: Cursor, _: float, me: WorkerRef, version: str) ->
 
 
 def presence_off(cursor: Cursor, _: float, me: WorkerRef, reason: str) -> None:
-    """Write why there is no presence; on a file there never is."""
     cursor.execute(_WORKERS["presence_off"], {"reason": reason, **_whose(me)})
 
 
@@ -141,12 +140,11 @@ def tell_failing(cursor: Cursor, now: float, me: WorkerRef, failing: Failing | N
 def beat_by_file(
     cursor: Cursor, now: float, me: WorkerRef, lock: LockFile
 ) -> tuple[Beat, bool] | None:
-    """Beat through the lock file; return also whether the row is to show it, for people. None if
-    that is not the file on the worker's row.
+    """Beat through the lock file; return also whether to show it on the row. None: it is not the
+    file on the row.
 
-    The file comes first, then the row: a reap that has not seen this beat is most likely seen here.
-    If the row was renewed beyond the file, the file has to get ahead, or the renewal would not be
-    seen.
+    The file comes first: a reap that has not seen this beat on it is seen on the row. A counter
+    that the row has raised beyond the file is raised here, or the beat would not be seen.
     """
     beaten = _beaten(lock)
     row = cursor.execute(_WORKERS["beat_seen"], _whose(me)).fetchone()
@@ -176,20 +174,18 @@ def _beaten(lock: LockFile, above: int = 0) -> bool:
 
 
 def show_beat(cursor: Cursor, now: float, me: WorkerRef, beat: int) -> None:
-    """Keep the row fresh for people."""
     cursor.execute(_WORKERS["show_beat"], {"beat": beat, "now": now, **_whose(me)})
 
 
 def beat_by_row(cursor: Cursor, now: float, me: WorkerRef, floor: int) -> Beat:
-    """Beat through the row, above the counter that the file has shown."""
+    """Beat above the counter that the file has shown."""
     values = {"floor": floor, "now": now, **_whose(me)}
     row = cursor.execute(_WORKERS["heartbeat"], values).fetchone()
     return Beat(renewed=False) if row is None else _renewed(cursor, me, *row)
 
 
 def observe(cursor: Cursor, now: float, slack: float, locks: Path) -> Snapshot:
-    """Look once at all live workers, by row and by file in the directory ``locks``, and at what no
-    worker looks after."""
+    """``locks``: the directory of the lock files."""
     return Snapshot(
         workers=[_seen(row, now, locks) for row in fetch(cursor, "workers", "observe", {})],
         orphans=bool(orphans(cursor, now, 1)),
@@ -264,7 +260,6 @@ def reconcile(
 
 
 def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
-    """Return running jobs whose worker is not alive or has no row, longest-running first."""
     rows = fetch(cursor, "reclaim", "orphans", {"now": now, "limit": limit})
     return [orphan_of(row) for row in rows]
 
@@ -272,7 +267,6 @@ def orphans(cursor: Cursor, now: float, limit: int) -> list[Orphan]:
 def facts_of(
     cursor: Cursor, now: float, pairs: Collection[tuple[int, int]], limit: int
 ) -> list[Orphan]:
-    """Return the facts on the first of exactly these attempts, as far as they are current."""
     each = ({"now": now, "job_id": job_id, "token": token} for job_id, token in pairs)
     found = (row for values in each for row in fetch(cursor, "reclaim", "facts", values))
     return [orphan_of(row) for row in islice(found, limit)]
@@ -295,14 +289,12 @@ def superseded(cursor: Cursor, _: float, attempts: Collection[tuple[int, int]]) 
 
 
 def close_orphans(cursor: Cursor, now: float, decided: Sequence[Transition]) -> list[Transition]:
-    """Apply decisions to the orphans that are still the same attempt; return the transitions as
-    they were applied."""
+    """Return the transitions that were applied to orphans that are still the same attempt."""
     applied = (one for one in decided if apply(cursor, now, [one]))
     return [as_applied(one, _state_of(cursor, one.job_id)) for one in applied]
 
 
 def _state_of(cursor: Cursor, job_id: int) -> State:
-    """Return the state after a reclaim. A missing row was cancelled by the reclaim, and was kept
-    for no time."""
+    """A missing row was cancelled by the reclaim, and kept for no time."""
     row = cursor.execute(_RECLAIM["state"], (job_id,)).fetchone()
     return State.CANCELLED if row is None else State(row[0])

@@ -9,10 +9,8 @@ WRITE_LOCK = "120"  # the byte of FILE-shm that a writer locks (sqlite.org/walfo
 
 
 def find_writer(path: Path) -> int | None:
-    """Return the process that holds the write lock of a file in WAL mode.
-
-    None: no process does, or it cannot be seen (another system than Linux, another container).
-    """
+    """Return the process that holds the write lock of a file in WAL mode; None: none does, or it
+    cannot be seen (another system than Linux, another container)."""
     try:
         inode = str(os.stat(f"{path}-shm").st_ino)
         locks = Path("/proc/locks").read_text().splitlines()
