@@ -1,9 +1,8 @@
 """Reads a store for people and screens, once for all stores.
 
-Each store has the same statements under the same names (``sql/TOPIC.sql`` for all stores, or
-``STORE/sql/TOPIC.sql``), with named parameters and named columns, and gives the inspector two ways
-to run them: ``_rows`` for one statement, ``_look`` for several in one snapshot. The few reads that
-truly differ are methods of the store's own inspector.
+The statements have the same names in all stores (``sql/TOPIC.sql``, or ``STORE/sql/TOPIC.sql``). A
+store gives two ways to run them: ``_rows`` for one, ``_look`` for several in one snapshot. The few
+reads that differ are methods of the store's own inspector.
 """
 
 from __future__ import annotations
@@ -121,7 +120,8 @@ T = TypeVar("T")
 
 
 class Inspector(ABC):
-    """Reads for people and screens. Never writes, takes no locks."""
+    """Reads for people and screens. Never writes, takes no locks. In a sound store ``unresolved``,
+    ``doubled``, ``miscounted`` and ``forgotten`` find nothing."""
 
     _file: Path | None = None
     """The file of the store; None: it is on a server."""
@@ -130,40 +130,39 @@ class Inspector(ABC):
 
     @abstractmethod
     async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a statement. It uses those of the values that it names, and ``now`` if
-        the store does not know the time itself. A list is one value."""
+        """Return the rows of a statement, which uses those of the values that it names, and ``now``
+        in a store without a clock. A list is one value."""
 
     @abstractmethod
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
-        """Return the result of ``look``, which runs several statements in one snapshot, each of
-        which reads a bounded number of rows by index. ``look`` may be called again from its start,
-        and awaits nothing but its argument, which works as ``_rows`` does."""
+        """Return the result of ``look``, which runs several bounded statements in one snapshot, by
+        its argument, which works as ``_rows`` does. It may be called again from its start, and
+        awaits nothing else."""
 
     @abstractmethod
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
-        """Return which statement of ``find_jobs.sql`` finds queued jobs, and add its further
-        parameters to the values."""
+        """Return which statement of ``find_jobs.sql`` finds queued jobs, and add its parameters to
+        the values."""
 
     @abstractmethod
     async def search(
         self, ids: Sequence[int], texts: Texts, size_max: int = LOOK_BYTES
     ) -> Searched:
-        """Return the jobs among these that hold all texts searched for. Newest first, it looks at
-        one, and at more as long as their arguments have no more than ``size_max`` bytes in all."""
+        """Return which of these jobs hold all the texts, newest first: one is read, and more while
+        their arguments have no more than ``size_max`` bytes in all."""
 
     @abstractmethod
     async def wanted(self, queue: str) -> int:
-        """Return how many jobs of a queue want a worker: due jobs that more workers would take, and
-        running jobs; at most ``statistics.COUNT_MAX``. For autoscalers."""
+        """Return how many jobs of a queue run, or are due and more workers would take them; at most
+        ``statistics.COUNT_MAX``. For autoscalers."""
 
     async def waiting(self, queue: str, most: int) -> int:
-        """Return how many jobs of a queue are queued, due or not, up to ``most``. Suspects are left
-        out."""
+        """Return how many jobs of a queue are queued, without suspects, up to ``most``."""
         return int((await self._rows("inspect", "waiting", queue=queue, most=most))[0]["number"])
 
     @abstractmethod
     async def environment(self) -> Environment:
-        """Return facts about the store's server, or its file and disk. Works without a schema."""
+        """Return facts about the server, or the file and disk. Works without a schema."""
 
     # -- jobs
 
@@ -173,8 +172,8 @@ class Inspector(ABC):
         return _job(rows[0]) if rows else None
 
     async def jobs_of(self, ids: Sequence[int], text_max: int | None = None) -> list[StoredJob]:
-        """Return these jobs, newest first. ``text_max``: arguments are cut at that many characters,
-        and results and checkpoints are left out."""
+        """Return these jobs, newest first. ``text_max``: arguments are cut there, and results and
+        checkpoints are left out."""
         return [_job(row) for row in await self._jobs(ids, text_max)]
 
     async def last_attempts(
@@ -206,8 +205,8 @@ class Inspector(ABC):
         return await self.jobs_of((await find(self.job_ids, which)).ids)
 
     async def named(self, token: int | None, key: str | None) -> list[int]:
-        """Return ids by the token of an attempt (of a completed one only if its lines are kept), or
-        by the key of an unfinished job."""
+        """Return ids by the token of an attempt (a completed one only if its lines are kept), or by
+        the key of an unfinished job."""
         rows = await self._bounded("inspect", "named", token=token, key=key, limit=NAMED_MAX)
         return [row["id"] for row in rows]
 
@@ -223,13 +222,12 @@ class Inspector(ABC):
         return {(row["queue"], State(row["state"])): row["number"] for row in rows}
 
     async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
-        """Return numbers about the contents of the store, from one snapshot, each counted up to
-        ``most``."""
+        """Return numbers about the store in one snapshot, each counted up to ``most``."""
         return await self._look(lambda rows: statistics.count(rows, most, lanes))
 
     async def unencrypted(self, most: int = UNENCRYPTED_MAX) -> list[Unencrypted]:
-        """Return by task how many of ``most`` unfinished jobs have payloads that are not encrypted.
-        A job counted as running may have ended meanwhile."""
+        """Return by task how many of ``most`` unfinished jobs have payloads in plain text. Running
+        ones may have ended meanwhile."""
         rows = await self._bounded("inspect", "unencrypted", most=most)
         return [Unencrypted(**row) for row in rows]
 
@@ -250,37 +248,37 @@ class Inspector(ABC):
         return [StepRow(**finite(row)) for row in rows]
 
     async def dependencies(self, job_id: int, most: int = UPSTREAM_SHOWN) -> list[DependencyRow]:
-        """Return the jobs that a job waits or waited for, at most ``most``: first those that are
-        left, or have not ended as wanted."""
+        """Return the jobs that a job waits or waited for, at most ``most``, first those that are
+        left or have failed."""
         rows = await self._rows("inspect", "dependencies", job_id=job_id, most=most)
         return [_dependency(row) for row in rows]
 
     async def children(self, job_id: int, first: int, last: int) -> list[Child]:
-        """Return the children of a job from the n-th one on, ``first``, to the ``last``; each has
-        its whole result. They are fewer where these have many bytes, but one at least."""
+        """Return the children of a job with their whole results, from the n-th one, ``first``, to
+        the ``last``, or fewer if these have many bytes, but at least one."""
         values = {"job_id": job_id, "first": first, "last": last, "bytes": CHILDREN_BYTES}
         rows = await self._rows("inspect", "children", **values)
         return [struct_of(Child, row) for row in rows]
 
     async def children_end(self, job_id: int) -> int:
-        """Return the highest n of the children of a job; 0: it has none."""
+        """Return the n of the last child of a job; 0: it has none."""
         (row,) = await self._rows("inspect", "children_end", job_id=job_id)
         return int(row["n"])
 
     async def waits_for_itself(self, job_id: int) -> bool:
-        """Whether a job waits, over any number of others, for itself: none of them can run."""
+        """Whether a job waits for itself, over any number of others, so none of them can run."""
         (row,) = await self._rows("inspect", "circle", job_id=job_id, most=CIRCLE_MAX)
         return bool(row["found"])
 
     async def returns(self, job_id: int) -> bool:
-        """Whether a job that was cancelled because of others waits again soon: they were
-        requeued, and the news of that goes from job to job."""
+        """Whether a job that was cancelled because of others waits again soon, since they were
+        requeued."""
         (row,) = await self._rows("inspect", "returns", job_id=job_id)
         return bool(row["found"])
 
     async def newest_flows(self, before: int, most: int, *, blocked: bool) -> list[int]:
         """Return jobs by which flows are found, newest first, with ids below ``before``: blocked
-        ones, or those that wait or have waited for others, or have children."""
+        ones, or others with dependencies or children."""
         name = "blocked" if blocked else "waited"
         rows = await self._bounded("flows", name, before=before, most=most)
         return [row["id"] for row in rows]
@@ -296,12 +294,12 @@ class Inspector(ABC):
         return [struct_of(FlowMember, finite(row), state=State(row["state"])) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
-        """Return jobs whose state contradicts their dependencies; a sound store has none."""
+        """Return jobs whose state contradicts their dependencies."""
         rows = await self._rows("inspect", "unresolved", most=most)
         return [struct_of(Unresolved, row) for row in rows]
 
     async def doubled(self, most: int = UPSTREAM_SHOWN) -> list[tuple[int, int]]:
-        """Return unfinished jobs with another one that has their key; a sound store has none."""
+        """Return unfinished jobs with another one that has their key."""
         rows = await self._rows("inspect", "doubled", most=most)
         return [(row["job_id"], row["holder_id"]) for row in rows]
 
@@ -319,8 +317,8 @@ class Inspector(ABC):
         return int((await self._rows("inspect", "token_last"))[0]["token"])
 
     async def dead_groups(self, which: JobFilter) -> DeadGroups:
-        """Return groups of dead jobs of a queue, a task and a tenant: without a filter, of the
-        DEAD_LOOKED_AT newest, by their index alone; with one, of the ROWS_LOOKED_AT newest."""
+        """Return groups of dead jobs: without a filter (queue, task, tenant) of the DEAD_LOOKED_AT
+        newest, by their index alone; with one of the ROWS_LOOKED_AT newest."""
         among = {"queue": which.queue, "task": which.task, "tenant": which.tenant}
         name, most = "dead_groups_among", ROWS_LOOKED_AT
         if all(one is None for one in among.values()):
@@ -354,8 +352,7 @@ class Inspector(ABC):
         return await self._look(look)
 
     async def last_ends(self, ids: Sequence[int]) -> list[EndedAttempt]:
-        """Return the last ended attempt of each of these jobs that has one, in one statement; of
-        the job only its id."""
+        """Return the last ended attempt of each of these jobs, without facts of the job."""
         rows = await self._bounded("evidence", "last_ends", ids=list(ids), whole=False)
         return [struct_of(EndedAttempt, finite(row)) for row in rows]
 
@@ -370,7 +367,7 @@ class Inspector(ABC):
         return [Suspect(**row) for row in rows]
 
     async def history(self, after_id: int = 0, limit: int = HISTORY_PAGE) -> HistoryPage:
-        """Return a page of jobs with their closed attempts, as one snapshot shows them."""
+        """Return a page of jobs with their closed attempts, in one snapshot."""
 
         async def look(rows: Rows) -> HistoryPage:
             found = await rows("inspect", "history_jobs", after=after_id, limit=limit)
@@ -447,30 +444,29 @@ class Inspector(ABC):
         return found[0] if found else None
 
     async def permits(self, name: str, most: int = PERMITS_SHOWN) -> list[PermitRow]:
-        """Return permits of a limit, those with the most running attempts first. If there are more
-        than ``most``: those that are in use or waited for, of bounded looks, before others."""
+        """Return permits of a limit, those with the most running attempts first; of more than
+        ``most``, those in use or waited for, as far as bounded looks find them, before others."""
         return await self._look(lambda rows: _permits(rows, name, most))
 
     async def stream_place(self, job_id: int, most: int = PLACE_MAX) -> StreamPlace | None:
-        """Return where a queued job stands in its stream, in numbers up to ``most``; None if it is
-        in none, or not in it now: running, ended or not due."""
+        """Return where a queued job stands in its stream, in numbers up to ``most``; None: it does
+        not wait in one now."""
         return await self._look(lambda rows: _stream_place(rows, job_id, most))
 
     async def lock_holders(
         self, *, of_counters: bool = True, longer_than: float = LONG_LOCK_SECONDS
     ) -> list[LockHolder]:
-        """Return other sessions of the server that hold locks without which limits, or counters, do
-        not go on: at once if their role may not work, else if they have done so for longer than
-        these seconds."""
+        """Return other sessions of the server whose locks stop limits, or counters: at once if
+        workers may not have their role, else after these seconds."""
         return []
 
     async def miscounted(self, most: int = PERMITS_SHOWN) -> list[Miscounted]:
-        """Return permits with a wrong count of running attempts; a sound store has none."""
+        """Return permits with a wrong count of running attempts."""
         rows = await self._rows("limits", "miscounted", most=most)
         return [struct_of(Miscounted, row) for row in rows]
 
     async def forgotten(self, most: int = PERMITS_SHOWN) -> list[Forgotten]:
-        """Return streams with due jobs that no worker would look at; a sound store has none."""
+        """Return streams with due jobs at which no worker would look."""
         rows = await self._rows("limits", "forgotten", most=most)
         return [struct_of(Forgotten, row) for row in rows]
 
@@ -479,8 +475,8 @@ class Inspector(ABC):
     async def minutes(
         self, seconds: float, most: int = MINUTES_MAX, which: MinuteFilter = EVERY_MINUTE
     ) -> Minutes:
-        """Return the attempts that were counted in the last ``seconds``, by outcome. If there are
-        more than ``most`` rows, the newest are read."""
+        """Return the attempts counted in the last ``seconds``, by outcome; of more than ``most``
+        rows, the newest."""
         values = {"seconds": seconds, "most": most, **msgspec.structs.asdict(which)}
         rows = await self._bounded("minutes", "minutes", **values)
         ended = [_ended(row) for row in rows if row["outcome"] is not None]
@@ -488,8 +484,8 @@ class Inspector(ABC):
         return Minutes(now=now, oldest=oldest, is_cut=read >= most, ended=ended)
 
     async def totals(self, most: int = TOTALS_MAX) -> list[Counted]:
-        """Return all counts since the store was made, by kind, queue, task and outcome. Each number
-        only rises, as long as something is added to it once in TOTAL_SECONDS."""
+        """Return all counts since the store was made, by kind, queue, task and outcome. They only
+        rise, if something is added within TOTAL_SECONDS."""
         return [counted_of(row) for row in await self._rows("minutes", "totals", most=most)]
 
     async def now(self) -> float:
@@ -603,6 +599,6 @@ def _ended(row: Row) -> Ended:
 
 
 def _list(value: Any) -> list[Any]:
-    """Return a list, which is JSON text in a store without lists."""
+    """A store without lists has them as JSON text."""
     found: list[Any] = msgspec.json.decode(value) if isinstance(value, str) else value
     return found

@@ -9,10 +9,8 @@ KINDS_MAX = 100  # of requests that are remembered; there are more only if tasks
 
 class Turns:
     """For each kind of request, identified by its tasks, the queue at which its next claim starts.
-
-    Kinds do not share a turn: if all jobs that may share a runner wait in one queue, each of their
-    claims would send the others back to the queue after that one, and no further. The queues of
-    streams have turns of their own; which stream of a queue is next, ``model/limits.py`` says.
+    With a shared turn, kinds whose jobs all wait in one queue would send the others back to the
+    queue after that one. The queues of streams have turns of their own.
     """
 
     def __init__(self) -> None:
@@ -20,19 +18,18 @@ class Turns:
         self._odd = 0
 
     def find_start(self, request: ClaimRequest, *, streams: bool = False) -> str:
-        """Return the name at which the turn of this request begins; "" comes before all names."""
+        """Return where the turn of this request begins; "" comes before all names."""
         return self._first.get((streams, tuple(request.tasks)), "")
 
     def note_taken(self, request: ClaimRequest, queue: str, *, streams: bool = False) -> None:
-        """Note the last queue from which this request was given jobs: the queue after it is next.
-        No name lies between NAME and NAME + chr(1), as no name holds a NUL."""
+        """Note the last queue that gave this request jobs: the one after it is next. No name lies
+        between NAME and NAME + chr(1), as no name holds a NUL."""
         if len(self._first) >= KINDS_MAX:
             self._first.clear()
         self._first[streams, tuple(request.tasks)] = queue + chr(1)
 
     def halve(self, places: int) -> int:
-        """Return half of the places, for the line: the streams take the other half. If
-        their number is odd, the line and the streams get the larger half in turns, so that a worker
-        with one free place at a time serves both."""
+        """Return half of the places, for the line; the streams take the others. An odd place goes
+        to either side in turn, so that a worker with one free place serves both."""
         self._odd = 1 - self._odd if places % 2 else self._odd
         return (places + (self._odd if places % 2 else 0)) // 2

@@ -92,7 +92,7 @@ class StoredJob(JobFields[Time, Json, Stack], frozen=True, kw_only=True):
     @property
     def reason(self) -> str | None:
         """Why it was cancelled, if not by a person or by itself: ``expired``, or ``upstream``: a
-        job that it waited for has not ended as wanted."""
+        job that it waited for did not end as wanted."""
         if self.state is not State.CANCELLED or self.cancel_requested:
             return None
         if self.started_at is not None:
@@ -127,9 +127,9 @@ class Held(msgspec.Struct, frozen=True):
 
 
 class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that another one waits or waited for. ``wants``: how it has to end; ``is_met``,
-    ``has_failed``: whether it has ended so, or otherwise. ``task`` and ``state`` are None once its
-    row is deleted. ``number_left``: how many the other one waits for in all."""
+    """A job that another one waits or waited for. ``wants``: how it has to end; ``is_met``: it has;
+    ``has_failed``: it has ended otherwise. ``task`` and ``state`` None: its row is deleted.
+    ``number_left``: how many the other one waits for in all."""
 
     job_id: int
     wants: Wants
@@ -141,8 +141,7 @@ class DependencyRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Child(msgspec.Struct, frozen=True):
-    """The n-th child of a job: a job that one of its attempts has spawned. ``task`` and ``state``
-    None: its row was deleted."""
+    """The n-th child that attempts of a job have spawned; ``task``, ``state`` None: it is gone."""
 
     n: int
     id: int
@@ -152,8 +151,8 @@ class Child(msgspec.Struct, frozen=True):
 
 
 class FlowLink(msgspec.Struct, frozen=True):
-    """A row of what a job waits for, as it is stored: ``state`` is one of those of a dependency
-    (``store.dependencies``); ``place`` below zero: the upstream job is a child of the job."""
+    """A stored dependency of a job, with its ``state`` (``store.dependencies``); ``place`` below
+    zero: the upstream job is a child of the job."""
 
     job_id: int
     upstream_id: int
@@ -163,9 +162,9 @@ class FlowLink(msgspec.Struct, frozen=True):
 
 
 class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
-    """A job, as far as a flow shows it. ``may_return``: it was cancelled because of what it waited
-    for, and waits again if that is requeued. ``phase``: its state, or for what a queued one waits
-    (its time, a retry, an event, to run alone)."""
+    """A job as a flow shows it. ``may_return``: it was cancelled because of what it waited for, and
+    waits again if that is requeued. ``phase``: its state, or what a queued one waits for (its time,
+    a retry, an event, to run alone)."""
 
     id: int
     task: str
@@ -177,9 +176,9 @@ class FlowMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unresolved(msgspec.Struct, frozen=True, kw_only=True):
-    """A job whose state is not what it waits for: ``is_open`` though something is left, or blocked
-    though nothing is, or though no one would notice the end of ``upstream_id``. Or it waits for an
-    ``event`` that was sent, and no one would notice that."""
+    """A job whose state contradicts what it waits for: ``is_open`` though something is left, or
+    blocked though nothing is, or though the end of ``upstream_id`` would not unblock it; or it
+    waits for an ``event`` that was sent and would not wake it."""
 
     job_id: int
     upstream_id: int | None
@@ -202,8 +201,8 @@ class ClosedAttempt(msgspec.Struct, frozen=True, kw_only=True):
 
 class AttemptRow(ClosedAttempt, frozen=True, kw_only=True):
     """A closed attempt with its evidence. ``repeats``: how many in a row have ended with this
-    outcome, including this one. ``dropped``: how many rows of earlier, uncharged attempts were
-    deleted up to this end, since only the first and the last are kept. ``malformed`` as on a job.
+    outcome, this one included. ``dropped``: how many rows of earlier attempts were deleted up to
+    this end: of uncharged ones only the first and the last are kept. ``malformed`` as on a job.
     """
 
     worker: str | None = None
@@ -219,14 +218,13 @@ class AttemptRow(ClosedAttempt, frozen=True, kw_only=True):
 
 
 class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it is read. ``lacks``: tasks that it knows but may not serve -> missing tags.
+    """A worker as it is read. ``lacks``: tasks that it may not serve -> the tags that it needs.
     ``presence``: the incarnation of the database under which its lock was taken, and the role.
-    ``failing``: the duty that fails, a colon and the error. ``unheard``: seconds since its last
-    beat, by the store's clock. ``acknowledged_pauses``: the version of the pauses that it has
-    acknowledged (``model.pause``). ``stacks``: the stacks it is asked for (``store.stacks``); None:
-    its release cannot show any. ``malformed`` as on a job. ``lock_path``: where this program looks
-    for its lock file. ``lock_free``: its lock file on this machine is free, so it is dead
-    (``liveness``)."""
+    ``failing``: the failing duty, a colon and the error. ``unheard``: seconds since its last beat,
+    by the store's clock. ``acknowledged_pauses``: the version of the pauses on which it acts
+    (``model.pause``). ``stacks``: those that it is asked for (``store.stacks``); None: its release
+    cannot show any. ``malformed`` as on a job. ``lock_path``: where this program looks for its lock
+    file; ``lock_free``: that is free, so the worker is dead (``liveness``)."""
 
     id: int
     name: str
@@ -267,10 +265,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Served:
-    """The work that active workers take: any job of these tasks, from these queues.
-
-    ``workers``: queues (none: all) and tasks of each.
-    """
+    """The work that active workers take: any job of their tasks from their queues (none: all)."""
 
     def __init__(self, workers: Iterable[tuple[Iterable[str], Iterable[str]]]) -> None:
         self._workers = {(frozenset(queues), frozenset(tasks)) for queues, tasks in workers}
@@ -286,8 +281,7 @@ class Served:
 
 
 class StepRow(msgspec.Struct, frozen=True):
-    """A step of a job that is kept: its name, the token of the attempt that kept it, when, and the
-    bytes of its value."""
+    """A kept step: its name, the token of the attempt that kept it, when, and its bytes."""
 
     name: str
     token: int
@@ -296,8 +290,8 @@ class StepRow(msgspec.Struct, frozen=True):
 
 
 class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A refused write: which worker tried it, the verb, and how many seconds late. ``worker`` is
-    found by the token: None if nothing is known of that attempt. ``id`` rises with each refusal."""
+    """A refused write: who tried it (``worker`` None: nothing is known of the attempt of that
+    token), the verb, and how many seconds late. ``id`` rises with each refusal."""
 
     id: int = 0
     job_id: int
@@ -309,8 +303,7 @@ class RefusalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(StrEnum):
-    """Where a queued job waits: in the line, in a stream (under limits, or for its tenant's turn),
-    for its time, or to run alone."""
+    """Where a queued job waits: in the line, in a stream, for its time, or to run alone."""
 
     LINE = "line"
     STREAMS = "streams"
@@ -320,8 +313,8 @@ class Part(StrEnum):
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs to list, newest id first. ``part``: only queued jobs that wait there.
-    ``fingerprint``: of dead jobs; ``worker_id``: of running jobs; both are used only together with
-    that state. ``look_rows``: rows that one look may read; None: LOOK_ROWS."""
+    ``fingerprint``, ``worker_id``: only with dead, and running, jobs. ``look_rows``: rows that one
+    look may read; None: LOOK_ROWS."""
 
     state: State | None = None
     queue: str | None = None
@@ -337,8 +330,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class JobIds(msgspec.Struct, frozen=True, kw_only=True):
-    """Ids that a look has found, newest first. ``before``: jobs with smaller ids were not looked
-    at; None: there are no others."""
+    """Ids that a look has found, newest first. ``before``: it has not read the jobs with smaller
+    ids; None: there are none."""
 
     ids: list[int] = []
     before: int | None = None
@@ -361,9 +354,8 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
-    """Groups of dead jobs, the group with the latest death first, at most GROUPS_MAX.
-    ``looked_at``: how many jobs were read; ``full``: there are more jobs, with smaller ids.
-    ``more``: there are more groups."""
+    """Groups of dead jobs, the latest death first, at most GROUPS_MAX. ``looked_at``: how many jobs
+    were read; ``full``: there are more, with smaller ids. ``more``: there are more groups."""
 
     groups: list[DeadGroup] = []
     looked_at: int = 0
@@ -372,8 +364,8 @@ class DeadGroups(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which ended attempts to list, newest first. ``outcomes``: only these; None: all.
-    ``before``: only those with smaller tokens."""
+    """Which ended attempts to list, newest first, with tokens below ``before``. ``outcomes`` None:
+    all."""
 
     outcomes: tuple[str, ...] | None = None
     worker_id: int | None = None
@@ -383,8 +375,8 @@ class AttemptFilter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndedAttempt(ClosedAttempt, frozen=True, kw_only=True):
-    """A closed attempt without its crash report. ``task``, ``queue`` and ``tenant`` are those of
-    its job, None if the job is gone."""
+    """A closed attempt without its crash report; of its job ``task``, ``queue`` and ``tenant``,
+    None if the job is gone."""
 
     worker: str | None = None
     host: str | None = None
@@ -396,8 +388,8 @@ class EndedAttempt(ClosedAttempt, frozen=True, kw_only=True):
 
 
 class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one look. ``before``: attempts with smaller tokens were not looked at; None:
-    there are no others. ``back_to``: when the oldest attempt that was looked at ended."""
+    """The result of one look. ``before``: it has not read the attempts with smaller tokens; None:
+    there are none. ``back_to``: when the oldest attempt that it has read ended."""
 
     rows: list[EndedAttempt] = []
     before: int | None = None
@@ -405,8 +397,8 @@ class EndedAttempts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """Attempts that ended with one outcome, among those looked at; ``hour``: how many within the
-    last hour; ``last_at``: when the last of them ended."""
+    """Attempts with one outcome, among those read; ``hour``: how many within the last hour;
+    ``last_at``: when the last of them ended."""
 
     outcome: str
     number: int
@@ -415,8 +407,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Suspect(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that shared a process which died. ``incident`` names that death by the lowest token in
-    it. ``solo`` has the meaning it has on a job."""
+    """A job that shared a process which died. ``incident`` names that death by its lowest token;
+    ``solo`` as on a job."""
 
     incident: int
     job_id: int
@@ -444,9 +436,9 @@ class Texts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Searched(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one look at jobs, newest first. ``before``: jobs with smaller ids were not
-    looked at, since the arguments of the others are large; None: all were. ``size``: bytes of the
-    arguments that were looked at."""
+    """The result of one look at jobs, newest first. ``before``: it has not read the jobs with
+    smaller ids, since the arguments of the others are large; None: it has read all. ``size``: bytes
+    of the arguments that it has read."""
 
     ids: list[int] = []
     before: int | None = None
@@ -462,17 +454,16 @@ def is_searchable(text: str) -> bool:
 
 
 class AttemptPast(ClosedAttempt, frozen=True, kw_only=True):
-    """A closed attempt as ``outlast verify`` reads it. ``dropped`` counts the deleted rows of
-    earlier attempts."""
+    """A closed attempt as ``outlast verify`` reads it."""
 
     has_crash: bool = False
     dropped: int = 0
 
 
 class JobPast(msgspec.Struct, frozen=True, kw_only=True):
-    """A job with all its closed attempts, in the order of their tokens. ``worker_status`` is on the
-    row of the worker that runs it; None: there is no such row. ``ordered``: the stream in which it
-    waits its turn, if an ordered limit is among its limits."""
+    """A job with its closed attempts, by rising tokens. ``worker_status``: of the worker that runs
+    it; None: there is no such row. ``ordered``: the stream in which it waits its turn under an
+    ordered limit."""
 
     id: int
     state: State
@@ -494,8 +485,8 @@ class JobPast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
-    """Jobs by rising id. ``strays`` are attempts of jobs that do not exist; ``token_last`` is the
-    highest token ever drawn; ``next_after`` is None on the last page."""
+    """Jobs by rising id. ``strays``: attempts of missing jobs; ``token_last``: the highest token
+    ever drawn; ``next_after`` None: this is the last page."""
 
     jobs: list[JobPast]
     strays: list[AttemptPast]

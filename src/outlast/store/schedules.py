@@ -1,11 +1,10 @@
 """Defines schedules as a store keeps them: arguments and results of its verbs about them.
 
-A row records which instants are accounted for (``since``) and when a worker has to look next
-(``next_tick``). A change, or the end of a pause, moves both on, and the ticks in between are
-``owed``: the next worker that looks counts them (``model/schedule_plan.py``). There is no row for
-each tick: a tick is fired by moving both forward, if they stand where they were seen, and by
-storing its job in the same commit (docs/decisions/0056). The meaning of a spec is not known here:
-its text goes in and comes out unchanged.
+A row records up to when ticks are accounted for (``since``) and when a worker looks next
+(``next_tick``). A tick has no row: firing it moves both forward, if they stand where they were
+seen, and stores its job in the same commit (docs/decisions/0056). A change, or the end of a pause,
+moves both on; the ticks in between are ``owed``, and the next worker that looks counts them
+(``model/schedule_plan.py``). The text of a spec goes in and comes out unchanged.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ FIRST_PAGE = (-1e16, "")
 
 
 class Origin(StrEnum):
-    """Where a schedule comes from: declared by the code of workers, or put at run time. A row whose
-    origin is ``deleted`` is read as if it did not exist."""
+    """Where a schedule comes from: the code of workers, or a call at run time. A row of origin
+    ``deleted`` reads as if it did not exist."""
 
     CODE = "code"
     RUN_TIME = "run_time"
@@ -44,8 +43,8 @@ DELETED = "deleted"  # instead of an origin
 
 
 class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule to put or declare. ``spec`` is JSON text; ``grace`` is in seconds. The call has no
-    ``delay``: the spec says when the job of a tick is due."""
+    """A schedule to put or declare. ``spec`` is JSON text; ``grace`` is in seconds. The spec, not a
+    ``delay`` of the call, says when the job of a tick is due."""
 
     name: str
     call: NewJob
@@ -62,8 +61,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def call_text(call: NewJob) -> str:
-    """Return a call as it is stored, without fields at their defaults. BadData for a text that no
-    store holds."""
+    """Return a call as it is stored, without defaults. BadData for a text that no store holds."""
     plain = NewJob(task=call.task)
     fields = {name: getattr(call, name) for name in NewJob.__struct_fields__}
     told = {name: one for name, one in fields.items() if one != getattr(plain, name)}
@@ -89,11 +87,9 @@ def columns_of(new: NewSchedule) -> dict[str, Any]:
 
 
 class Put(StrEnum):
-    """What became of a schedule that was put or declared.
-
-    ``same``: it stands as it is. ``older``: a newer declaration by code is in use. ``taken``: the
-    name belongs to a schedule of the other origin. ``held``: another transaction holds its row;
-    nothing was done, and a worker declares it again.
+    """What became of a schedule that was put or declared. ``same``: it stands as it is. ``older``:
+    a newer declaration is in use. ``taken``: the name has the other origin. ``held``: another
+    transaction holds its row; a worker declares it again.
     """
 
     CREATED = "created"
@@ -105,8 +101,7 @@ class Put(StrEnum):
 
 
 class Deleted(StrEnum):
-    """Results of a delete. ``declared``: nothing was deleted, since an active worker's code
-    declares it."""
+    """Results of a delete. ``declared``: nothing was deleted, as an active worker's code has it."""
 
     DELETED = "deleted"
     DECLARED = "declared"
@@ -114,8 +109,8 @@ class Deleted(StrEnum):
 
 
 class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule whose ``next_tick`` has come, as a worker needs it to fire. Texts are in their
-    stored form; ``declared_at`` is set for a schedule of the code."""
+    """A due schedule, as a worker fires it. Texts are in their stored form; ``declared_at`` is set
+    for a schedule of the code."""
 
     name: str
     revision: int
@@ -132,8 +127,8 @@ class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of due schedules, those first that have been due for longest. ``now``: the store's
-    clock, in seconds since 1970; ``next_tick``: when the first of the others is due."""
+    """A page of due schedules, the longest due first. ``now``: the store's clock, in seconds since
+    1970; ``next_tick``: when the first of the others is due."""
 
     now: float
     schedules: list[DueSchedule]
@@ -141,11 +136,10 @@ class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Firing(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do with a schedule that stands at ``revision`` and ``next_tick``.
-
-    ``jobs`` are those of its ticks, in their order, each with its tick in its policy. From then on
-    every tick up to ``since`` is accounted for, ``missed`` of them as missed, and ``then`` is when
-    to look next (None: never). ``owed``: earlier ticks that are still to be counted.
+    """What to do with a schedule that stands at ``revision`` and ``next_tick``. ``jobs``: of its
+    ticks, in order, each with its tick in its policy. Then every tick up to ``since`` is accounted
+    for, ``missed`` of them as missed; ``then``: when to look next (None: never). ``owed``: earlier
+    ticks that are still to be counted.
     """
 
     name: str
@@ -159,9 +153,9 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a firing. Not ``won``: the schedule no longer stood there, or its row is held;
-    nothing was done. ``jobs``: ids in the order of the firing's; None: the tick was skipped, since
-    an unfinished job has its key. ``in_the_way``: that job, if it is still unfinished."""
+    """What became of a firing. Not ``won``: the schedule no longer stood there, or its row is held.
+    ``jobs``: their ids; None: the tick was skipped, since ``in_the_way``, if it is still
+    unfinished, has its key."""
 
     won: bool
     jobs: list[int | None] = []
@@ -191,12 +185,10 @@ def fired_columns(firing: Firing, answer: FireAnswer) -> dict[str, Any]:
 
 
 class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is read. Instants are seconds since 1970.
-
-    ``since``: every tick up to it is accounted for. ``next_tick``: when a worker looks next; right
-    after a change it equals ``since``, and the next tick is the first one after it.
-    ``declared_at``: when a worker last declared it from its code; ``declared``: whether one still
-    did when it was last due. ``fired``, ``skipped``, ``missed`` count ticks.
+    """A schedule as it is read. Instants are seconds since 1970. ``since``: every tick up to it is
+    accounted for. ``next_tick``: when a worker looks next; equal to ``since`` right after a change.
+    ``declared_at``: when a worker last declared it; ``declared``: whether one still did when it was
+    last due. ``fired``, ``skipped``, ``missed`` count ticks.
     """
 
     name: str

@@ -21,17 +21,16 @@ _ASK = re.compile(r"([0-9]{1,16}):([0-9]{1,18})", re.ASCII)
 
 
 class StackAsk(NamedTuple):
-    """A request. ``number`` is when it was made, in milliseconds since 1970 by the store's clock;
-    no two on a row have the same."""
+    """A request. ``number``: when it was made, in milliseconds since 1970 by the store's clock,
+    unique on its row."""
 
     number: int
     token: int
 
 
 class Stack(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an attempt was: the stacks of its process, its own first, or the processes of a
-    command. ``asked``: the number of the last request that this answers; ``line``: the attempt's
-    own innermost line, if it is known."""
+    """Where an attempt was: the stacks of its process, its own first, or a command's processes.
+    ``asked``: the number of the last request answered; ``line``: its innermost line, if known."""
 
     token: int
     asked: int
@@ -53,6 +52,5 @@ def asks_text(asks: Iterable[StackAsk]) -> str:
 
 
 def standing(asks: Iterable[StackAsk], now: float) -> list[StackAsk]:
-    """Return the requests that still count at this time of the store's clock, in seconds since
-    1970."""
+    """Return the requests that still count at this time of the store's clock."""
     return [ask for ask in asks if abs(now - ask.number / 1000) < ASK_SECONDS]

@@ -35,9 +35,8 @@ _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 @cache
 def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dict[str, str]:
-    """Return the statements of a topic by their names, without comments and as ``adapt`` returns
-    them: the shared ones, and the store's own, which replace shared ones of the same name. Lists
-    that they name are filled in (``store.new_rows``)."""
+    """Return the statements of a topic by their names, without comments, as ``adapt`` returns them:
+    the shared ones, replaced by the store's own of the same name, with the lists of columns."""
     read = _read("sql", topic) | _read(f"{store}/sql", topic)
     return {name: adapt(fill(_fill_in(store, text))) for name, text in read.items()}
 

@@ -22,13 +22,9 @@ LANES_MAX = 1_000  # queues x tasks x priorities that are read
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one job stands among the others.
-
-    Attributes:
-        before: due jobs of its queue that are claimed before it, at most PLACE_MAX.
-        incident: other jobs of the shared death that made it a suspect, at most NAMED_MAX.
-        key_holder: another, unfinished job with its key.
-    """
+    """Where one job stands among the others: due jobs of its queue that are claimed ``before`` it,
+    at most PLACE_MAX; other jobs of the ``incident`` that made it a suspect, at most NAMED_MAX; and
+    another unfinished job with its key."""
 
     before: int = 0
     incident: list[int] = []
@@ -47,9 +43,8 @@ class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one queue outside the line: due jobs that were not put into it yet (the oldest
-    due since ``oldest``), and jobs that wait for their time. ``due_at_least``,
-    ``scheduled_at_least``: there may be more."""
+    """The jobs of one queue outside the line: those that are due, the first since ``oldest``, and
+    those that wait for their time. ``due_at_least``, ``scheduled_at_least``: there may be more."""
 
     queue: str
     due: int
@@ -71,7 +66,7 @@ class QueueCount(msgspec.Struct, frozen=True):
 
 
 class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """Among the jobs that ended last, the completed or the cancelled ones of one queue, and how
+    """How many completed or cancelled jobs of one queue are among those that ended last, and how
     many of them ended within the last minute and hour."""
 
     queue: str
@@ -82,8 +77,8 @@ class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
-    """The waiting jobs of one task in one queue that no release could decode so far: how many, the
-    most times in a row, and a release that tried (None: it has no name)."""
+    """Waiting jobs of one task in one queue that no release has decoded: how many, the most tries
+    in a row, and a release that tried (None: it has no name)."""
 
     queue: str
     task: str
@@ -93,8 +88,8 @@ class Undecodable(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unencrypted(msgspec.Struct, frozen=True, kw_only=True):
-    """The unfinished jobs of one task: how many were read, and how many of them have plain
-    arguments or a plain checkpoint."""
+    """How many unfinished jobs of one task were read, and how many have plain arguments or a plain
+    checkpoint."""
 
     task: str
     looked_at: int
@@ -143,8 +138,7 @@ _FIGURES: dict[str, type[msgspec.Struct]] = {
 
 
 async def count(rows: Rows, most: int, lanes: int) -> Statistics:
-    """Return numbers about the contents of the store, in one snapshot; each is counted up to
-    ``most``."""
+    """Return numbers about the store in one snapshot, each counted up to ``most``."""
     found: dict[str, Any] = {}
     for name, kind in _FIGURES.items():
         found[name] = [kind(**row) for row in await rows("statistics", name, most=most)]

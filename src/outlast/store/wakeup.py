@@ -19,12 +19,9 @@ END_SECONDS = 3.0  # for a connection to be closed
 
 
 class Wakeup(Protocol):
-    """Calls ``on_wake`` with the kind and object of a hint: ``queue:NAME``, ``cancel:WORKER_ID``,
-    ``drain:WORKER_ID``, ``stack:WORKER_ID``, or "" for "look at all". A worker that does not serve
-    the queue does not look. The kind comes first, up to the colon, so no queue name can read as
-    another kind.
-
-    Duplicates, delays and losses cost latency, never a job.
+    """Calls ``on_wake`` with a hint: ``queue:NAME``, ``cancel:WORKER_ID``, ``drain:WORKER_ID``,
+    ``stack:WORKER_ID``, or "" for all. The kind comes first, up to the colon, so no queue name can
+    read as another kind. Duplicates, delays and losses cost latency, never a job.
     """
 
     health: Health
@@ -39,11 +36,10 @@ class Wakeup(Protocol):
 
 
 class Health:
-    """Whether a wake-up works, and if not, why not; an event reports each change.
+    """Whether a wake-up works, and if not, why not; an event reports each change. From any thread.
 
     ``kind`` is ``file``, ``notify``, ``nats`` or ``amqp``; ``note``: what could be better while it
-    works. ``sees_all``: it does not hear of writes but looks for them itself, so while it works it
-    misses none. May be changed from any thread.
+    works. ``sees_all``: it looks for writes itself, so while it works it misses none.
     """
 
     def __init__(self, kind: str, *, sees_all: bool = False) -> None:
@@ -88,8 +84,7 @@ def _format_error(error: BaseException) -> str:
 
 
 class Backoff:
-    """Pauses between two connections: longer and longer, until one has stood for a while. A
-    connection that is accepted and dropped at once counts as none."""
+    """Pauses between two connections: ever longer, until one has lasted for a while."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -110,10 +105,8 @@ class Backoff:
 
 
 async def end(tasks: Sequence[asyncio.Task[None]], seconds: float) -> None:
-    """Cancel tasks until they have ended, END_TRIES times at most, ``seconds`` apart.
-
-    Once is not enough: drivers swallow a cancellation that arrives together with an answer
-    (``asyncio.wait_for`` of Python 3.11 does), or while they write.
+    """Cancel tasks until they have ended, END_TRIES times at most, ``seconds`` apart: a driver
+    swallows a cancellation that comes with an answer (``wait_for`` of Python 3.11), or in a write.
     """
     for _ in range(END_TRIES):
         going = [task for task in tasks if not task.done()]
