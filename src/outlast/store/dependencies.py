@@ -104,8 +104,8 @@ def add_results(
 ) -> tuple[list[Claimed], list[Transition]]:
     """Return claimed jobs with their results, and ends that give back the others: a reply has no
     room for their results (late). ``rows``: each job's results in their order, with their count, a
-    completed job whose result was deleted, and late; fewer rows: an attempt may not get so many
-    bytes."""
+    completed job whose result was deleted, and late; fewer rows: too many bytes for an
+    attempt."""
     found: dict[int, list[str | None]] = {}
     counts: dict[int, tuple[int, int | None]] = {}
     late: set[int] = set()

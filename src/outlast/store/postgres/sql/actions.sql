@@ -24,8 +24,7 @@ CROSS JOIN LATERAL (
     FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE) l
 
 -- name: cancel
--- End queued and blocked jobs that are locked, and leave a request on running ones. The notification only saves the wait
--- for a heartbeat.
+-- End queued and blocked jobs that are locked, and leave a request on running ones.
 WITH asked AS (
     UPDATE outlast_jobs j
     SET cancel_requested = true, position = NULL,
@@ -37,8 +36,8 @@ SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => fa
 FROM asked
 
 -- name: requeue
--- Queue dead and cancelled jobs that are locked, each at its position, unless an unfinished job has its key. Of an enqueue
--- of that key that is not committed yet, this waits for the commit at the unique index, and fails.
+-- Queue dead and cancelled jobs that are locked, each at its position, unless an unfinished job has its key. This waits at
+-- the unique index for an enqueue of that key that is not committed yet, and fails.
 WITH revived AS (
     UPDATE outlast_jobs j
     SET state = 'queued', position = n.position,

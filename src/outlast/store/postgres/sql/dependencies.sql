@@ -12,8 +12,8 @@ SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallin
 -- name: adopt
 -- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
 -- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key). The
--- parent's end leaves a notice from now on; the caller holds its row. One that was there, by its key, is kept from now on,
--- too; if another session holds it, the next look keeps it (outlast_resolve_v1), since nothing waits for a child's row.
+-- caller holds the parent's row. A child that was there, by its key, is kept from now on; if another session holds it, the
+-- next look keeps it (outlast_resolve_v1), since nothing waits for a child's row.
 WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited
 ), old AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j WHERE j.id = ANY ($3::bigint[]) AND NOT j.awaited
@@ -28,10 +28,9 @@ SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINAL
 
 -- name: watch
 -- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child is
--- locked before it is looked at. One that is not awaited, since it was there before it was spawned, is looked at later by a
--- notice, as in `depend`; and so is one that another session holds: that may be its end, which is not committed yet, though
--- an exchange has looked already at who waits for it (outlast_follow_v1, in the transaction of the end). Any other end comes
--- after this commit, and finds the child watched. Nothing waits for a child's row.
+-- locked before it is looked at. One that is not awaited is looked at later by a notice, as in `depend`, and so is one that
+-- another session holds: that may be its end, whose exchange has looked already at who waits for it (outlast_follow_v1).
+-- Any other end comes after this commit, and finds the child watched.
 WITH held AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
@@ -55,10 +54,9 @@ SELECT id FROM held
 
 -- name: results
 -- The results that claimed jobs get of those that they waited for, in their order; of each job up to $2 bytes, and how
--- many there are. A separate trip, which few claims need: if it fails, the claim counts as one whose reply was lost. The
--- jobs upstream have ended, and stay while the claimed one has not (outlast_is_over_v1). gone: one that has completed and
--- was deleted, since the claimed one had ended meanwhile, by a cancel, and has come back.
--- Once $3 bytes are full, the other jobs have one row each, late, without a result.
+-- many there are. gone: one that has completed and was deleted, since the claimed one had been cancelled meanwhile. Once $3
+-- bytes are full, the other jobs have one row each, late, without a result. A separate trip, which few claims need: if it
+-- fails, the claim counts as one whose reply was lost.
 SELECT g.job_id, CASE WHEN NOT g.late THEN g.result END AS result, g.count, g.gone, g.late
 FROM (
     SELECT f.*, u.n > 1 AND sum(f.bytes) OVER (ORDER BY u.n) > $3::bigint AS late

@@ -5,11 +5,10 @@
 -- in new_rows.py. {n.shared}: the same after "n."; {:shared}: the values; {:shared[]}: an array of each.
 
 -- name: many
--- Store jobs without keys. One statement, so all or none are stored; ids and positions are drawn in the order in
--- which the jobs were given. Rows that no other session can see yet race with nothing. A due job gets its position in
--- the line; another gets none until an exchange finds it due. Times count from the statement, not from the caller's
--- transaction, which may have been open for long. For each stream that due jobs join, one notice is appended: it is
--- there when the jobs are, and makes an exchange look at the stream; other sessions may hold its row meanwhile.
+-- Store jobs without keys, all or none, in the order in which they were given. Rows that no other session can see yet race
+-- with nothing. A due job gets its position in the line; another gets none until an exchange finds it due. Times count from
+-- the statement, since the caller's transaction may have been open for long. One notice is appended for each stream that
+-- due jobs join; other sessions may hold its row meanwhile.
 WITH inserted AS (
     INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at, aged, state, awaited)
     SELECT {n.shared}, {n.own}, n.due, date_part('epoch', statement_timestamp()),
@@ -33,12 +32,10 @@ WITH inserted AS (
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
 -- name: alike
--- Store jobs that differ only in their arguments, have no keys and are due at once. All or none are stored, in their
--- order: ids and positions are drawn as the rows come out of the text. Rows that no other session can see yet race
--- with nothing. The arguments come as one text separated by character 31, which no JSON holds: an array would cost
--- more to write and to read. The notification is sent where the function's argument is computed, so once for any
--- number of rows. That is before any of these jobs has its position, so the notification carries a position that no
--- job gets. Nothing here depends on what the tables hold, so a plan may be kept for good.
+-- As `many`, for jobs that differ only in their arguments and are due at once. The arguments come as one text separated by
+-- character 31, which no JSON holds: an array would cost more to write and to read. The notification is sent where the
+-- function's argument is computed, so once for any number of rows; it carries a position that no job gets. Nothing here
+-- depends on what the tables hold, so a plan may be kept for good.
 INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
 SELECT {:shared}, h.args, :tenant::text,
        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq')
@@ -51,8 +48,7 @@ RETURNING id
 
 -- name: alike_in_streams
 -- As `alike`, for jobs that may also differ in their tenants, their streams and what they need; each of these has one
--- value for all jobs, or one for each. :aged_by: the seconds that their priority is worth, if they age. One notice is
--- appended for each stream, as by `many`.
+-- value for all jobs, or one for each. :aged_by: the seconds that their priority is worth, if they age.
 WITH arrived AS (
     INSERT INTO outlast_notices (stream, arrived, task, queue)
     SELECT DISTINCT u, true, :task::text, :queue::text
@@ -74,9 +70,7 @@ FROM ROWS FROM (
 RETURNING id
 
 -- name: one
--- Store one job that has no key and is due at once, as most are: `alike` for one row, without the cost of a set of
--- rows. A row that no other session can see yet races with nothing, and nothing here depends on what the tables hold,
--- so a plan may be kept for good.
+-- As `alike`, for one job, as most calls are, without the cost of a set of rows.
 INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
 VALUES ({:shared}, :args::text, :tenant::text,
         date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'))
@@ -85,9 +79,7 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(:queue::text, 1000))::text END AS noted
 
 -- name: one_with_key
--- Store one job with a key. If an unfinished job has that key, this returns no row and neither locks nor touches that
--- job; the caller then goes on as for many (`keyed`). The unique index decides between two enqueues of one key: the
--- second waits for the first to commit. Nothing is looked up, so a plan may be kept for good.
+-- Store one job with a key, as `keyed` does for many. Nothing is looked up, so a plan may be kept for good.
 INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at)
 SELECT {:shared}, {:own}, d.due, date_part('epoch', statement_timestamp()),
        CASE WHEN d.due <= date_part('epoch', statement_timestamp()) THEN nextval('outlast_position_seq') END,
@@ -99,14 +91,14 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels (:labels: each job's labels as a JSON array, or NULL). If an unfinished
--- job has a key, nothing is inserted for it, and that job is neither locked nor touched. The caller looks it up
--- afterwards, by a separate statement with its own snapshot, and comes back here if it has ended in between. The
--- unique index decides between two enqueues of one key: the second waits for the first to commit.
+-- Store jobs of which some have keys or labels (:labels: each job's labels as a JSON array, or NULL). A job whose key an
+-- unfinished one has is not inserted, and that one is neither locked nor touched: the caller looks it up by a separate
+-- statement with its own snapshot, and comes back here if it has ended in between. The unique index decides between two
+-- enqueues of one key: the second waits for the first to commit.
 --
--- Positions follow the order in which the jobs were given. Rows, and with them ids, go in by the order of their keys,
--- so that two batches with the same keys wait in the same order. No statement that enqueues writes an id explicitly:
--- a role with that right could take the ids that come next, and then no other job could be stored.
+-- Positions follow the order in which the jobs were given, ids that of their keys, so that two batches with the same keys
+-- wait in the same order. No statement that enqueues writes an id explicitly: a role with that right could take the ids
+-- that come next, and then no other job could be stored.
 WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
@@ -143,7 +135,6 @@ FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted
 ORDER BY n.ord
 
 -- name: add_lanes
--- Name the lanes of jobs that are about to be stored.
 SELECT known FROM outlast_add_lanes_v1($1::text[], $2::text[], $3::smallint[])
 
 -- name: free_keys
@@ -166,13 +157,12 @@ FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key =
 SELECT outlast_fill_window_v1($1::text, $2::text, $3::bigint)
 
 -- name: key_holders
--- Find the unfinished jobs that have these keys. The answer may be out of date at once, which does no harm: it is
--- enough that a job with the key was unfinished at some moment of the call. The digest is of the stored arguments.
+-- Find the unfinished jobs that have these keys. It is enough that a job with the key was unfinished at some moment of the
+-- call. The digest is of the stored arguments.
 --
--- The caller reports a job found here as accepted, so it must be as durable as a stored one. A commit whose client
--- was lost while it waited for a synchronous standby is visible before the standby has it, and a transaction that
--- only reads waits for nothing. So this writes an empty message to the WAL, and nothing else. Its commit waits as any
--- does, and the WAL arrives in order: once the message is there, the job is there.
+-- The caller reports a job found here as accepted, so it must be as durable as a stored one. A commit that still waits for
+-- a synchronous standby may be visible, and a transaction that only reads waits for nothing. So this writes an empty
+-- message to the WAL: its commit waits, and once the message has arrived, so has the job.
 SELECT key, id, task, encode(sha256(convert_to(args, 'UTF8')), 'hex') AS args_digest,
        pg_logical_emit_message(true, 'outlast', ''::text)::text AS noted
 FROM outlast_jobs

@@ -1,12 +1,11 @@
 -- Facts of the server for the doctor, and the privileges of a role. Reads only.
 
 -- name: environment
--- Show the server and its settings, as this session sees them. $1 is the process id of the backend that greeted the
--- connection; behind a pooler it belongs to no backend of the server, or to another one. Only members of
--- pg_read_all_stats see the age of other roles' sessions. open_schemas: schemas of the search_path in which PUBLIC
--- may create, before the path was narrowed; callers' own connections keep that path. connections: of the limit of the
--- server, the role or the database, the one that leaves the fewest; a superuser is under the first alone. The kind of
--- other roles' sessions may be hidden: they count as clients. Reads only.
+-- Show the server and its settings, as this session sees them. $1: the process id of the backend that greeted the
+-- connection; behind a pooler another one answers. Only members of pg_read_all_stats see the age of other roles' sessions,
+-- and their kind may be hidden: they count as clients. open_schemas: schemas of the search_path in which PUBLIC may create,
+-- before the path was narrowed; callers' own connections keep that path. connections: of the limits of the server, the
+-- role and the database, the one that leaves the fewest; a superuser is under the first alone.
 SELECT current_setting('server_version_num')::integer AS version,
        date_part('epoch', clock_timestamp()) AS clock,
        current_setting('fsync') AS fsync,
@@ -81,7 +80,7 @@ FROM (
 
 -- name: collation
 -- With which version of the server's library this database was made, if that sorts in another way now. PostgreSQL 15
--- and later. Reads only.
+-- and later.
 SELECT d.datcollversion || ', now ' || pg_database_collation_actual_version(d.oid)
 FROM pg_database d
 WHERE d.datname = current_database() AND d.datcollversion <> pg_database_collation_actual_version(d.oid)
@@ -91,7 +90,6 @@ WHERE d.datname = current_database() AND d.datcollversion <> pg_database_collati
 SELECT count(*) FROM (SELECT DISTINCT l.task, l.queue, l.priority FROM outlast_lanes l) l
 
 -- name: behind
--- The sequences that give out numbers which rows have already. Reads only.
 SELECT outlast_raise_numbers_v1(false)
 
 -- name: privileges
@@ -99,9 +97,8 @@ SELECT outlast_raise_numbers_v1(false)
 -- privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and the columns that
 -- it is for in $5, '' for the whole relation), on their schema, and on the functions of Outlast. Of functions that
 -- run as their owner, only those of $4 are needed. All other functions are needed, too, unless $4 names
--- outlast_enqueue_v1: then the role only enqueues by SQL. There is no row for a role that does not exist. Reads only the catalog, so it races only with
--- another GRANT or REVOKE, whose effect the next look shows. A name that is not found in the search_path counts as a
--- missing privilege.
+-- outlast_enqueue_v1: then the role only enqueues by SQL. There is no row for a role that does not exist. A name that is
+-- not found in the search_path counts as a missing privilege.
 WITH who AS (
     SELECT r.oid, quote_ident(r.rolname) AS name
     FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1::name, current_user)

@@ -4,6 +4,5 @@
 SELECT outlast_keep_event_v1($1, $2, $3) AS kept
 
 -- name: find
--- Look for the event of a job that runs: without a lock. If none is found, a later one finds the job waiting, or is
--- found by the next attempt (outlast_wake_v1).
+-- Without a lock: an event that is sent later finds the job waiting, or is found by the next attempt (outlast_wake_v1).
 SELECT value FROM outlast_events WHERE name = $1

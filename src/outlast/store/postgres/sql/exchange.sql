@@ -13,10 +13,9 @@ SELECT * FROM outlast_exchange_v1(
 )
 
 -- name: apart
--- Read jobs that an exchange has just claimed, and for whose texts its reply had no room, as rows of that reply. A
--- separate trip, after the commit that has released the locks: if it fails, the claim counts as one whose reply was
--- lost. Its attempt writes the first checkpoint, so none is newer. A job that was closed or taken over since has another
--- token, or does not run any more, and is left out. Reads only.
+-- Read jobs that an exchange has just claimed, and for whose texts its reply had no room, as rows of that reply: a separate
+-- trip, after the commit that has released the locks. If it fails, the claim counts as one whose reply was lost. The
+-- attempt writes the first checkpoint, so none is newer. A job that was closed or taken over since is left out.
 SELECT j.id AS job_id, j.token, j.task, j.queue, j.args, j.attempt_count AS number, j.failures, j.losses, j.policy, j.tenant,
        j.checkpoint, j.priority, j.solo, j.incident, j.started_at - j.run_at AS waited,
        j.expires_at - j.started_at AS expires_in, j.awaited OR j.stream IS NOT NULL AS awaited
@@ -27,8 +26,7 @@ WHERE j.token = u.token AND j.state = 'running'
 SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
 
 -- name: list_run_elsewhere
--- List which workers run the named jobs, if not the worker that asks. Reads only, for a line in its log: the answer
--- was true at the moment of the look, and a job may end or be taken over since.
+-- List which workers run the named jobs, if not the worker that asks, for a line in its log.
 SELECT j.id, j.token, w.name, w.id FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.worker_id
 WHERE j.id = ANY ($2::bigint[]) AND j.worker_id <> $1::bigint
 ORDER BY j.id

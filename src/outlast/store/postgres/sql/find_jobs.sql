@@ -2,7 +2,7 @@
 -- NULL lets every job pass.
 
 -- name: all
--- Ids of matching jobs among the newest :rows rows, newest first. A call reads no further than :rows rows.
+-- Ids of matching jobs among the newest :rows rows. A call reads no further.
 SELECT id FROM (
     SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
@@ -87,9 +87,8 @@ SELECT coalesce(array_agg(DISTINCT task) FILTER (WHERE queue = :queue), '{}') AS
 FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes)) b
 
 -- name: queued
--- Queued jobs: jobs in the line or in streams, jobs that wait for their time, and suspects, each by the index that
--- holds only these (as in `running`). In the line and in streams only :tasks are read, and only :queue if it is given
--- (tasks NULL: the whole line); of the jobs that wait for their time, only :queue.
+-- In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the whole line); of the jobs
+-- that wait for their time, only :queue. Each part uses its own index (as in `running`).
 SELECT id FROM (
     (SELECT id, queue, task, tenant FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')

@@ -13,11 +13,10 @@ WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- name: search
 -- Find which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their
 -- last closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all
--- pass. Encoded arguments never match, since a match would be chance.
+-- pass. Encoded arguments never match, since a match would be chance. In collation "C" lower() changes A to Z alone.
 --
 -- The newest job is always read, and older ones as long as the arguments read have :size_max bytes or fewer in all
--- (their length is known without reading them). before: the last job read, if there are others. Reads only, and only
--- these rows, each once. In collation "C" lower() changes A to Z alone, as on SQLite.
+-- (their length is known without reading them). before: the last job read, if there are others.
 WITH asked AS MATERIALIZED (
     SELECT j.id, j.args, coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) AS at,
            CASE WHEN :args::text IS NULL THEN 0 ELSE octet_length(j.args) END AS size
@@ -44,7 +43,7 @@ SELECT ARRAY(
 -- name: returns
 -- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
 -- for stands in the way any more, nor its parent, nor that its parent is unknown: a discard forgets its children. A
--- requeue lets the first of those wait again that it brings back; later claims do the others. Reads only.
+-- requeue lets the first of those wait again that it brings back; later claims do the others.
 WITH RECURSIVE up (id) AS (
     SELECT :job_id::bigint
     UNION
@@ -61,7 +60,7 @@ SELECT NOT EXISTS (
                            (SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = o.id AND d.place < 0 LIMIT 1)) IS NULL)) AS found
 -- name: circle
 -- Whether a job waits, over any number of others, for itself; at most :most are looked at. A job waits for its upstream
--- jobs, and in an ordered stream for the one that has begun there. Reads only.
+-- jobs, and in an ordered stream for the one that has begun there.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state IN (0, 1, 4)
     UNION
@@ -77,12 +76,10 @@ SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_i
 SELECT name, token, at, octet_length(value) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: wanted
--- The head of the function defines what counts. Reads only.
 SELECT outlast_wanted_v1(:queue) AS number
 
 -- name: waiting
--- Count the queued jobs of a queue, due or not, up to :most. Each part uses one index and stops at
--- :most; tasks are found by one probe each. Reads only.
+-- Each part uses one index and stops at :most; tasks are found by one probe each.
 WITH RECURSIVE line (task) AS (
     (SELECT j.task FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
      ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)

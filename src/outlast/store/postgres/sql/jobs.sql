@@ -36,13 +36,11 @@ SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4, $5)
 SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
 
 -- name: ask_stack
--- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the
--- requests on the worker's row if these are still the ones that the caller has read. So if two callers ask at
--- once, one has to read again, and neither removes the other's request. Only a registration also writes this column.
--- A worker that was reaped, or whose attempt has ended or was claimed again, is not asked: the token would make its
--- answer refused anyway. The update does not conflict with the KEY SHARE of an exchange; it waits for a beat, a reap
--- or a reconnect, and then re-checks the row. It locks one row, by its id. The notification only saves the wait
--- for a heartbeat.
+-- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the requests
+-- on the worker's row if these are still the ones that the caller has read. So if two callers ask at once, one has to read
+-- again, and neither removes the other's request. A worker that was reaped, or whose attempt has ended or was claimed
+-- again, is not asked. The update does not conflict with the KEY SHARE of an exchange; it waits for a beat, a reap or a
+-- reconnect, and then re-checks the row.
 WITH asked AS (
     UPDATE outlast_workers w SET stacks = :then
     FROM outlast_jobs j
@@ -52,8 +50,7 @@ WITH asked AS (
 SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
 
 -- name: keep_stack
--- Keep the stack of a running attempt. Guarded as outlast_progress_v1 is: the job's row is locked by (id, token,
--- running) without waiting, so a late worker changes nothing, and an end or a reap that holds the row is not held up.
+-- Guarded as outlast_progress_v1 is: a late worker changes nothing, and an end or a reap that holds the row is not held up.
 WITH locked AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'

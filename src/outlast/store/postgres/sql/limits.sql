@@ -10,8 +10,7 @@ SELECT name, declared, own FROM outlast_limits WHERE name = ANY (:names::text[])
 SELECT name, limits, fair, aging, priority FROM outlast_tasks WHERE name = ANY ($1::text[])
 
 -- name: declare_tasks
--- Note how jobs of tasks wait, as the code says. Rows are locked in the order of their names: if two workers have the
--- same tasks, the second waits for the first. An enqueue reads a row without a lock, as it is committed.
+-- Rows are locked in the order of their names: if two workers have the same tasks, the second waits for the first.
 INSERT INTO outlast_tasks (name, limits, fair, aging, priority)
 SELECT u.* FROM unnest($1::text[], $2::text[], $3::boolean[], $4::float8[], $5::smallint[])
     AS u (name, limits, fair, aging, priority)
@@ -25,9 +24,9 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 SELECT outlast_lock_keeper_v1(NULL)
 
 -- name: lock_holders
--- List the sessions that hold a lock by which limits and (if $1) counters go on. Every role that may connect can take
--- such a lock, and while it does, the others do not. So a session whose role may change no limit is listed at once, and one that may ($2: for how many
--- seconds it had its transaction, if this role may see that) once it has it for long. Locks belong to no snapshot. Reads only.
+-- List the sessions that hold a lock by which limits and (if $1) counters go on. Every role that may connect can take such
+-- a lock, and while it does, the others do not. So a session whose role may change no limit is listed at once, and one that
+-- may after $2 seconds of its transaction, if this role may see that. Locks belong to no snapshot.
 SELECT l.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS seconds
 FROM (SELECT DISTINCT ON (k.lock, l.backend) k.lock, l.backend, l.role, l.application
@@ -48,14 +47,13 @@ SELECT outlast_lock_keeper_v1(0.5) AS is_mine
 SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: make_permit
--- Make the row of a permit, if it is not there. The transaction has the keeper lock, so no other session makes or prunes it.
+-- The transaction has the keeper lock, as for all that follows, so no other session makes or prunes the row.
 INSERT INTO outlast_permits (id, name, key, touched_at)
 VALUES (:permit, :name, :key, date_part('epoch', clock_timestamp()))
 ON CONFLICT (id) DO NOTHING
 
 -- name: hold
--- Hold one permit. The transaction has the keeper lock, so no exchange counts under it or folds its notices. A person's
--- hold takes the place of all before it, also of those of tasks that no exchange has folded yet.
+-- A person's hold takes the place of all before it, also of those of tasks that no exchange has folded yet.
 WITH forgotten AS (UPDATE outlast_notices SET held_until = NULL WHERE permit = :permit AND held_until IS NOT NULL)
 UPDATE outlast_permits p
 SET held_until = CASE WHEN :seconds::float8 > 0 THEN n.now + :seconds END,
@@ -79,9 +77,8 @@ WHERE p.name = ANY (:names::text[]) AND EXISTS (SELECT FROM outlast_streams s WH
 INSERT INTO outlast_notices (permit) VALUES (:permit)
 
 -- name: spend
--- Note what a running attempt has spent of a rate beyond what it took at its start. Guarded by (id, token, running):
--- an attempt that was closed or taken over notes nothing. The row is read without a lock; an end that commits at the
--- same moment may come just before or just after. The notice waits for no lock, and the next exchange folds it.
+-- Guarded by (id, token, running): an attempt that was closed or taken over notes nothing. The row is read without a lock;
+-- an end that commits at the same moment may come just before or just after. The next exchange folds the notice.
 WITH asked AS (
     SELECT n.permit FROM outlast_jobs j CROSS JOIN LATERAL outlast_needs_v1(j.needs) w
     LEFT JOIN LATERAL unnest(w.permits, w.names) AS n (permit, name) ON n.name = $3::text
@@ -95,12 +92,11 @@ SELECT permit FROM asked
 SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 
 -- name: judge
--- Answer a spending that found no running attempt.
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
 -- name: count_running
 -- The attempts that run under each limit, among the first :rows running jobs. Streams and permits are looked up one by
--- one, by id: LIMIT rules out plans that read all of them. Reads only.
+-- one, by id: LIMIT rules out plans that read all of them.
 WITH r AS MATERIALIZED (SELECT stream FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :rows)
 SELECT p.name, sum(c.number)::bigint AS number, (SELECT count(*) FROM r) AS looked_at
 FROM (SELECT stream, count(*) AS number FROM r WHERE stream IS NOT NULL GROUP BY stream) c
@@ -111,7 +107,7 @@ GROUP BY p.name
 
 -- name: count_blocked
 -- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
--- the jobs, and a row for each stream that has none. Reads only.
+-- the jobs, and a row for each stream that has none.
 SELECT count(b.id) AS number, count(*) AS looked_at
 FROM (SELECT j.id
       FROM unnest(:permits::bigint[]) AS u (permit)
@@ -143,7 +139,7 @@ GROUP BY p.name
 -- name: permits
 -- Permits of a limit, those with the most running attempts first, :most at most: of :most by their name, those under
 -- which some of the first :rows running jobs run, and those of :blocking. noted: ends that no exchange has folded yet;
--- one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting. Reads only.
+-- one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting.
 WITH looked AS MATERIALIZED (
     (SELECT o.id FROM outlast_permits o WHERE o.name = :name LIMIT :most)
     UNION
@@ -178,7 +174,7 @@ LEFT JOIN outlast_limits l ON l.name = p.name LEFT JOIN noted n ON n.permit = p.
 ORDER BY p.used DESC, p.id
 
 -- name: permit
--- One permit, as in `permits`, without what waits. Reads only.
+-- As in `permits`, without what waits.
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat,
        nullif(p.opens_at, p.kept_until) AS opens_at,
        p.held_until,
@@ -189,8 +185,8 @@ FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
 
 -- name: stream_place
--- Where a queued job stands in its stream, in numbers up to :most; no row: it is in none now. A stream that no exchange
--- has met yet counts as open, behind all others. Reads only.
+-- In numbers up to :most; no row: the job is in no stream now. A stream that no exchange has met yet counts as open, behind
+-- all others.
 SELECT (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.task = j.task AND o.queue = j.queue AND o.stream = j.stream AND o.position IS NOT NULL
@@ -206,7 +202,7 @@ FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
 WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 
 -- name: holders
--- The running jobs under a permit, those that run longest first, :most at most, among 20,000 running jobs. Reads only.
+-- The running jobs under a permit, those that run longest first, :most at most, among 20,000 running jobs.
 SELECT j.id, w.name AS worker, date_part('epoch', statement_timestamp()) - j.started_at AS seconds
 FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id IS NOT NULL
       ORDER BY worker_id LIMIT 20000) j

@@ -28,7 +28,7 @@ SELECT pg_try_advisory_xact_lock(x'6f75746c617374'::bigint)
 CREATE UNLOGGED TABLE outlast_tried ()
 
 -- name: try_locks
--- The lock of a session is given back in the same statement, so that no pooler keeps it.
+-- The lock of a session is released in the same statement, so that no pooler keeps it.
 SELECT pg_try_advisory_xact_lock_shared(0), pg_try_advisory_lock_shared(0) AND pg_advisory_unlock_shared(0)
 
 -- name: try_notify

@@ -31,10 +31,9 @@ WHERE m.level = r.level AND m.worker_id = 0 AND m.batch = r.batch AND m.kind = r
 RETURNING m.*
 
 -- name: minutes
--- Read the attempts that workers have counted in the last :seconds seconds: at most :most rows, the newest of two
--- parts of the index. Each row of the answer brings the server's now, how many rows were read, and the time of the oldest
--- of them. :by_queue and :by_task: whether to tell queues and tasks apart or to add them up under the empty name. :queue
--- and :task: NULL lets all pass. Reads only.
+-- At most :most rows, the newest of two parts of the index. Each row of the answer brings the server's now, how many rows
+-- were read, and the time of the oldest. :by_queue and :by_task: whether to tell queues and tasks apart or to add them up
+-- under the empty name. :queue and :task: NULL lets all pass.
 WITH span AS MATERIALIZED (
     SELECT date_part('epoch', statement_timestamp()) AS now
 ), seen AS MATERIALIZED (

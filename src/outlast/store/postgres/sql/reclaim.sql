@@ -11,11 +11,10 @@ SELECT * FROM outlast_facts_v1($1, $2, $3)
 SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 
 -- name: overdue
--- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. Reads only: the
--- statement that closes one of them is guarded by its token. A report that moves the deadline after this read is too
--- late for it: its worker has beaten all through the slack, and reports time asleep at once. One range of the index on
--- hard_deadline. The list is a hundred times as long as what is closed of it at once, so that attempts
--- that cannot be closed yet, because their rows are held or their grace is long, do not hide those behind them.
+-- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. The statement that closes
+-- one is guarded by its token. A report that moves the deadline after this read is too late: its worker has beaten all
+-- through the slack, and reports time asleep at once. The list is a hundred times as long as what is closed at once, so
+-- that attempts whose rows are held, or whose grace is long, do not hide those behind them.
 SELECT j.id, j.token, j.worker_id,
        date_part('epoch', statement_timestamp()) - j.hard_deadline, j.policy
 FROM outlast_jobs j
@@ -23,11 +22,9 @@ WHERE j.hard_deadline < date_part('epoch', statement_timestamp()) - $1 AND j.sta
 ORDER BY j.hard_deadline LIMIT $2
 
 -- name: superseded
--- Find which of these attempts are no longer current. Reads only: tokens never come back, so an attempt that was
--- superseded once stays so. `completed` under its own token comes from the attempt's own complete_in, and so may a
--- missing row, if the job is kept for no time (keep = 0). Each attempt is looked up by id (LIMIT keeps that from
--- becoming a join): with statistics from before the first job ran, a join read the whole table for each attempt, 0.8
--- s for 340 among 14,000.
+-- Tokens never come back, so an attempt that was superseded once stays so. `completed` under its own token comes from the
+-- attempt's own complete_in, and so may a missing row, if the job is kept for no time (keep = 0). LIMIT keeps the lookup by
+-- id from becoming a join: with old statistics that read the whole table for each attempt (0.8 s for 340 among 14,000).
 SELECT held.token FROM unnest($1::bigint[], $2::bigint[]) AS held (job_id, token)
 LEFT JOIN LATERAL (
     SELECT j.id, j.token, j.state FROM outlast_jobs j WHERE j.id = held.job_id LIMIT 1) j ON true

@@ -16,9 +16,9 @@ SELECT s.paused, s.since, s.owed, s.spec, date_part('epoch', clock_timestamp()) 
 FROM outlast_schedules s WHERE s.name = :name AND s.origin <> 'deleted' FOR NO KEY UPDATE
 
 -- name: due
--- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of
--- the others is due, if within a minute. Always returns a row, and uses only the index of next_tick. Reads only. A
--- change after this is found by the firing, which matches revision and next_tick.
+-- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of the
+-- others is due, if within a minute. Always returns a row. The firing finds a change after this: it matches revision and
+-- next_tick.
 SELECT t.now,
        (SELECT n.next_tick FROM outlast_schedules n
         WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL
@@ -72,9 +72,8 @@ FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::bigint[], 
 WHERE s.name = f.name
 
 -- name: undeclared
--- Mark schedules that no code has declared for a while as undeclared: they leave the index by which workers look. A
--- worker that declares one at this moment holds the row, which is skipped, or has just renewed it: the condition is
--- re-checked on that version. A row that a user's transaction holds waits for the next look.
+-- These schedules leave the index by which workers look. A worker that declares one at this moment holds the row, which is
+-- skipped, or has just renewed it: the condition is re-checked on that version.
 UPDATE outlast_schedules s SET declared = false
 FROM (SELECT d.name FROM outlast_schedules d
       WHERE d.name = ANY ($1::text[]) AND d.declared

@@ -6,13 +6,12 @@
 SELECT pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_catalog.oid)
 
 -- name: echo
--- Notify this very session, to see whether notifications arrive at all. Touches no row, but wakes each session of the
--- database that listens on any channel, so it is sent once for each connection (`listens`).
+-- Notify this very session, to see whether notifications arrive at all: once for each connection, since it wakes each
+-- session of the database that listens on any channel.
 SELECT pg_notify($1, '')
 
 -- name: listens
 -- Check that the session that answers listens on these two channels. No other session has a channel of the first
--- name; the second is the store's (`channel`), which differs if the tables are others. Touches no row and wakes no
--- other session.
+-- name; the second is the store's (`channel`), which differs if the tables are others.
 SELECT $2::text = pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_catalog.oid) AND count(*) = 2
 FROM pg_listening_channels() AS c (name) WHERE c.name IN ($1, $2)

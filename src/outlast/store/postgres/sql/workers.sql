@@ -7,20 +7,18 @@
 SELECT outlast_begin_incarnation_v1(), outlast_raise_numbers_v1(true), outlast_raise_tokens_v1($1)
 
 -- name: register
--- Make a row for a worker, active, with a running lease. A new row races with nothing. A statement before this one
--- has raised the token sequence.
+-- A new row races with nothing. A statement before this one has raised the token sequence.
 --
 -- A worker whose answer was lost asks again under the same registration, which is unique, and gets the row that it
 -- made before. That counts as a beat, since the worker trusts its lease from when it asked this time. The first
--- request to arrive makes the row. The other one, even the older one if it was held up, waits for that row and beats
--- once more. A row that was found gone meanwhile stays gone, and the worker's first beat shows that.
+-- request to arrive makes the row; the other one, even the older one, waits for that row and beats once more. A row that
+-- was found gone meanwhile stays gone, and the worker's first beat shows that.
 --
--- If the worker succeeds another of its instance name, the same statement marks that row lost, with the locks of a
--- reap: FOR UPDATE waits for an exchange under way (its claims become orphans, which the new worker reclaims) and
--- keeps later exchanges from claiming, and a beat that waits for it finds the row lost. No counter is compared: the
--- platform guarantees that the old process is gone. Rows are locked in the order of their ids, as in `request_drain`
--- and `tell_gone`, so that these never deadlock. Of two registrations under one name at once, which the platform
--- rules out, neither sees the other's row; both stand until the next one.
+-- The row of another worker of the instance is marked lost with the locks of a reap: FOR UPDATE waits for an exchange
+-- under way (its claims become orphans) and keeps later ones from claiming, and a beat that waits for it finds the row
+-- lost. No counter is compared: the platform guarantees that the old process is gone. Rows are locked in the order of their
+-- ids, as in `request_drain` and `tell_gone`, so that these never deadlock. Of two registrations under one name at once,
+-- which the platform rules out, neither sees the other's row; both stand until the next one.
 --
 -- A worker that wakes takes the place of the row of its sleep. A stopped worker claims nothing, so no job can be added
 -- while this looks for those that it holds.
@@ -64,9 +62,8 @@ UPDATE outlast_workers w SET epoch = w.epoch + 1 FROM me WHERE w.id = me.id
 RETURNING w.epoch
 
 -- name: set_status
--- Move a worker to draining or stopped. FOR UPDATE waits for an exchange under way; a later one finds the new status
--- and claims nothing. Setting the same status twice is not a loss of the lease. $4: a
--- stopped worker sleeps for so long, and is to be back then; only people read that.
+-- FOR UPDATE waits for an exchange under way; a later one finds the new status and claims nothing. Setting the same status
+-- twice is not a loss of the lease. $4: the seconds of a sleep, for people.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)
@@ -79,10 +76,8 @@ FROM me WHERE w.id = me.id
 RETURNING w.id
 
 -- name: request_drain
--- Ask live workers to drain; returns those that are asked, now or before. No other statement writes this column. The
--- lock does not conflict with the KEY SHARE of an exchange; it waits for a reap or a reconnect (FOR UPDATE) and then
--- re-checks the status: a worker that was reaped meanwhile is not asked. Rows are locked in the order of their ids.
--- The notification only saves the wait for a heartbeat.
+-- Returns the workers that are asked, now or before. The lock does not conflict with the KEY SHARE of an exchange; it waits
+-- for a reap or a reconnect (FOR UPDATE) and then re-checks the status. Rows are locked in the order of their ids.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = ANY(:ids::bigint[]) AND status IN ('active', 'draining')
@@ -93,17 +88,15 @@ asked AS (
 SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked
 
 -- name: announce
--- Replace the tasks that a worker's row shows. For people and for `unservable`: it guards nothing.
+-- For people and for `unservable`: it guards nothing.
 UPDATE outlast_workers SET tasks = $2, lacks = $3 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4
 
 -- name: tell_wakeup
--- Write on a worker's row how it is woken. For people: it guards nothing.
+-- For people: it guards nothing.
 UPDATE outlast_workers SET wakeup = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3
 
 -- name: tell_failing
--- Write on a worker's row which of its duties fails, with which error, and since how many seconds; NULLs if none
--- does. For people: it guards nothing, and races with nothing but the worker's own beats. A row that has ended keeps
--- its last text.
+-- For people: it guards nothing. A row that has ended keeps its last text.
 UPDATE outlast_workers
 SET failing = $2, failing_since = date_part('epoch', statement_timestamp()) - $3::float8
 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')
@@ -119,8 +112,8 @@ WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
 SELECT outlast_hold_presence_v1($1, $2, $3, $4)
 
 -- name: presence_off
--- Note that a worker's presence proves nothing. A look that reads the row from now on does not judge by the lock; a
--- reap whose look came before reads the row again once it has it locked.
+-- A look that reads the row from now on does not judge by the lock; a reap whose look came before reads the row again once
+-- it has it locked.
 UPDATE outlast_workers SET presence = NULL, presence_off = $2 WHERE id = $1
   AND registration IS NOT DISTINCT FROM $3
 
@@ -131,10 +124,9 @@ SELECT * FROM outlast_heartbeat_v1($1, $2)
 SELECT * FROM outlast_peek_v1($1)
 
 -- name: observe
--- Look once at all workers that hold a lease, and at what no worker looks after (see outlast_astray_v1). The columns
--- of the latter are the same in each row, and there is always one row. Reads only: the reap checks the counter and
--- the lock again. The locks are read after the snapshot of the rows was taken, and a worker writes its row after it
--- has its lock: so "absent" is answered only for a worker that had the lock and lost it.
+-- The columns of outlast_astray_v1 are the same in each row, and there is always one row. The reap checks the counter and
+-- the lock again. The locks are read after the snapshot of the rows was taken, and a worker writes its row after it has its
+-- lock: so "absent" is answered only for a worker that had the lock and lost it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_held_v1() AS held,
            (SELECT s.store_id FROM outlast_schema s WHERE s.number = 1) AS store)
@@ -155,20 +147,17 @@ SELECT outlast_keep_watch_v1($1, $2)
 
 -- name: tell_gone
 -- Note on the rows that name this lock file that their worker is gone, and the newest token that it had let begin.
--- The worker's tether has found the lock free (worker/lease/last_will.py). Nothing is reaped here: the next look
--- shows the note, and any worker's reap follows, with all its checks. The notification only saves the wait for that
--- look.
+-- The worker's tether has found the lock free (worker/lease/last_will.py). Any worker's reap follows, with all its checks.
 --
--- The note is true at any later time, so it needs no check on arrival: a lock that was free once stays free, since
--- the file belongs to one process and what that has left. A worker that is started again has its own file, and so
--- another row, which is not named here. The same holds for every worker of another boot or host, and for one that was
--- given this row's id after the store was set back. A beat of the dead worker that is committed later changes the
--- counter only: a reap that has not seen it tries again with the next look. A claim of the dead worker that is
--- committed later is an orphan after the reap.
+-- The note needs no check on arrival: a lock that was free once stays free, since the file belongs to one process and what
+-- that has left. A worker that is started again has its own file, and so another row; so has one of another boot or host,
+-- and one that was given this row's id after the store was set back. A beat of the dead worker that is committed later
+-- changes the counter only: a reap that has not seen it tries again with the next look. A later claim is an orphan after
+-- the reap.
 --
 -- The lock waits for a reap or a reconnect (FOR UPDATE) and then re-checks the status: a row that has ended keeps its
 -- cause. It does not conflict with the KEY SHARE of an exchange whose reply has no reader. Rows are locked in the
--- order of their ids; there is only one, except for a moment during a registration.
+-- order of their ids.
 WITH gone AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE boot_id = $1 AND lock_path = $2 AND lock_device = $3 AND lock_inode = $4
@@ -183,17 +172,15 @@ SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' ||
 -- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later exchanges from
 -- claiming. A beat that was committed meanwhile has changed the counter, so the re-check lets the worker live.
 --
--- The reap waits for no lock (SKIP LOCKED): one row that stays locked must not delay the reaping of other workers.
--- While an exchange, a beat or another reap holds the row, the answer is "held", and the caller tries again with the
--- next look; an exchange that has ended by then has left claims that become orphans. No worker can put its reap off
--- by exchanges alone: it stops them itself when its lease ends without a beat. A session that does not end is
--- terminated: see outlast_terminate_stuck_v1.
+-- The reap waits for no lock (SKIP LOCKED): one row must not delay the reaping of other workers. While an exchange, a beat
+-- or another reap holds the row, the answer is "held", and the caller tries again with the next look; claims of that
+-- exchange become orphans. No worker can put its reap off by exchanges alone: it stops them itself when its lease ends
+-- without a beat. A session that does not end is terminated: see outlast_terminate_stuck_v1.
 --
--- If presence is the cause, it is judged again once the row is locked, in its newest version: a worker that has its
--- lock back by then, or is seen from another incarnation of the database, lives. A worker that takes it back after
--- that finds its row lost, as by any reap.
+-- If presence is the cause, it is judged again once the row is locked: a worker that has its lock back by then, or is seen
+-- from another incarnation of the database, lives. A worker that takes it back after that finds its row lost.
 --
--- If a last will (`tell_gone`) has noted which attempts had begun, that note stays.
+-- A note of a last will (`tell_gone`) about which attempts had begun stays.
 WITH gone AS MATERIALIZED (
     SELECT id, registration, presence FROM outlast_workers
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED

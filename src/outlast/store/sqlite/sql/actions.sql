@@ -1,14 +1,8 @@
--- Acts of people on jobs, and their records. store/acts.py says what each act means, runs these statements in one
--- transaction, and argues why that is right: here the write lock is held from its beginning.
---
--- A bulk action advances step by step. Two processes may take its next step at once: the second waits for the write
--- lock, then finds that before_id is no longer the value that it has read (statement `standing`), and changes
--- nothing. So no two steps act on the same job, and a step whose process dies is taken again as a whole. The same
--- check keeps a stopped action from going on.
+-- Acts of people on jobs, their records and the steps of bulk actions. store/acts.py says what each act means, runs these
+-- statements in one transaction, and argues why that is right: here the write lock is held from its beginning. Why each
+-- step is taken once: postgres/sql/actions.sql (`standing`).
 
 -- name: forget_oldest
--- The newest records of each actor are kept, so that no actor pushes out the records of others; an action under way
--- is never deleted.
 DELETE FROM outlast_actions
 WHERE actor = :actor AND state <> 'running'
   AND id <= (SELECT id FROM outlast_actions WHERE actor = :actor ORDER BY id DESC LIMIT 1 OFFSET :kept)

@@ -1,8 +1,7 @@
 -- Store what blocked jobs wait for, and resolve it once that has ended. All of it runs under the write lock: an enqueue
 -- sees whether an upstream job has ended, and marks one that has not (awaited), so that its end leaves a notice in its own
--- commit (the trigger outlast_jobs_awaited), also in a transaction of a caller. The next exchange does what notices say.
--- So no end is missed; and a dependency changes its state once for each end or requeue of its upstream job, so none is
--- counted twice.
+-- commit (the trigger outlast_jobs_awaited). So no end is missed; and a dependency changes its state once for each end or
+-- requeue of its upstream job, so none is counted twice. postgres/sql/dependencies.sql says what the statements mean.
 
 -- name: upstream
 SELECT id, keep FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
@@ -13,7 +12,6 @@ UPDATE outlast_jobs SET awaited = 1 WHERE id IN (SELECT e.value FROM json_each(:
 -- name: depend
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, place, state) VALUES (?, ?, ?, ?, 1)
 -- name: note_ended
--- Jobs that have ended already leave their notice now.
 INSERT INTO outlast_upstream_notices (job_id)
 SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value AND j.ended_at IS NOT NULL
 
@@ -54,12 +52,10 @@ UPDATE outlast_jobs
 SET state = 'queued', position = CASE WHEN run_at <= :now THEN :position + e.key END, run_at = max(run_at, :now)
 FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state = 'blocked'
 -- name: wait_again
--- Not one with a key, as on PostgreSQL: that may be another's by now.
 UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'cancelled' AND NOT cancel_requested
   AND key IS NULL AND (expires_at IS NULL OR expires_at > :now)
 -- name: end_children
--- Children that no attempt has begun end with a parent that is dead or cancelled. One with a key may be another's as well.
 UPDATE outlast_jobs SET state = 'cancelled', position = NULL, ended_at = :now
 WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.state IN ('dead', 'cancelled')
@@ -67,7 +63,6 @@ WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              CROSS JOIN outlast_jobs AS c ON c.id = d.upstream_id
              WHERE c.attempt_count = 0 AND c.key IS NULL AND c.state IN ('queued', 'blocked') LIMIT :most)
 -- name: revive_children
--- They wait again once it is requeued, unless something else that they waited for has failed.
 UPDATE outlast_jobs SET state = 'blocked', ended_at = NULL
 WHERE id IN (SELECT c.id FROM json_each(:ids) AS e
              CROSS JOIN outlast_jobs AS p ON p.id = e.value AND p.ended_at IS NULL
@@ -80,20 +75,13 @@ RETURNING id
 -- name: done
 DELETE FROM outlast_upstream_notices WHERE id <= ?
 -- name: adopt
--- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
--- until its parent has ended, are no inputs, and one ordinal has one child (the primary key).
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
 SELECT :job_id, e.value, 1, 2, -:first - e.key - 1 FROM json_each(:ids) AS e
 -- name: watch
--- Let the end of an attempt wait for those of these children that have not ended, and for no others.
 UPDATE outlast_dependencies SET state = iif(upstream_id IN (
     SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = e.value AND j.ended_at IS NULL), 1, 2)
 WHERE job_id = :job_id AND place < 0
 -- name: results
--- The results that claimed jobs get of those that they waited for, in their order; of each job up to :bytes, and how many
--- there are. gone: one that has completed and was deleted, since the claimed job had ended meanwhile, by a cancel, and has
--- come back.
--- Once :most bytes are full, the other jobs have one row each, late, without a result.
 SELECT g.job_id, CASE WHEN NOT g.late THEN CAST(g.result AS TEXT) END, g.count, g.gone, g.late
 FROM (SELECT f.*, f.n > 0 AND sum(f.bytes) OVER (ORDER BY f.n) > :most AS late
 FROM (SELECT e.key AS n, d.job_id, d.place, j.result, coalesce(length(CAST(j.result AS BLOB)), 4) AS bytes,

@@ -29,8 +29,8 @@ ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
 -- name: arrive
 -- Open the streams of jobs that were just stored, and make those that are missing: [id, task, queue, rank, needs,
 -- tenant (NULL: several), whether a job is due]. A stream of jobs that are not due yet stays idle until one is. A claim
--- marks a stream idle only under the write lock, when it sees none of its jobs: so either it has seen these jobs, or they open it again
--- here. A new stream's turn is behind those that have started something so far, and before all that do so later.
+-- marks a stream idle only under the write lock, when it sees none of its jobs: either it has seen these jobs, or they
+-- open it again here. A new stream's turn is behind those that have started something, and before all later starts.
 INSERT INTO outlast_streams (id, task, queue, rank, needs, tenant, turn, idle, touched_at)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), json_extract(value, '$[5]'),
@@ -43,7 +43,6 @@ WHERE (idle = 1 OR blocked = -2 OR tenant IS NOT NULL AND tenant IS NOT excluded
 -- name: label
 INSERT INTO outlast_labels (job_id, label) VALUES (?, ?)
 -- name: free_keys
--- Free keys whose holder has expired without having begun: end that job, as in exchange.sql.
 UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now, position = NULL
 WHERE key IN (SELECT value FROM json_each(:keys)) AND key IS NOT NULL AND ended_at IS NULL
   AND state IN ('queued', 'blocked') AND expires_at <= :now
@@ -60,11 +59,9 @@ UPDATE outlast_jobs SET args = :args, run_at = :run_at, aged = :aged, position =
     queue = :queue, priority = :priority, tenant = :tenant, stream = :stream, needs = :needs
 WHERE id = :id
 -- name: drop_key
--- A job that has begun gives its key away.
 UPDATE outlast_jobs SET key = NULL WHERE id = ?
 -- name: window
--- The job of a key and a task in the window that is under way; read and written under the write lock. One that ends later
--- than this one would does not count: a clock was ahead, or the period was longer.
+-- The job of a key and a task in the window that is under way (outlast_take_window_v1); under the write lock.
 SELECT w.job_id + 0, coalesce(j.args = :args, 1)
 FROM outlast_windows AS w LEFT JOIN outlast_jobs AS j ON j.id = w.job_id
 WHERE w.key = :key AND w.task = :task AND w.until > :now AND w.until <= :until

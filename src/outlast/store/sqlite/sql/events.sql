@@ -3,7 +3,6 @@
 -- the look at the later notice sees both. What is not queued any longer under the token that waits is left alone.
 
 -- name: send
--- The first value of a name is kept. Also in a transaction of the caller's own.
 INSERT INTO outlast_events (name, value, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING
 -- name: note
 INSERT INTO outlast_upstream_notices (job_id, event) VALUES (0, ?)
@@ -15,7 +14,6 @@ INSERT INTO outlast_waits (job_id, token, event)
 SELECT id, token, :event FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'queued'
 ON CONFLICT (job_id) DO UPDATE SET token = excluded.token, event = excluded.event, woken = 0
 -- name: waiting
--- Who waits for these events, if they are there, at most :most.
 SELECT w.job_id FROM json_each(:names) AS n
 CROSS JOIN outlast_events AS e ON e.name = n.value
 CROSS JOIN outlast_waits AS w INDEXED BY outlast_waits_event ON w.event = e.name AND w.woken = 0

@@ -8,17 +8,11 @@
 --     on has another token, and the update finds no row.
 --   * another claim: rows leave the line (position becomes NULL) in the transaction that read them from it.
 --
--- Suspects (solo > 0) wait in the line and in streams, where other claims pass over them. A request for suspects finds
--- them by their own index, in which one probe shows, for most exchanges, that there are none. An end clears an incident in the transaction that accepted
--- it; a refused end clears none.
+-- Suspects, expiry and which attempts are kept: postgres/sql/migration_0001_schema.sql and outlast_end_v1.sql. A refused
+-- end clears no incident. Dropping an attempt takes two probes by (job_id, number), for ends that leave a row.
 --
--- Of a job that runs again and again the first and last attempts are kept (store.protocol defines how many), and
--- every charged attempt for good. The others are deleted one by one, each by the end that makes it too old, and
--- counted on the row of that end. This takes two probes by (job_id, number), only for ends that leave a row, and
--- under the write lock.
---
--- Expired queued jobs are ended before anything is claimed, a bounded number of them; if more may be left, each claim
--- leaves out those that it meets. Their own index finds them.
+-- Expired queued jobs are ended before anything is claimed, up to a bound; beyond it, each claim passes over those that it
+-- meets.
 --
 -- No step reads all queues. Scheduled jobs are found by their time. The line is read by task, so that jobs that no
 -- runner here knows are never met, and from there by queue, as many queues as there are places
@@ -39,7 +33,6 @@ WHERE j.id = CAST(e.key AS INTEGER)
   AND token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND state = 'running'
   AND (keep IS NULL OR keep > 0 OR awaited)
 -- name: complete_away
--- Find the current attempts among them whose jobs are kept for no time (keep = 0): these jobs are deleted instead.
 SELECT j.id FROM json_each(:results) AS e CROSS JOIN outlast_jobs AS j
 WHERE j.id = CAST(e.key AS INTEGER)
   AND j.token = CAST(substr(e.key, instr(e.key, ':') + 1) AS INTEGER) AND j.state = 'running'
@@ -63,8 +56,7 @@ LEFT JOIN outlast_attempts AS p ON p.token = (
 WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
 ON CONFLICT (token) DO NOTHING
 -- name: drop_evidence
--- Attempt n deletes attempt n - :kept_last, which keep_evidence has counted, unless that one was charged or is one of
--- the first. Runs before the end itself, under the same guard.
+-- Attempt n deletes attempt n - :kept_last, which keep_evidence has counted. Runs before the end, under the same guard.
 DELETE FROM outlast_attempts WHERE token = (
     SELECT o.token FROM outlast_jobs AS j
     JOIN outlast_attempts AS o ON o.job_id = j.id AND o.number = j.attempt_count - :kept_last
@@ -73,9 +65,8 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: give_back_rate
--- What an attempt under limits has taken of their rates, if it never began, but for what has come again since: another
--- start may have taken it. Runs before its end, under the same guard. The end itself gives back the count (the trigger
--- on the job's row).
+-- What an attempt that never began has taken of the rates, but for what has come again since: another start may have taken
+-- it. Runs before its end, under the same guard. The trigger on the job's row gives back the count.
 UPDATE outlast_permits AS p
 SET tat = tat - max(0.0, n.cost * coalesce(l.spacing, 0) - max(0.0, :now - n.started_at)), opens_at = NULL
 FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,
@@ -85,11 +76,8 @@ FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j
 LEFT JOIN outlast_limits AS l ON l.name = n.name
 WHERE p.id = n.permit
 -- name: end
--- A cancel request that came after the decision wins over the return to the queue. A job that has begun and goes back
--- no longer expires; a job that has not begun is due again before it expires, so that the delay of this end does not
--- expire it. Losses are counted from the row: a checkpoint may have forgiven them without the worker's knowledge. A
--- delay that grows doubles with each attempt in a row that has ended in this way; the row of this attempt counts
--- them. A job that waits for children (blocked) is queued if none of them is left.
+-- As outlast_end_v1.sql argues: a cancel request wins over the return to the queue, expiry limits the first start, and
+-- losses are counted from the row.
 UPDATE outlast_jobs AS j
 SET state = n.state,
     position = CASE WHEN n.state = 'queued' THEN :position END,
@@ -122,10 +110,8 @@ ORDER BY run_at LIMIT ?
 -- Writes run_at, unchanged, for the trigger that opens a job's stream.
 UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?
 -- name: waiting
--- Return whether there are suspects, when the first scheduled job falls due, when the
--- first of all queued jobs expires, when the first permit opens that only misses time, and whether any stream is open,
--- or any permit may have room for one that it blocks (limits.sql); and whether the end of a job is noted for which
--- others wait (dependencies.sql).
+-- Return whether there are suspects, when the first scheduled job falls due, the first queued one expires and the first
+-- permit opens, whether a stream is open or a marked permit blocks one, and whether there is a notice.
 SELECT EXISTS (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect WHERE state = 'queued' AND solo > 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
         WHERE state = 'queued' AND position IS NULL),

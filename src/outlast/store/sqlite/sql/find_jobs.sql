@@ -1,10 +1,9 @@
--- Find ids of jobs for a list, newest first, in bounded steps. Reads only. A filter that is NULL lets every job pass.
+-- Find ids of jobs for a list, newest first, in bounded steps. A filter that is NULL lets every job pass.
 --
 -- Queued, running and dead jobs are found by indexes that hold only these: among ten million finished jobs there may
--- be none. Each part of the queue is read whole by its index, which holds queue and task, and keeps no more ids than
--- are asked for (an inner LIMIT without its own ORDER BY would make SQLite sort all of them). The tenant is in no
--- index, so a filter by tenant reads the rows. Everything else is walked by id, for as many rows as a look may read,
--- and dead jobs down to the row that "…floor" has found.
+-- be none. Each part of the queue is read whole by its index, and keeps no more ids than are asked for (an inner LIMIT
+-- without its own ORDER BY would make SQLite sort all of them). The tenant is in no index, so a filter by tenant reads the
+-- rows. Everything else is walked by id, and dead jobs down to the row that "…floor" has found.
 
 -- name: all
 -- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
@@ -70,8 +69,6 @@ SELECT id FROM (
     ORDER BY id DESC LIMIT :limit)
 ORDER BY id DESC LIMIT :limit
 -- name: queued_more
--- Show whether the queue, or the part of it that is asked for, has :rows rows or more, counted up to that number in
--- all.
 SELECT count(*) >= :rows AS is_long FROM (
     SELECT * FROM (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
                    WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND (:part IS NULL OR :part = 'line') LIMIT :rows)

@@ -1,10 +1,8 @@
--- Reads for people and screens: no locks, and in WAL mode no writer waits for them.
+-- Reads for people and screens: no locks, and in WAL mode no writer waits for them. Each statement uses the index that it
+-- names. postgres/sql/inspect.sql says what each one means.
 
 -- name: search
--- For each of these jobs, in their order: whether it holds a text in its arguments and one in "OUTCOME: MESSAGE" of
--- its last closed attempt, and is not older than a time; NULL lets all pass. Encoded arguments never match, since a
--- match would be chance. lower() changes A to Z alone. The caller stops fetching when the arguments read so far are
--- too long; the rows after that are not read.
+-- One row for each of these jobs, in their order. The caller stops fetching when the arguments read so far are too long.
 SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) END,
       (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0 AND j.args NOT LIKE ' ["outlast:payload",%')
   AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) >= :now - :within)
@@ -14,8 +12,6 @@ SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) EN
 FROM json_each(:ids) AS wanted CROSS JOIN outlast_jobs AS j
 WHERE j.id = wanted.value
 -- name: children
--- The children of a job from the n-th one (:first) to the :last one, in their order: as many of them as have :bytes of
--- results, and the first one in any case.
 SELECT c.n, c.id, c.task, c.state, c.result
 FROM (SELECT 0 - d.place AS n, d.upstream_id AS id, j.task, j.state, CAST(j.result AS TEXT) AS result,
              sum(coalesce(length(CAST(j.result AS BLOB)), 0)) OVER (ORDER BY d.place DESC) AS bytes
@@ -25,9 +21,6 @@ WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- name: token_last
 SELECT value AS token FROM outlast_sequences WHERE name = 'token'
 -- name: returns
--- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
--- for stands in the way any more, nor its parent, nor that its parent is unknown: a discard forgets its children. A
--- requeue lets the first of those wait again that it brings back; later claims do the others. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT :job_id
     UNION
@@ -43,8 +36,6 @@ SELECT NOT EXISTS (
                OR NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.job_id = o.id AND d.state = 3)
                    AND NOT EXISTS (SELECT 1 FROM outlast_dependencies AS d WHERE d.upstream_id = o.id AND d.place < 0))) AS found
 -- name: circle
--- Whether a job waits, over any number of others, for itself; at most :most are looked at. A job waits for its upstream
--- jobs, and in an ordered stream for the one that has begun there. Reads only.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state <> 2 AND state < 2
     UNION
@@ -55,12 +46,9 @@ WITH RECURSIVE up (id) AS (
     WHERE o.ended_at IS NULL AND h.ended_at IS NULL)
 SELECT EXISTS (SELECT 1 FROM (SELECT id FROM up LIMIT :most) AS f WHERE f.id = :job_id) AS found
 -- name: steps
--- The steps of a job that are kept, in their order, without their values.
 SELECT CAST(name AS TEXT) AS name, token, at AS at, length(CAST(value AS BLOB)) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: waiting
--- Count the queued jobs of a queue, due or not, up to :most. Each part uses the index that it
--- names and stops at :most; tasks are found by one probe each. Reads only.
 WITH RECURSIVE line (task) AS (
     SELECT (SELECT task FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL AND stream IS NULL ORDER BY task LIMIT 1)
@@ -88,11 +76,9 @@ SELECT count(*) AS number FROM (
     LIMIT :most)
 
 -- name: wanted_paused
--- Count the jobs of a queue that want a worker, as defined by postgres/sql/functions/outlast_wanted_v1.sql. Each
--- statement uses the index that it names and stops at :most rows. Reads only, in one snapshot.
+-- What counts is defined by postgres/sql/functions/outlast_wanted_v1.sql. Each statement stops at :most rows.
 SELECT kind, name FROM outlast_pauses
 -- name: wanted_workers
--- The live workers, and the last that have gone.
 SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN ('active', 'draining') AS lives FROM (
     SELECT * FROM (SELECT * FROM outlast_workers WHERE status IN ('active', 'draining') LIMIT :most)
     UNION ALL
@@ -112,7 +98,6 @@ SELECT count(*) AS number FROM (
     SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_line
     WHERE position IS NOT NULL AND stream IS NULL AND task = :task AND queue = :queue LIMIT :most)
 -- name: wanted_streams
--- Jobs of open streams: those that a permit blocks want room, not workers.
 SELECT task, count(*) AS number FROM (
     SELECT s.task FROM outlast_streams AS s INDEXED BY outlast_streams_open
     CROSS JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream

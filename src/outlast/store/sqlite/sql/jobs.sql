@@ -1,12 +1,11 @@
--- Jobs outside the exchange: completed in the caller's transaction; and checkpoints, progress, logs and stacks of
--- running ones.
+-- Writes about jobs outside the exchange. Those of an attempt are guarded by (id, token, running) under the write lock, so
+-- a late worker's write finds no row; postgres/sql/functions/ argues about each (outlast_checkpoint_v1.sql and the like).
 
 -- name: draw
 -- Draw ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by the next one: no
 -- other transaction has seen it. Once committed it never comes back, since nothing lowers a value.
 UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0
 -- name: draw_places
--- Ids and positions at once; the id is the row with 1.
 UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
 RETURNING name = 'job', value + 0
 -- name: draw_tokens
@@ -16,10 +15,9 @@ UPDATE outlast_sequences SET value = max(value, CAST(:now * 1000000 AS INTEGER))
 RETURNING value + 0
 
 -- name: complete
--- Complete an attempt inside the caller's own transaction (complete_in). Guarded by (id, token, running): after a
--- reclaim the token is another one, no row is found, and the caller rolls back its own writes. A reclaim that comes
--- while the transaction is open waits for the write lock and then finds the job completed. It sets the same columns
--- as "complete" of the exchange.
+-- Complete an attempt inside the caller's own transaction (complete_in). After a reclaim no row is found, and the caller
+-- rolls back its own writes; a reclaim that comes meanwhile waits for the write lock and finds the job completed. It sets
+-- the same columns as "complete" of the exchange.
 UPDATE outlast_jobs
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
     ended_at = :now, result = :result
@@ -30,25 +28,18 @@ SELECT NOT EXISTS (SELECT 1 FROM outlast_jobs
                    WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0 AND NOT awaited)
 
 -- name: checkpoint
--- Save a checkpoint, note progress. Both are guarded by (id, token, running): a late worker's write finds no row.
--- Numbers rise within an attempt and start again at each claim, so a checkpoint that is sent twice, or arrives behind
--- a newer one, changes nothing.
 UPDATE outlast_jobs
 SET losses = :losses, checkpoint = :value, checkpoint_number = :number, checkpoint_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running' AND checkpoint_number < :number
 -- name: is_current
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: progress
--- Guarded by (id, token, running), under the write lock: a late worker's report finds no row. The deadline only rises:
--- a reaper that has read the earlier one may still close the attempt by its token.
+-- The deadline only rises: a reaper that has read the earlier one may still close the attempt by its token.
 UPDATE outlast_jobs
 SET progress = :progress, hard_deadline = max(hard_deadline, started_at + timeout + :still)
 WHERE id = :job_id AND token = :token AND state = 'running'
 
 -- name: keep_logs
--- Keep the last lines of running attempts, one row for each. Guarded by (id, token, running), under the write lock: a
--- late worker's lines find no job. `printed` counts the lines of the attempt so far: fewer never replace more, as on
--- PostgreSQL, where a write may arrive late. Of each job the newest rows stay: tokens rise with attempts.
 INSERT INTO outlast_logs (token, job_id, number, printed, lines)
 SELECT token, id, :number, :printed, :lines FROM outlast_jobs
 WHERE id = :job_id AND token = :token AND state = 'running'
@@ -59,11 +50,7 @@ DELETE FROM outlast_logs WHERE token IN (
     SELECT token FROM outlast_logs WHERE job_id = :job_id ORDER BY token DESC LIMIT -1 OFFSET :kept)
 
 -- name: ask_stack
--- Ask for the stack of a running job. "ask_stack" replaces the requests on the row of the worker that runs the
--- attempt if they are still the ones that the caller has read. So if two callers ask at once, one has to read again,
--- and neither removes the other's request. A worker that was reaped, or whose attempt has ended or was claimed again,
--- is not asked. "keep_stack" is guarded by (id, token, running), under the write lock, as progress is: a late
--- worker's stack finds no job.
+-- `ask_stack` of postgres/sql/jobs.sql argues why no request is lost.
 UPDATE outlast_workers SET stacks = :then
 WHERE status IN ('active', 'draining') AND stacks = :seen AND id = (
     SELECT worker_id FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running')
@@ -73,8 +60,7 @@ UPDATE outlast_jobs SET stack = :stack, stack_at = :now
 WHERE id = :job_id AND token = :token AND state = 'running'
 
 -- name: completed_by
--- Answer a guarded write that found no row, and record refusals. Runs in the transaction of that write, so nothing
--- has changed since it found no row.
+-- Answer a guarded write that found no row, and record refusals, in the transaction of that write.
 SELECT 1 FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'completed'
 -- name: is_there
 SELECT 1 FROM outlast_jobs WHERE id = ?

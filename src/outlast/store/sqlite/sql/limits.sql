@@ -1,5 +1,4 @@
--- Claim jobs from streams: jobs under limits, and jobs of tasks whose tenants take turns. All of it runs in the one
--- BEGIN IMMEDIATE of an exchange (exchange.sql).
+-- Claim jobs from streams, in the one BEGIN IMMEDIATE of an exchange (exchange.sql).
 --
 -- Why this is right against
 --   * another claim, an end, a reap, a late worker: a permit's count changes only in the transaction that starts or
@@ -13,17 +12,14 @@
 --     their order until it has as many of its own tasks and queues as the permit has room. If it leaves the permit with
 --     room while it still blocks streams, the mark stays, and the exchanges of other workers look at it. So a stream
 --     that no worker serves, or whose queue is paused, keeps no permit from others.
---   * a stream that needs several permits, beside streams that need one of them: where it has room under some and others
---     are full, a place of each of the first is kept for it, on the permit's row, under the same write lock. It is kept
---     for half as long as the stream has waited, and not again before as long a time has passed: so the stream starts
---     in the end, and what others may use rests for half of the time at most, also if no worker serves the stream later.
+--   * a stream that needs several permits, beside streams that need one of them: places are kept for it
+--     (outlast_claim_streams_v1.sql), under the same write lock, also if no worker serves the stream later.
 --   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
 --
 -- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others.
 
 -- name: marked
--- The permits that may have room for streams which they block.
 SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1 LIMIT :most)
 UNION
 SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_opens
@@ -32,7 +28,7 @@ UNION
 SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_ahead
                       WHERE opens_at IS NOT NULL AND touched_at > :now + 1 LIMIT :most)
 -- name: budgets
--- The room of each of these permits, [id, limit's name]. A permit without a row has not been used yet.
+-- A permit without a row has not been used yet.
 SELECT json_extract(e.value, '$[0]'), l.name IS NOT NULL, coalesce(p.own_running, l.running), l.spacing,
        coalesce(l.burst, 1.0), coalesce(p.used, 0), coalesce(p.tat, 0.0), coalesce(p.touched_at, 0.0),
        coalesce(p.held_until, 0.0), coalesce(l.held_until, 0.0), coalesce(p.opens_at, 0.0), p.kept_for,
@@ -41,8 +37,6 @@ FROM json_each(:permits) AS e
 LEFT JOIN outlast_permits AS p ON p.id = json_extract(e.value, '$[0]')
 LEFT JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[1]')
 -- name: blocked_streams
--- The first :most streams that each of these permits blocks, without those that this exchange has looked at, and whether
--- any job of them is of none of these tenants.
 SELECT s.blocked, s.id, s.task, s.queue, CAST(s.needs AS TEXT),
        CASE WHEN :tenants = '[]' THEN 1 WHEN s.tenant IN (SELECT p.value FROM json_each(:tenants) AS p) THEN 0 ELSE EXISTS (
            SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
@@ -57,7 +51,6 @@ ORDER BY e.key, s.rank, s.turn
 -- name: open_streams
 UPDATE outlast_streams SET blocked = NULL WHERE id IN (SELECT e.value FROM json_each(:streams) AS e)
 -- name: lanes
--- As "lanes" of exchange.sql, of open streams.
 WITH RECURSIVE lane (task, queue, number) AS (
     SELECT e.value, (SELECT n.queue FROM outlast_streams AS n INDEXED BY outlast_streams_open
                      WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = e.value AND n.queue >= :first
@@ -76,9 +69,8 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
--- The first :most open streams of each of these lanes, [queue, task], without those in :passed, of which nothing could
--- start, and without streams whose jobs all belong to tenants that the claim passes over, or of which none is of this
--- kind (:solo; NULL: none is a suspect).
+-- The first :most open streams of each of these lanes, [queue, task], of this kind (:solo; NULL: none is a suspect), but
+-- for those in :passed, of which nothing could start, and those whose jobs are all passed over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
@@ -100,8 +92,7 @@ WHERE s.id IN (
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
 -- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns
--- of "first_of_lanes" of exchange.sql, with whether they are suspects, the stream and what the jobs need. :solo: which
--- kind of suspects, or 0.
+-- of "first_of_lanes" and with what streams add.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
@@ -136,9 +127,9 @@ FROM (
         ORDER BY -n.priority, n.position LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
--- Write the new state of the streams that were looked at, [id, turn, blocked, holder]. Those without a job
--- that has a position are idle, also if their jobs were cancelled; jobs of tenants that were passed over keep a stream
--- open. Nothing is written of a stream that stays as it is: a commit would wake all workers.
+-- Write the new state of the streams that were looked at, [id, turn, blocked, holder]. Those without a job that has a
+-- position are idle; jobs that were passed over keep a stream open. Nothing is written of a stream that stays as it is: a
+-- commit would wake all workers.
 UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'),
     touched_at = CASE WHEN e.waits AND s.turn = json_extract(e.value, '$[1]') THEN min(s.touched_at, :now) ELSE :now END,
@@ -151,10 +142,8 @@ WHERE s.id = json_extract(e.value, '$[0]')
   AND (s.holder IS NOT json_extract(e.value, '$[3]') OR s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
--- Write the permits that were looked at: [id, name, key, used, tat, held until, opens at, has room, kept for,
--- kept until]. One that is left
--- with room stays marked while it blocks a stream that this exchange has not looked at; a time to open at is kept only
--- where streams wait for it.
+-- [id, name, key, used, tat, held until, opens at, has room, kept for, kept until]. One that is left with room stays
+-- marked while it blocks a stream that this exchange has not looked at; opens_at is kept only where streams wait for it.
 INSERT INTO outlast_permits AS p (id, name, key, used, tat, touched_at, held_until, opens_at, freed, kept_for, kept_until)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now, json_extract(value, '$[5]'),
@@ -180,7 +169,6 @@ WHERE EXISTS (
     WHERE b.task IN (SELECT t.value FROM json_each(:tasks) AS t))
 
 -- name: wrong
--- Permits that block streams and have a wrong count of the attempts that run under them, written :settled seconds ago.
 SELECT p.id, p.name, p.key, p.used, coalesce(h.holders, 0)
 FROM outlast_permits AS p LEFT JOIN (
     SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders
@@ -190,14 +178,12 @@ WHERE p.used <> coalesce(h.holders, 0) AND p.touched_at < :now - :settled
   AND EXISTS (SELECT 1 FROM outlast_streams AS s INDEXED BY outlast_streams_blocked WHERE s.blocked = p.id)
 LIMIT 1000
 -- name: recount
--- Set the count right under the write lock, and have the streams that the permit blocks looked at.
 UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id = :permit
 -- name: mark_recounted
 UPDATE outlast_limits SET recounted_at = :now WHERE name = :name
 -- name: known
--- Declare, set and hold limits, and take spent cost: these run under the write lock, so no exchange looks at a permit
--- between the change and its mark: the next exchange opens the streams that a changed permit has room for. A mark
--- where there is no room costs one look.
+-- Declare, set and hold limits, and take spent cost. These run under the write lock, so no exchange looks at a permit
+-- between the change and its mark.
 SELECT name, CAST(declared AS TEXT) AS declared, CAST(own AS TEXT) AS own FROM outlast_limits
 WHERE name IN (SELECT value FROM json_each(:names))
 -- name: known_tasks
@@ -209,15 +195,12 @@ SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, prio
 -- name: lock
 SELECT 1 AS locked
 -- name: keep_pace
--- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
--- or is no rate. Rows as for "put".
 UPDATE outlast_permits AS p
 SET tat = min(1e15, max(:now, p.touched_at)
                     + (p.tat - max(:now, p.touched_at)) * coalesce(json_extract(e.value, '$[3]') / l.spacing, 0))
 FROM json_each(:rows) AS e JOIN outlast_limits AS l ON l.name = json_extract(e.value, '$[0]')
 WHERE p.name = l.name AND l.spacing IS NOT json_extract(e.value, '$[3]') AND p.tat > max(:now, p.touched_at)
 -- name: put
--- Write the declarations of limits (NULL: as it is) and the values in force: [name, declared, running, spacing, burst, per].
 INSERT INTO outlast_limits (name, declared, running, spacing, burst, per)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'), json_extract(value, '$[3]'),
        json_extract(value, '$[4]'), json_extract(value, '$[5]')
@@ -228,7 +211,6 @@ SET declared = coalesce(excluded.declared, declared), running = excluded.running
 -- name: set
 UPDATE outlast_limits SET own = :own WHERE name = :name
 -- name: mark
--- Look again at the permits of limits that block streams, also at those that would open by time.
 UPDATE outlast_permits SET freed = 1, opens_at = NULL
 WHERE name IN (SELECT value FROM json_each(:names)) AND EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
 -- name: mark_one
@@ -248,10 +230,8 @@ WHERE id = :permit
 -- name: hold_all
 UPDATE outlast_limits SET held_until = iif(:seconds > 0, :now + :seconds, NULL), held_for = :seconds WHERE name = :name
 -- name: held_too_long
--- Limits that are held for longer than was asked for: a clock that was ahead has written that.
 SELECT name, held_for FROM outlast_limits WHERE held_until > :now + held_for + 1
 -- name: needs
--- The needs of a running attempt. Guarded by (id, token, running): a late worker finds no row.
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id AND token = :token AND state = 'running'
 -- name: needs_of_job
 SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id
@@ -266,14 +246,11 @@ SET tat = :tat, held_until = :now + held_until - max(:now, touched_at), touched_
 WHERE id = :permit
 
 -- name: count_running
--- The attempts that run under each limit, among the first :rows running jobs.
 WITH r AS MATERIALIZED (
     SELECT stream, needs FROM outlast_jobs INDEXED BY outlast_jobs_worker WHERE worker_id IS NOT NULL LIMIT :rows)
 SELECT json_extract(r.needs, e.fullkey || '[1]') AS name, count(*) AS number, (SELECT count(*) FROM r) AS looked_at
 FROM r CROSS JOIN json_each(r.needs) AS e WHERE r.stream IS NOT NULL GROUP BY 1
 -- name: count_blocked
--- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
--- the jobs, and a row for each stream that has none.
 SELECT count(id) AS number, count(*) AS looked_at FROM (
     SELECT j.id
     FROM json_each(:permits) AS p CROSS JOIN outlast_streams AS s INDEXED BY outlast_streams_blocked ON s.blocked = p.value
@@ -281,7 +258,6 @@ SELECT count(id) AS number, count(*) AS looked_at FROM (
         ON j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.stream IS NOT NULL AND j.position IS NOT NULL
     LIMIT :most)
 -- name: count_in_order
--- As count_blocked, for ordered limits: the due jobs of streams that wait for one that has begun (-2), in :most rows.
 WITH b AS MATERIALIZED (
     SELECT s.needs, j.id FROM outlast_streams AS s INDEXED BY outlast_streams_blocked
     LEFT JOIN outlast_jobs AS j INDEXED BY outlast_jobs_stream
@@ -290,8 +266,6 @@ WITH b AS MATERIALIZED (
 SELECT json_extract(b.needs, e.fullkey || '[1]') AS name, count(b.id) AS number, (SELECT count(*) FROM b) AS looked_at
 FROM b CROSS JOIN json_each(b.needs) AS e WHERE json_extract(b.needs, e.fullkey || '[4]') = 1 GROUP BY 1
 -- name: permits
--- Permits of a limit, those with the most running attempts first, :most at most: of :most by their name, those under
--- which some of the first :rows running jobs run, and those of :blocking. waiting: counted up to :waiting.
 WITH looked (id) AS MATERIALIZED (
     SELECT id FROM (SELECT p.id FROM outlast_permits AS p INDEXED BY outlast_permits_name WHERE p.name = :name LIMIT :most)
     UNION
@@ -321,7 +295,6 @@ SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.use
 FROM outlast_permits AS p LEFT JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
 -- name: stream_place
--- Each count uses one index and stops at :most.
 SELECT (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_stream
             WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.task = j.task AND o.queue = j.queue
@@ -336,14 +309,12 @@ SELECT (SELECT count(*) FROM (
 FROM outlast_jobs AS j JOIN outlast_streams AS s ON s.id = j.stream
 WHERE j.id = :id AND j.stream IS NOT NULL AND j.position IS NOT NULL
 -- name: holders
--- The running attempts under a permit, longest first.
 SELECT j.id, coalesce(w.name, '') AS worker, :now - j.started_at AS seconds
 FROM outlast_jobs AS j INDEXED BY outlast_jobs_worker LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND j.stream IS NOT NULL
   AND EXISTS (SELECT 1 FROM json_each(j.needs) AS e WHERE json_extract(j.needs, e.fullkey || '[0]') = :permit)
 ORDER BY j.started_at, j.token LIMIT :most
 -- name: miscounted
--- Permits whose count differs from the number of running attempts under them, for `outlast verify`.
 SELECT p.name, p.key, p.used AS counted, coalesce(h.holders, 0) AS holders
 FROM outlast_permits AS p LEFT JOIN (
     SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, count(*) AS holders
@@ -352,8 +323,7 @@ FROM outlast_permits AS p LEFT JOIN (
 WHERE p.used <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 -- name: forgotten
--- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a permit
--- that has room, without a mark, an instant at which it opens, or an open stream that needs it. For `outlast verify`.
+-- `miscounted` and `forgotten` are for `outlast verify`; postgres/sql/limits.sql says what they find.
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name

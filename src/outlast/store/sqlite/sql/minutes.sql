@@ -34,9 +34,6 @@ DELETE FROM outlast_minutes WHERE rowid IN (
     AND m.task = json_extract(e.value, '$.task') AND m.outcome = json_extract(e.value, '$.outcome'))
 RETURNING *
 -- name: minutes
--- At most :most rows, the newest, are read: two parts of the index, newest first. Each row of the answer brings how
--- many rows were read, and the time of the oldest of them. :by_queue, :by_task: whether to tell queues and tasks apart
--- or to add them up under the empty name.
 WITH seen (number, at) AS MATERIALIZED (
     SELECT * FROM (
         SELECT * FROM (

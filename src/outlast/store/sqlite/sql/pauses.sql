@@ -1,7 +1,5 @@
--- Pauses. They change under the write lock, so of two pauses or resumptions at once one comes first. An exchange that
--- came before does not see the pause. Its worker starts none of the covered jobs that it brings once it has
--- acknowledged the pause ("acknowledge_pauses"), which it does after it has given back what had not begun. A replaced
--- row has a new id, so that workers acknowledge it again; it keeps the time of the first pause.
+-- Pauses, which change under the write lock. postgres/sql/pauses.sql argues when one is in force. A replaced row has a new
+-- id, and keeps the time of the first pause.
 
 -- name: pause
 INSERT OR REPLACE INTO outlast_pauses (kind, name, paused_at, paused_by, reason, stop)

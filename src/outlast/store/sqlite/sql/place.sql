@@ -1,6 +1,5 @@
--- Show where a job stands among the others. The line is indexed by task, then by queue, so jobs before it in its queue
--- are counted task by task (1,000 tasks at most), until :most are found. A job in a stream has none of the line before it
--- (limits.sql has its place). Reads only.
+-- The line is indexed by task, then by queue, so jobs before one in its queue are counted task by task (1,000 tasks at
+-- most), until :most are found.
 
 -- name: place
 WITH RECURSIVE me AS (SELECT * FROM outlast_jobs WHERE id = :id),

@@ -1,15 +1,7 @@
--- Delete what ended long ago, oldest first, in one bounded batch.
---
--- Dead jobs stay until they are discarded, unless the caller limits how long they are kept. A gone worker stays while
--- any job still runs under its id, so that the evidence of a reclaim can name it. The row of a schedule goes a week
--- after it was deleted or last declared by code, unless a person has paused it; records of actions go after 90 days.
---
--- Streams that have been idle for a day go, and with them permits that no attempt holds and that say nothing: a row that
--- is missing is a permit that has not been used. A later job makes both again. Streams of a permit in use stay.
+-- Delete what ended long ago, oldest first, in one bounded batch; postgres/sql/prune.sql says what stays, and why. A row of
+-- a stream or permit that is missing is one that has not been used: a later job makes it again.
 
 -- name: jobs
--- Jobs that ended long ago, jobs whose own retention (keep) is over, and dead jobs, unless :dead_before is NULL. A job
--- stays, with its result, while a job that waited for it has not ended.
 SELECT id FROM (
     SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL AND ended_at < :before AND (NOT awaited OR NOT EXISTS (
@@ -46,7 +38,6 @@ DELETE FROM outlast_dependencies WHERE job_id IN (SELECT e.value FROM json_each(
 -- name: jobs_of
 DELETE FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
 -- name: events
--- Not one for which an unfinished job has waited: it may have been woken, and look for the event only when it runs.
 DELETE FROM outlast_events WHERE name IN (
     SELECT name FROM outlast_events WHERE at < ? AND NOT EXISTS (
         SELECT 1 FROM outlast_waits AS w JOIN outlast_jobs AS j ON j.id = w.job_id
@@ -63,14 +54,12 @@ DELETE FROM outlast_schedules WHERE name IN (
     SELECT name FROM outlast_schedules
     WHERE declared_at IS NOT NULL AND declared_at < ? AND (paused = 0 OR origin = 'deleted') ORDER BY declared_at LIMIT ?)
 -- name: actions
--- Actions under way stay.
 DELETE FROM outlast_actions WHERE id IN (
     SELECT id FROM outlast_actions WHERE at < ? AND state <> 'running' ORDER BY id LIMIT ?)
 -- name: windows
 DELETE FROM outlast_windows WHERE (key, task) IN (
     SELECT key, task FROM outlast_windows WHERE until < ? ORDER BY until LIMIT ?)
 -- name: streams
--- An attempt that runs needs no stream.
 DELETE FROM outlast_streams WHERE id IN (
     SELECT id FROM outlast_streams INDEXED BY outlast_streams_idle
     WHERE idle = 1 AND touched_at < ? ORDER BY touched_at LIMIT ?)

@@ -24,13 +24,10 @@ WHERE j.id = :job_id AND j.token = :token AND j.state = 'running'
 SELECT id, token, worker_id, :now - hard_deadline, policy FROM outlast_jobs
 WHERE hard_deadline < :now - :slack AND state = 'running' ORDER BY hard_deadline LIMIT :limit
 -- name: current
--- Tokens never come back. ``completed`` under its own token comes from the attempt's own complete_in, and so may a
--- missing row, if the job is kept for no time (keep = 0).
 SELECT 1 WHERE NOT EXISTS (
     SELECT 1 FROM outlast_jobs
     WHERE id = ? AND (token = ? AND state IN ('running', 'completed')) IS NOT TRUE)
 -- name: held_by
--- A worker's running jobs, to reconcile what it holds with what the store says it holds.
 SELECT id AS job_id, token, failures, losses, solo, incident FROM outlast_jobs
 WHERE worker_id = :id ORDER BY id
 -- name: state

@@ -1,12 +1,6 @@
--- Schedules: rows that show when a worker has to look next.
---
--- Each verb runs under the write lock, so what it reads stays true until its commit. "stands" guards a firing:
--- next_tick and revision are what the worker saw when it decided. Another firing, an edit, a resume, and a delete
--- followed by a put all change one of them (a revision is never drawn twice). So of two workers that fire a tick, one
--- finds the row unchanged, and the jobs of the other are not stored. since only rises: no step of the clock brings
--- back a tick that is accounted for. since also stays in the row of a deleted schedule, in case the name is put
--- again; prune removes that row a week after declared_at, which the delete sets to its own time. A late worker, a
--- claim and a reap know only the jobs.
+-- Schedules, under the write lock. "stands" guards a firing, as `fire` of postgres/sql/schedules.sql argues: another
+-- firing, an edit, a resume, and a delete followed by a put all change next_tick or revision. since only rises, and stays
+-- in the row of a deleted schedule.
 
 -- name: look
 -- Texts come as bytes: a connection of the caller's may convert texts in its own way.

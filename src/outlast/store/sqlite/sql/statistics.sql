@@ -2,9 +2,7 @@
 -- of lanes and queues at :lanes; in one snapshot, without locks.
 
 -- name: lanes
--- The line by task and queue: the query steps from the head of one lane to the next by index, at a cost that does not
--- depend on their lengths. A lane is a queue, a task and a priority; the oldest job is the head of one of them. Jobs in
--- streams count as well; the oldest of a queue and a task is then that of its first stream.
+-- The heads of lanes are found as on PostgreSQL.
 WITH RECURSIVE head (id) AS (
     SELECT (SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_line
             WHERE position IS NOT NULL AND stream IS NULL ORDER BY task, queue, priority DESC, position LIMIT 1)
@@ -40,7 +38,6 @@ seen (id) AS (SELECT id FROM head WHERE id IS NOT NULL UNION ALL SELECT id FROM 
 SELECT j.queue, j.task, min(j.run_at) AS oldest, (SELECT count(*) FROM seen) AS heads
 FROM seen JOIN outlast_jobs AS j ON j.id = seen.id GROUP BY j.queue, j.task
 -- name: count_lanes
--- Count up to :most jobs for each pair of queue and task (at the same index of two lists).
 SELECT q.value AS queue, t.value AS task,
        (SELECT count(*) FROM (
             SELECT * FROM (
@@ -56,7 +53,6 @@ SELECT q.value AS queue, t.value AS task,
             LIMIT :most)) AS number
 FROM json_each(:queues) AS q JOIN json_each(:tasks) AS t ON t.key = q.key
 -- name: count_waiting
--- For each of these queues, count up to :most due jobs and up to :most jobs that wait for their time.
 SELECT w.value AS queue,
        (SELECT count(*) FROM (
             SELECT 1 FROM outlast_jobs AS o INDEXED BY outlast_jobs_due
@@ -68,7 +64,6 @@ SELECT w.value AS queue,
               AND o.run_at > :now LIMIT :most)) AS scheduled
 FROM json_each(:queues) AS w
 -- name: ended
--- Of jobs with their own retention (keep), the :most that are kept longest.
 SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, sum(ended_at > :now - 3600) AS hour FROM (
     SELECT * FROM (
         SELECT queue, state, ended_at FROM outlast_jobs INDEXED BY outlast_jobs_ended_at
@@ -81,8 +76,6 @@ SELECT queue, state, count(*) AS number, sum(ended_at > :now - 60) AS minute, su
         ORDER BY ended_at + keep DESC LIMIT :most))
 GROUP BY queue, state
 -- name: undecodable
--- Jobs that no release could decode so far, among the first :most that wait for their time, 1,000 at most. The row of
--- the last attempt is found by its token, which stays on the job.
 SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
        max(CASE WHEN json_valid(a.crash) THEN json_extract(a.crash, '$.release') END) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs INDEXED BY outlast_jobs_due

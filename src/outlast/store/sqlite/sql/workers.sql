@@ -10,19 +10,13 @@ SET value = CASE WHEN CAST(:now * 1000000 AS INTEGER) > :above THEN CAST(:now * 
 WHERE name = 'token' AND value < :above
 
 -- name: again
--- A worker's own row is found by its id and the registration that made it: an id that was issued again, after the
--- file was set back, belongs to another worker. Only active and draining rows change, so a worker that was reaped
--- learns it here. A reconnect waits, by BEGIN IMMEDIATE, for any exchange under way; from then on, an exchange at the
--- old epoch claims nothing.
+-- A row is found by its id and the registration that made it; only active and draining rows change, so a worker that was
+-- reaped learns it here. A reconnect waits, by BEGIN IMMEDIATE, for any exchange under way; from then on, an exchange at
+-- the old epoch claims nothing.
 --
--- "again": a worker whose answer was lost asks again under the same registration, which is unique, and gets the row
--- that it made before; the same holds for a first request that is carried out last. It counts as a beat, above what
--- the lock file shows, since the worker trusts its lease from when it asked this time. A row that was found gone
--- stays gone; the worker's first beat shows that.
---
--- "replace" marks another live worker with the registering worker's instance name lost, in the same transaction: the
--- platform guarantees that the old process is gone, so no counter is compared. The old worker's exchange and beat
--- find the row lost.
+-- "again": a repeated registration gets its row and counts as a beat, above what the lock file shows. "replace" marks
+-- another live worker of the instance lost, in the same transaction. postgres/sql/workers.sql (`register`) argues about
+-- both.
 UPDATE outlast_workers
 SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
 WHERE registration = :registration
@@ -69,7 +63,6 @@ WHERE id = :id AND registration IS :registration
 -- name: tell_wakeup
 UPDATE outlast_workers SET wakeup = :words WHERE id = :id AND registration IS :registration
 -- name: tell_failing
--- A row that has ended keeps its last text.
 UPDATE outlast_workers SET failing = :failing, failing_since = :now - :seconds
 WHERE id = :id AND registration IS :registration AND status IN ('active', 'draining')
 
@@ -99,8 +92,7 @@ RETURNING drain_requested, stacks
 -- (model/lease.py), so nothing is robbed. An exchange waits for this commit, then finds its row lost and claims
 -- nothing.
 --
--- "tell_gone" notes that a tether has found the lock of its worker free. That is true of these rows at any later
--- time, and of no others, since each worker has its own lock file.
+-- "tell_gone": postgres/sql/workers.sql argues why the note needs no check.
 SELECT id AS worker_id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,
        heartbeat_at, coalesce(cause = 'tether', 0) AS told_gone
 FROM outlast_workers WHERE status IN ('active', 'draining') ORDER BY id
