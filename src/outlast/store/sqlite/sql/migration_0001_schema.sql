@@ -1,31 +1,9 @@
--- 0001 schema: the tables of Outlast, with the names that they have on PostgreSQL.
+-- 0001 schema: the tables of Outlast.
 -- compatible_from: 0.1
 --
--- Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1. Payloads are text (JSON that Outlast
--- encodes). position is NULL while a queued job is not due yet, so future jobs are not in the line. worker_id is set
--- exactly while the job is running. token stays after the end, since it decides the answer "already". completed_by is
--- the worker of the attempt that completed; the other attempts have their own rows in outlast_attempts, and the view
--- outlast_history shows both as one list.
---
--- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait in the line
--- or in their streams. Claims for other jobs pass over them; an index of their own shows claims for them where they are.
---
--- expires_at: a job that has not begun by then is ended (exchange.sql); NULL for most, and for a job that has begun
--- and gone back to the queue. An expired job is recognised as one that is cancelled without a request
--- (cancel_requested) and without an attempt under way (started_at).
---
--- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
--- commit of its end; NULL for most: as long as the workers' settings say. The index of ended jobs begins with when
--- that time is over; NULL for jobs without keep, which it shows by their end.
---
--- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); NULL for all
--- others. Its index shows groups of dead jobs without reading rows.
---
--- Workers: lacks maps tasks that a worker knows and may not serve to the tags that it would need. presence and
--- presence_off belong to PostgreSQL. wakeup: how it is woken. cause: why a worker's row ended; begun: the newest
--- token that the worker had let begin, if that is known. failing: which duty of a live worker fails, and with which
--- error.
+-- Tables and columns mean what they mean on PostgreSQL (postgres/sql/migration_0001_schema.sql and the tables/ beside it);
+-- only the differences are told here. Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1.
+-- presence and presence_off stay NULL.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index for every row that is
 -- written, which was seen to double the cost of a claim.
@@ -35,15 +13,6 @@
 -- a value outside is refused when it is written. (NULL passes a CHECK.) Columns that are written once have separate
 -- constraints: an update checks only those of the columns that it changes.
 --
--- The line is indexed by task first, then by queue: jobs of an unknown task are never met, however many there are and
--- in however many queues. Scheduled jobs are indexed by their time over all queues, so that one look shows what is
--- due, and by queue for workers that serve only some queues.
---
--- A job under limits, or of a task that its tenants share fairly, waits in a stream instead of the line: stream names
--- it, and needs lists the permits that the job needs (model/limits.py), as JSON. Both are NULL for all others, and the
--- line holds no such job. limits.sql argues about streams and permits. aged: where waiting raises priorities, the time
--- in milliseconds at which the job became due, less what its priority is worth: its place in its stream, instead of
--- its position.
 
 -- Ids, positions and tokens always rise, also past deleted rows, so they are never max(id) + 1.
 CREATE TABLE outlast_sequences (
@@ -154,11 +123,7 @@ CREATE INDEX outlast_jobs_died ON outlast_jobs (ended_at) WHERE state = 'dead';
 CREATE UNIQUE INDEX outlast_jobs_key ON outlast_jobs (key)
     WHERE key IS NOT NULL AND ended_at IS NULL;
 
--- Limits (store/limits.py). declared: what the code of workers says of it; own: what a person has set, of which each
--- field wins until it is reset. running, spacing, burst and per are what holds, computed from the two when one is
--- written. held_until: nothing starts under any of its permits until then; only of a limit per tenant or key. held_for:
--- the seconds that were asked for.
--- recounted_at: a permit of it had a wrong count, which was set right.
+-- held_until: only of a limit per tenant or key. held_for: the seconds that were asked for.
 CREATE TABLE outlast_limits (
     name         TEXT PRIMARY KEY,
     declared     TEXT,
@@ -175,11 +140,8 @@ CREATE TABLE outlast_limits (
         AND held_until BETWEEN -1e15 AND 1e16 AND held_for BETWEEN 0 AND 1e16 AND recounted_at BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 
--- Permits: a limit, or the part of it that one tenant or key has; a row is made when a job first needs it. used counts
--- the attempts that run under it. tat: when the next start is due by its rate, as seen at touched_at. own_running: what
--- a person has set for this key. opens_at: when a start may follow, where streams wait for it and only time is missing.
--- freed: it may have room for streams that it blocks, and the next exchange looks at it. kept_for: the stream for which
--- one of its places is kept, since it needs others, too, that are full; until kept_until, which stays as the last time.
+-- A row is made when a job first needs the permit. freed: it may have room for streams that it blocks, and the next
+-- exchange looks at it. kept_until stays as the last time.
 CREATE TABLE outlast_permits (
     id          INTEGER PRIMARY KEY,
     name        TEXT NOT NULL,
@@ -203,13 +165,9 @@ CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at 
 CREATE INDEX outlast_permits_ahead ON outlast_permits (touched_at) WHERE opens_at IS NOT NULL;
 CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 
--- Streams: jobs of one task, queue and priority (rank is its negative) that need the same permits at the same costs
--- and, where tenants take turns, are of the same tenant. A row is made when the first job is enqueued or arrives.
--- turn: the streams with the lowest start next. blocked: the permit without room that holds it up. idle: no job of it
--- has a position. In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for
--- good, and -2 in blocked says that the stream waits for it. A stream that is neither is open, and an exchange looks at it.
--- touched_at: when a job of it last started, or it became idle or was so no more. tenant: that of all jobs with a position;
--- NULL: they may be of several. Each job that gets a position compares its own.
+-- rank: the priority, negated. turn: the streams with the lowest start next. A stream that is neither blocked nor idle is
+-- open. touched_at: when a job of it last started, or idle last changed. tenant: of all jobs with a position; NULL: they
+-- may be of several. Each job that gets a position compares its own.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
     task       TEXT NOT NULL,
@@ -231,8 +189,6 @@ CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn, b
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
 CREATE INDEX outlast_streams_idle ON outlast_streams (touched_at) WHERE idle = 1;
 
--- How jobs of each task wait, as the code of the newest worker says: the names of its limits, whether tenants take
--- turns, how its priority ages, and its own priority. SQL enqueues only tasks that are here (outlast_enqueue_v1).
 CREATE TABLE outlast_tasks (
     name     TEXT PRIMARY KEY,
     limits   TEXT NOT NULL,
@@ -280,12 +236,7 @@ BEGIN
     UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;
 
--- What blocked jobs wait for: one row for each job (job_id) and each job upstream of it (upstream_id). wants: 0 it has
--- to complete, 1 it has to end, 2 it has to die. state: 1 its end leaves a notice (awaited), 2 met, or no longer waited
--- for, 3 failed: it has ended in another way (0 occurs on PostgreSQL only). place: where the upstream job stands among
--- those of the job, which is the order of their results; below zero: the upstream job is a child, which an attempt of
--- the job has spawned, the n-th one at -n. Rows are deleted with their job. A blocked
--- job becomes queued when all its rows are met, and is cancelled when one has failed (dependencies.sql).
+-- The states 0 and 4 occur on PostgreSQL only.
 CREATE TABLE outlast_dependencies (
     job_id      INTEGER NOT NULL,
     upstream_id INTEGER NOT NULL,
@@ -297,8 +248,6 @@ CREATE TABLE outlast_dependencies (
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_dependencies_left ON outlast_dependencies (job_id, state) WHERE state <> 2;
 CREATE INDEX outlast_dependencies_upstream ON outlast_dependencies (upstream_id, state);
--- "Look at this upstream job": it has ended, with whichever verb, or was requeued after its end. With an event: "look who
--- waits for this event", and no job.
 CREATE TABLE outlast_upstream_notices (id INTEGER PRIMARY KEY, job_id INTEGER NOT NULL, event TEXT) STRICT;
 CREATE TRIGGER outlast_jobs_awaited AFTER UPDATE OF ended_at ON outlast_jobs
 WHEN OLD.awaited = 1 AND ((OLD.ended_at IS NULL) <> (NEW.ended_at IS NULL) OR NEW.state = 'completed')
@@ -306,8 +255,6 @@ BEGIN
     INSERT INTO outlast_upstream_notices (job_id) VALUES (NEW.id);
 END;
 
--- The job of a key and a task in the window that is under way (once_per): one row for each, which holds until its
--- window is over, and is then overwritten or pruned.
 CREATE TABLE outlast_windows (
     key    TEXT NOT NULL,
     task   TEXT NOT NULL,
@@ -317,8 +264,6 @@ CREATE TABLE outlast_windows (
     CONSTRAINT outlast_windows_until CHECK (until BETWEEN -1e15 AND 1e15)
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_windows_until ON outlast_windows (until);
--- Events: the first value that was sent under each name, a list with that value as JSON, encoded as payloads are. Rows
--- never change. They are deleted a month after they were sent, but not while a job that has waited for one is unfinished.
 CREATE TABLE outlast_events (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL,
@@ -326,10 +271,6 @@ CREATE TABLE outlast_events (
     CONSTRAINT outlast_events_at CHECK (at BETWEEN -1e15 AND 1e15)
 ) STRICT;
 CREATE INDEX outlast_events_at ON outlast_events (at);
--- Jobs that wait for an event, or have waited for one: one row for each job, of its last wait. The end of the attempt
--- `token` has written it, and has queued the job for the time at which the wait is over (run_at). So the job waits as
--- long as it is queued, has that token and no position. woken: the event has come, or the job does not wait any longer.
--- Rows are deleted with their jobs.
 CREATE TABLE outlast_waits (
     job_id INTEGER PRIMARY KEY,
     token  INTEGER NOT NULL,
@@ -339,7 +280,6 @@ CREATE TABLE outlast_waits (
 ) STRICT;
 CREATE INDEX outlast_waits_event ON outlast_waits (event, woken);
 
--- The labels of jobs that have any (the policy holds them, too), to find jobs by label. They are deleted with the jobs.
 CREATE TABLE outlast_labels (
     job_id INTEGER NOT NULL,
     label  TEXT NOT NULL,
@@ -347,10 +287,6 @@ CREATE TABLE outlast_labels (
 ) WITHOUT ROWID, STRICT;
 CREATE INDEX outlast_labels_name ON outlast_labels (label, job_id);
 
--- Attempts that did not complete; the facts of a completed attempt are on the job's row. repeats: how many
--- attempts in a row have ended with this outcome, including this one. Rows never change. Between a job's
--- first and last attempts, those that were not charged are deleted (exchange.sql); dropped counts how many
--- were deleted up to and by this end.
 CREATE TABLE outlast_attempts (
     token          INTEGER PRIMARY KEY,
     job_id         INTEGER NOT NULL,
@@ -377,8 +313,6 @@ CREATE TABLE outlast_attempts (
 ) STRICT;
 CREATE INDEX outlast_attempts_job ON outlast_attempts (job_id, number);
 
--- The last lines that attempts have printed, if logs are kept: JSON, [[seconds since 1970, text], …]. printed: how
--- many lines the attempt has printed in all. They are deleted with their jobs.
 CREATE TABLE outlast_logs (
     token   INTEGER PRIMARY KEY,
     job_id  INTEGER NOT NULL,
@@ -390,8 +324,6 @@ CREATE TABLE outlast_logs (
 ) STRICT;
 CREATE INDEX outlast_logs_job ON outlast_logs (job_id, token);
 
--- Values of steps, one for each (job, step); token: the attempt that has kept it. They stay for later attempts, also
--- those of a job that is requeued (unless from scratch), and are deleted with their jobs. Rows never change.
 CREATE TABLE outlast_steps (
     job_id INTEGER NOT NULL,
     name   TEXT NOT NULL,
@@ -460,10 +392,6 @@ CREATE TABLE outlast_refusals (
 ) STRICT;
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
--- Schedules (store/schedules.py defines the columns). There is no row for each tick: since and next_tick
--- move forward in the commit that stores the job of the tick. version names the content, versions the
--- replaced ones, separated by spaces. Workers look at next_tick by its index, which holds only schedules that
--- may fire: a schedule that is paused or deleted, or that no code declares, costs no look.
 CREATE TABLE outlast_schedules (
     name          TEXT PRIMARY KEY,
     call          TEXT NOT NULL,
@@ -502,9 +430,6 @@ CREATE INDEX outlast_schedules_next ON outlast_schedules (next_tick, name)
     WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL;
 CREATE INDEX outlast_schedules_declared ON outlast_schedules (declared_at) WHERE declared_at IS NOT NULL;
 
--- Pauses, one row each; no job that a pause covers starts. Pausing the same again draws a new id, so that workers
--- acknowledge it again (acknowledged_pauses, on a worker's row, lists the ids that it acts on; NULL: it has not read
--- them). stop: running attempts are asked to stop, too.
 CREATE TABLE outlast_pauses (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     kind      TEXT NOT NULL,
@@ -520,12 +445,6 @@ CREATE TABLE outlast_pauses (
         id BETWEEN 0 AND 1e15 AND paused_at BETWEEN -1e15 AND 1e15 AND (stop = 0 OR stop = 1))
 ) STRICT;
 
--- Counters of workers (store/minutes.py defines the columns). Rows of level worker hold what one worker has counted in
--- a minute; they are added up to minutes of all workers, and to totals. No job waits for these rows: nothing
--- reads or writes them in the exchange. at and batch are seconds since 1970 by the store's clock, except the batch of a
--- worker's row, which is the worker's own number: the same batch again adds nothing. d1 to d11 count attempts by how
--- long they ran, w1 to w11 by how long they had waited, within the bounds of outlast/store/minutes.py. Numbers end at
--- 10^14, so that no sum of them overflows.
 CREATE TABLE outlast_minutes (
     level     TEXT NOT NULL,
     worker_id INTEGER NOT NULL,
@@ -559,10 +478,6 @@ CREATE TABLE outlast_minutes (
 ) STRICT;
 CREATE INDEX outlast_minutes_at ON outlast_minutes (level, at);
 
--- Actions of people, newest last (store/actions.py): a row is written in the transaction of the act. A bulk action, on
--- all jobs that match a filter, advances in bounded steps, which any process may take (actions.sql). state is running
--- until it is done or stopped. Jobs from before_id on have been looked at; only jobs up to up_to_id that ended until
--- as_of count; expected is how many there were.
 CREATE TABLE outlast_actions (
     id        INTEGER PRIMARY KEY AUTOINCREMENT,
     at        REAL NOT NULL,
@@ -587,7 +502,6 @@ CREATE TABLE outlast_actions (
 CREATE INDEX outlast_actions_running ON outlast_actions (id) WHERE state = 'running';
 CREATE INDEX outlast_actions_actor ON outlast_actions (actor, id);
 
--- One row for each applied migration; the first one holds the store's id, which is drawn once.
 CREATE TABLE outlast_schema (
     number          INTEGER PRIMARY KEY,
     name            TEXT NOT NULL,
@@ -608,7 +522,6 @@ SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL, 'co
 FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
--- Enqueuing from other languages.
 \ir functions/outlast_refuse_args_v1.sql
 \ir functions/outlast_enqueue_v1.sql
 \ir functions/outlast_send_event_v1.sql

@@ -1,11 +1,10 @@
 -- Append those of these lanes that were not appended within the last hour. known: all of them are in rows that another
--- transaction has committed, so the caller may store jobs in them for a while without asking again. (A row of the caller's
--- own transaction proves nothing: that may be rolled back, and a later job would stand in a lane that no claim reads.)
+-- transaction has committed, so the caller may store jobs in them for a while without asking again. (A row of its own
+-- transaction may be rolled back, and a later job would stand in a lane that no claim reads.)
 --
 -- Nothing waits: the table has no unique key, so of two transactions that do not see each other both append. A row of the
 -- last hour stays for a day at least (outlast_thin_lanes_v1), so a client may rely on it for minutes, in a transaction that
--- stays open for hours. Roles that may only enqueue may not write this table, so it runs as its owner, for roles to which
--- it is granted.
+-- stays open for hours. It runs as its owner, for roles to which it is granted.
 CREATE FUNCTION outlast_add_lanes_v1(p_tasks text[], p_queues text[], p_priorities smallint[], OUT known boolean)
 LANGUAGE plpgsql
 SECURITY DEFINER

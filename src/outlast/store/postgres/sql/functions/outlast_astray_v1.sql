@@ -1,8 +1,7 @@
--- Show whether anything is left that no worker looks after, by a few index probes: whether there are orphans, whether
--- an attempt is past its hard deadline by p_slack seconds, the time of the database's clock at that moment, and in how
--- many seconds a schedule is due. Watchers call it all the time. Reads only and holds nothing: a worker that learns of
--- orphans or overdue attempts looks again, with the locks of outlast_orphans_v1 and outlast_facts_v1. The next look
--- sees what comes up after this one. Deadlines are read under the rule of outlast_keep_floor_v1.
+-- Show what no worker looks after, by a few index probes: whether there are orphans, whether an attempt is past its hard
+-- deadline by p_slack seconds, the time of the database's clock, and in how many seconds a schedule is due. Watchers call
+-- it all the time. It holds nothing: a worker that learns of orphans or overdue attempts looks again with locks
+-- (outlast_orphans_v1, outlast_facts_v1). Deadlines are read under the rule of outlast_keep_floor_v1.
 CREATE FUNCTION outlast_astray_v1(
     p_slack double precision,
     OUT orphans boolean, OUT overdue boolean, OUT now double precision,

@@ -3,9 +3,9 @@
 --
 -- In these cases the database may not know of tokens that were drawn: the tail of the log may be lost (a standby that
 -- lags, or synchronous_commit = off), and a copy knows nothing of what came after it. So no exchange claims anything
--- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1), as if the next token had been
--- lost. The jump is not transactional: it is done before others can see the row. If several sessions try at once, one
--- draws the row and the others wait for its commit; if it rolls back, the next one jumps again.
+-- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1). The jump is not transactional: it is
+-- done before others can see the row. If several sessions try at once, one draws the row and the others wait for its
+-- commit; if it rolls back, the next one jumps again.
 --
 -- A copy may have come without its lanes, so these are read from its jobs (outlast_thin_lanes_v1).
 CREATE FUNCTION outlast_begin_incarnation_v1() RETURNS void

@@ -1,9 +1,6 @@
--- Save checkpoints of running attempts.
---
--- Guarded like an end: the row is locked by (id, token, running) without waiting, so that a task's own open
--- transaction on one row delays no other. A late worker's write finds another token and is refused. A number that is
--- not above the one on the row changes nothing: an older save that arrives again cannot overwrite a newer one. The
--- claim sets the number back to 0, since it rises within an attempt.
+-- The row is locked by (id, token, running) without waiting, so that a task's own open transaction on one row delays no
+-- other, and a late worker's write finds another token and is refused. A number that is not above the one on the row
+-- changes nothing: an older save that arrives again cannot overwrite a newer one. The claim sets the number back to 0.
 CREATE FUNCTION outlast_checkpoint_v1(
     p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_values text[],
     p_losses integer[], p_refusals_kept integer)

@@ -1,6 +1,5 @@
--- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places): read the
--- streams and the permits that they need, share the places out, lock the jobs, and count them as started. The caller
--- starts exactly the returned rows, in this transaction, with `started` as the time of their start.
+-- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places), and count them
+-- as started. The caller starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
 -- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower
@@ -12,7 +11,7 @@
 -- caller's next call; otherwise it is empty.
 --
 -- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect. Suspects are passed over, and
--- so are streams that have nothing else; they stay open. Above 0: for suspects of this kind, in streams that have some.
+-- their streams stay open. Above 0: for suspects of this kind.
 --
 -- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes streams or permits, or changes a
 -- limit: what is read here holds to the commit. Nothing here waits: jobs that other sessions hold are passed over.
@@ -53,7 +52,6 @@ BEGIN
     cut := false;
     more := false;
     passed := '{}';
-    -- the streams
     WITH RECURSIVE lane (task, queue, nth) AS (
         SELECT h.task, h.queue, 1
         FROM unnest(p_tasks) AS t (task)
@@ -129,7 +127,6 @@ BEGIN
             WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.ended_at IS NULL) j ON true;
     END IF;
 
-    -- the permits that they need (flat, in the order of the streams), with what these allow
     FOR i IN 1..2 LOOP
         SELECT array_agg(u.id) AS ids, bool_or(o.id IS NULL) AS lacks, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
@@ -210,7 +207,6 @@ BEGIN
         v_left := v_left - v_quota[i];
     END LOOP;
 
-    -- the jobs; those that have expired are passed over, and ended by the next exchange
     started := date_part('epoch', clock_timestamp());
     SELECT array_agg(l.id) FILTER (WHERE l.fits) AS ids, array_agg(l.row) FILTER (WHERE l.fits) AS rows,
            array_agg(l.position) FILTER (WHERE l.fits) AS positions, array_agg(NULL::bigint) FILTER (WHERE l.fits) AS shown,
@@ -256,7 +252,6 @@ BEGIN
                 WHERE u.quota > 0 AND u.holder IS NOT NULL) l
           WINDOW read AS (ORDER BY l.stream, l.place)) l;
 
-    -- count what starts, and see which permits are full then
     v_taken := array_fill(0, ARRAY[cardinality(s.ids)]);
     v_blocked := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
     FOR i IN 1..cardinality(v_of) LOOP

@@ -1,7 +1,5 @@
--- Close attempts as decided, under the guard of outlast_end_v1, put the suspects that they clear into the line
--- (outlast_clear_v1), delete jobs that are kept for no time (outlast_forget_v1), name their lanes (outlast_line_up_v1) and
--- wake listeners. Returns the
--- attempts that were closed, with the new states of their jobs.
+-- Close attempts as decided, under the guard of outlast_end_v1, with all that follows from their ends. Returns the attempts
+-- that were closed, with the new states of their jobs.
 CREATE FUNCTION outlast_close_v1(p_ends text, p_notify boolean)
 RETURNS TABLE (job_id bigint, token bigint, state text)
 LANGUAGE plpgsql

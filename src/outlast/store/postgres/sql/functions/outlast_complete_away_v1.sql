@@ -1,10 +1,7 @@
 -- Complete attempts whose jobs are kept for no time (keep = 0), by deleting the jobs after their notices are left. Returns
--- the tokens of these attempts.
---
--- The guard is that of a completion (outlast_hand_in_v1): id, token and running, checked on the newest version of a
--- row that is locked without waiting. Locking and deleting are two statements, so that the second sees what was
--- committed before the first had the lock. A completion that is sent again because its answer was lost finds no row
--- and is refused: without a row it cannot be told apart from a job that another worker has completed.
+-- the tokens of these attempts. Guarded as a completion (outlast_hand_in_v1). Locking and deleting are two statements, so
+-- that the second sees what was committed before the first had the lock. A completion that is sent again finds no row and
+-- is refused: it cannot be told apart from a job that another worker has completed.
 CREATE FUNCTION outlast_complete_away_v1(p_ids bigint[], p_tokens bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$

@@ -1,7 +1,7 @@
 -- Store what new blocked jobs wait for. An upstream job that the same transaction has stored is awaited already (states 1,
--- 4); of another, a notice has its end looked for once this transaction has been committed (outlast_resolve_v1). Of an
--- upstream job, which may be anyone's, nothing changes but that it is kept. It runs as its owner, for roles that may
--- only enqueue: the jobs that wait are new (outlast_check_new_v1), and parents of none (places below zero: `adopt`).
+-- 4); for another, a notice has its end looked for after this commit (outlast_resolve_v1). Nothing of it changes but that
+-- it is kept. It runs as its owner, for roles that may only enqueue: the jobs that wait are new (outlast_check_new_v1), and
+-- parents of none (places below zero: `adopt`).
 CREATE FUNCTION outlast_depend_v1(
     p_jobs bigint[], p_upstreams bigint[], p_wants smallint[], p_states smallint[], p_places integer[]) RETURNS void
 LANGUAGE plpgsql

@@ -1,12 +1,9 @@
--- Put due jobs into the line, those first that have been due for longest. Returns their ids, and when the next job of
--- these queues (none given: of all queues) falls due within a minute. A call moves at most 500 jobs; if more may be
--- due, next is now. It moves jobs of all queues, also of queues that the caller does not serve: the line is where
--- jobs wait for a worker that serves them, and outside it a job that no worker serves would look due to each idle
--- worker again and again.
+-- Put due jobs into the line, the longest due first, at most 500. Returns their ids, and when the next job of these queues
+-- (none given: of all queues) falls due within a minute; now, if more may be due. It moves jobs of all queues: outside the
+-- line, a job that no worker serves would look due to each idle worker again and again.
 --
--- Rows that other sessions hold are skipped (SKIP LOCKED): another exchange is putting them into the line, or they
--- are being cancelled. A row that changed since the snapshot is re-checked when it is locked, and is left alone if it
--- is no longer due or already has a position.
+-- Rows that other sessions hold are skipped: they are being put into the line, or cancelled. A row that changed since the
+-- snapshot is re-checked when it is locked.
 CREATE FUNCTION outlast_due_v1(p_queues text[], p_now double precision, OUT ids bigint[], OUT next double precision)
 LANGUAGE plpgsql
 AS $$

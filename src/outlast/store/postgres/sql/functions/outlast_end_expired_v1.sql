@@ -1,7 +1,5 @@
--- End these queued jobs, which have expired and whose rows the caller has locked. Returns how many.
---
--- Runs inside outlast_expire_v1, outlast_free_keys_v1 and outlast_exchange_v1, which argue why this is right against
--- other sessions.
+-- End these queued jobs, which have expired and whose rows the caller has locked. Returns how many. Its callers argue why
+-- this is right.
 CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$

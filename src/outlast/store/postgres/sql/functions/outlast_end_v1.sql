@@ -16,25 +16,23 @@
 --     sets does not expire it; outlast_expire_v1 ends it once it has expired.
 --   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a
 --     checkpoint forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
---   * the end of a child that this attempt waits for (blocked): the session that resolves that end holds this job's row while it
---     looks. Either that was before this end has locked the row, and the second statement, with its newer snapshot, sees that
---     nothing is left; or it comes after this commit, and finds the job blocked.
+--   * the end of a child that this attempt waits for (blocked): the session that resolves that end holds this job's row
+--     while it looks. Either that was before this end has locked the row, and the second statement, with its newer
+--     snapshot, sees that nothing is left; or it comes after this commit, and finds the job blocked.
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
--- The permits of a job under limits are given back by its notice. What its start has taken of a rate is given back here
--- if nothing has begun, also by a notice, but for what has come again since: another start may have taken it, and the two
--- would be closer together than the rate allows. So is the hold on a limit that a task has found exhausted (throttles); a longer
--- hold stays.
+-- The notice of a job under limits returns its permits. What its start has taken of a rate is returned here if nothing has
+-- begun, also by a notice, but for what has come again since: another start may have taken it. The hold on a limit that a
+-- task has found exhausted (throttles) is noted, too; a longer hold stays.
 --
--- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol),
--- and every charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in
--- dropped. This takes one probe by (job_id, number) each, never a scan. The older rows were committed before this
--- attempt was claimed, so this snapshot shows them, and only the holder of the job's row touches them. An end that is
--- sent again after 20 more attempts is answered refused, not already.
+-- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol), and every
+-- charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in dropped: one
+-- probe by (job_id, number). The older rows were committed before this attempt was claimed, so this snapshot shows them, and
+-- only the holder of the job's row touches them. An end that is sent again after 20 more attempts is answered refused.
 --
--- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned only for ends that
--- were written, because a late end must not clear an incident.
+-- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned only
+-- for ends that were written, because a late end must not clear an incident.
 CREATE FUNCTION outlast_end_v1(p_ends text)
 RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, noted boolean, state text)
 LANGUAGE plpgsql

@@ -1,16 +1,12 @@
 -- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses what the
--- Python enqueue refuses. Budgets are those of a task without options, or those given; the limits over the fleet are
--- those of the task (outlast_stream_v1).
+-- Python enqueue refuses. Budgets are those of a task without options, or those given; limits: outlast_stream_v1.
 --
--- It runs as its owner, so that a role may do this and nothing else. Only roles with EXECUTE may call it (the
--- migration revokes it from PUBLIC). Names are found in the schema in which it was created, under any search_path of
--- the caller, and no setting of the caller changes the meaning of its string literals.
+-- It runs as its owner, so that a role may do this and nothing else (the migration revokes EXECUTE from PUBLIC). Names are
+-- found in the schema in which it was created, under any search_path of the caller, and no setting of the caller changes
+-- the meaning of its string literals.
 --
--- One unfinished job holds a key, by the unique index: a second insert waits for the first to commit. The holder is
--- looked up by a separate statement with its own snapshot; if it has ended in between, the insert is tried again. The
--- holder is neither locked nor changed, so it may be claimed or end meanwhile; an expired holder is ended first
--- (outlast_free_keys_v1). A job in a stream appends the notice of its arrival, as enqueue.sql does, in the same commit and
--- without a lock. Nothing else races with a row that no other session can see yet; the commit sends the wake-up.
+-- Why this is right: as `keyed` and `many` of enqueue.sql. An expired holder of the key is ended first
+-- (outlast_free_keys_v1). The commit sends the wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,
     delay double precision DEFAULT 0, run_at timestamptz DEFAULT NULL, expires_at timestamptz DEFAULT NULL,

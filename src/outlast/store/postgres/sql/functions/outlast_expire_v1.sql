@@ -1,6 +1,5 @@
--- End queued jobs that have not begun by their expires_at, those first that expired first. Returns how many. They are
--- cancelled, uncharged: no attempt was under way. One index finds all of them. It holds only queued jobs that can
--- expire, wherever they wait: in the line, for their time, or as suspects.
+-- End queued jobs that have not begun by their expires_at, the first expired first. Returns how many. They are cancelled,
+-- uncharged. Their index holds only queued jobs that can expire, wherever they wait.
 --
 -- Why that is right against
 --   * a claim: the session that locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that

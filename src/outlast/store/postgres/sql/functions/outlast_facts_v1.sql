@@ -1,7 +1,6 @@
--- Lock exactly these attempts, as far as they are current, and return the facts to decide on. Rows are locked by
--- joining on id, token and state; rows that other sessions hold are left for later. A live worker hands in its end
--- through the same lock: the first to lock closes the attempt, and the other finds that its token is not running and
--- is refused.
+-- Lock exactly these attempts, as far as they are current, and return the facts to decide on. Rows that other sessions
+-- hold are left for later. A live worker hands in its end through the same lock (id, token, running): the first to lock
+-- closes the attempt, and the other is refused.
 CREATE FUNCTION outlast_facts_v1(
     p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)
 RETURNS TABLE (

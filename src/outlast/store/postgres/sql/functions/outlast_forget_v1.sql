@@ -1,10 +1,9 @@
 -- Delete ended jobs (pruned, discarded, or kept for no time) with their attempts, labels, logs, steps,
 -- dependencies and waits.
 --
--- The caller has just ended these jobs in this transaction, or has locked their rows to delete them: no other session
--- can change them before the commit, after which they do not exist. A later write by id and token finds no row: a
--- late end is refused (outlast_judge_v1), and a cancel or a requeue answers as for an unknown id. The key of a job is
--- free from the commit on, as after any other end.
+-- The caller has just ended these jobs in this transaction, or has locked their rows: no other session can change them
+-- before the commit. A later write by id and token finds no row: a late end is refused (outlast_judge_v1), and a cancel or a
+-- requeue answers as for an unknown id.
 CREATE FUNCTION outlast_forget_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan

@@ -5,9 +5,9 @@
 --   * a claim, a sweep, a cancel, another enqueue: unlike a sweep, this waits for the row; otherwise the caller would
 --     be answered with a job that never runs. If the row is then running or has ended, it is left as it is.
 --   * deadlock: rows are waited for in the order of their keys, as `keyed` of enqueue.sql waits at the unique index;
---     claims, ends and sweeps wait for no job. Roles that may only enqueue may not change jobs, so this runs as its
---     owner, for roles to which it is granted (the migration revokes it from PUBLIC, since any caller could hold up
---     enqueuers). It ends no job that could still begin.
+--     claims, ends and sweeps wait for no job.
+-- It runs as its owner, for roles to which it is granted, and not for PUBLIC, since any caller could hold up enqueuers. It
+-- ends no job that could still begin.
 CREATE FUNCTION outlast_free_keys_v1(p_keys text[]) RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -1,17 +1,12 @@
 -- Renew a lease, return requests (cancel, drain, stacks), and peek as outlast_peek_v1 does. If renewed is false, the
 -- lease is lost. The beat is a plain update, which does not conflict with the KEY SHARE of an exchange. It waits for
--- a reap or a reconnect (FOR UPDATE) and then re-checks the status: a worker that was reaped meanwhile is not
--- renewed.
+-- a reap or a reconnect (FOR UPDATE) and then re-checks the status. Its commit waits for no disk and no standby
+-- (outlast_commit_locally_v1).
 --
--- Its commit waits for no disk and no standby (see outlast_commit_locally_v1). If a crash or a failover loses the
--- beat, observers see another incarnation of the database and start over, and the worker's next beat counts on from
--- there.
---
--- After the beat, this does not wait for a session that has locked a table that it reads, or that queues for such a
--- lock (VACUUM FULL, CLUSTER, most of ALTER TABLE): that may take longer than a lease, at whose end the worker would
--- end healthy attempts. In that case this beat brings no cancels and no peek; a later one does. (ACCESS SHARE is the
--- lock that reading takes anyway.) The beat does not fail either if reading anything but the lease fails: the worker,
--- left without a peek, asks for one by itself and reports the fault.
+-- After the beat, this does not wait for a session that has locked a table that it reads, or that queues for such a lock
+-- (VACUUM FULL, CLUSTER, most of ALTER TABLE): that may take longer than a lease. Then this beat brings no cancels and no
+-- peek; a later one does. (ACCESS SHARE is the lock that reading takes anyway.) The beat does not fail either if reading
+-- anything but the lease fails: the worker, left without a peek, asks for one by itself and reports the fault.
 CREATE FUNCTION outlast_heartbeat_v1(
     p_worker bigint, p_registration text,
     OUT renewed boolean, OUT drain boolean, OUT stacks text, OUT cancels text,

@@ -1,11 +1,10 @@
--- Take the presence lock in this session, or prove that the session has it; then write that on the worker's row. In
--- this order, a row that names the present incarnation had its lock. Answers NULL, or why the lock cannot be taken.
+-- Take the presence lock in this session, or prove that the session has it; then write that on the worker's row. Answers
+-- NULL, or why the lock cannot be taken. outlast_presence_v1 argues why the order is right.
 --
--- outlast_presence_v1 argues how a look reads it. A session that already has the lock takes it once more, and loses
--- all of it at its end: asking is quicker than searching the locks of all workers. Behind a pooler the lock would
--- belong to a session that outlives the worker or is lent to others. p_port is the port of the client's own socket.
--- It is NULL for a Unix socket; then p_backend, the process named at the start of the connection, is compared with
--- the one that answers.
+-- A session that already has the lock takes it once more, and loses all of it at its end: asking is quicker than searching
+-- the locks of all workers. Behind a pooler the lock would belong to a session that outlives the worker or is lent to
+-- others. p_port: the port of the client's own socket; NULL for a Unix socket: then p_backend, the process named at the
+-- start of the connection, is compared with the one that answers.
 CREATE FUNCTION outlast_hold_presence_v1(
     p_worker bigint, p_registration text, p_port integer, p_backend integer) RETURNS text
 LANGUAGE plpgsql

@@ -1,13 +1,10 @@
--- Keep the values of steps of running attempts.
+-- Keep the values of steps of running attempts, guarded as outlast_checkpoint_v1 is. While this holds the lock, no other
+-- session ends, reclaims or deletes the job, so no value is left behind by a deletion.
 --
--- Guarded as outlast_checkpoint_v1 is: the row of the job is locked by (id, token, running) without waiting, so a late
--- worker's step finds another token and is refused, and a reap or an end that holds the row is not held up. While this
--- holds the lock, no other session ends, reclaims or deletes the job, so no value is left behind by a deletion.
---
--- One value for each (job, step), by the primary key: only the current attempt writes, it has looked for the name
--- before it called the function, and it uses each name once. So a value that is there already is this very one, whose
--- answer was lost, or one that the attempt has committed itself (keep_step in steps.sql). A new value is progress: it
--- forgives losses. It is new once for each job, so a job that is lost in the same step each time is not forgiven.
+-- One value for each (job, step), by the primary key: only the current attempt writes, has looked for the name before, and
+-- uses each name once. So a value that is there already is this very one, whose answer was lost, or one that the attempt
+-- has committed itself (keep_in of steps.sql). A new value is progress: it forgives losses. It is new once for each job, so
+-- a job that is lost in the same step each time is not forgiven.
 CREATE FUNCTION outlast_keep_steps_v1(
     p_ids bigint[], p_tokens bigint[], p_names text[], p_values text[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, name text, answer text)

@@ -1,5 +1,4 @@
--- Make the rows of those permits in these texts of needs that have none. The caller has the keeper lock
--- (outlast_keeper_lock_v1), so no other session makes or prunes one, or changes a limit.
+-- Make the rows of those permits in these texts of needs that have none. The caller has the keeper lock.
 CREATE FUNCTION outlast_make_permits_v1(p_needs text[], p_now double precision) RETURNS void
 LANGUAGE plpgsql
 AS $$

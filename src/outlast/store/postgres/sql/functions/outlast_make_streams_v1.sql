@@ -1,6 +1,5 @@
--- Make the rows of streams that have none, and of their permits (outlast_make_permits_v1), from a job that waits in
--- each. p_tasks and p_queues say where a job of the stream may wait; a
--- stream may come several times. The caller has the keeper lock (outlast_keeper_lock_v1), so no other session makes them.
+-- Make the rows of streams that have none, and of their permits, from a job that waits in each. p_tasks and p_queues say
+-- where a job of the stream may wait; a stream may come several times. The caller has the keeper lock.
 --
 -- Who may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job of which the id
 -- is what its task, queue, priority and needs give (outlast_stream_id_v1); other jobs there are passed over, 20,000 at

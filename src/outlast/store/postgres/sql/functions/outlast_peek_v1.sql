@@ -1,5 +1,4 @@
--- Read what each worker polls all the time, at a cost that does not depend on the number of workers. Reads only, by a
--- few index probes.
+-- Read what each worker polls all the time, by a few index probes, at a cost that does not depend on the number of workers.
 --
 --   * drawn: the highest position drawn so far. If it has not changed, no new job stands in any line, except jobs of
 --     transactions that drew their positions earlier and committed since. The line itself is not read, since that

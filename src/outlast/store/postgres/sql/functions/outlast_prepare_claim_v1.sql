@@ -13,8 +13,7 @@
 --    names the reply of a session with the lock does not hold, chance decides whether it takes the lock or is told of them.
 --
 -- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
--- time. Each function that is called argues why it is right
--- against a concurrent claim, reap and late worker; none of them waits for another lock.
+-- time. Each function that is called argues why it is right; none of them waits for another lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[], p_unknown boolean,
     OUT due double precision, OUT next_due double precision, OUT runnable bigint[], OUT expired integer,

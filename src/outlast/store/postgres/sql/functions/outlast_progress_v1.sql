@@ -1,7 +1,6 @@
--- Note the progress of running attempts. Guarded as outlast_checkpoint_v1 is: the row is locked by (id, token,
--- running) without waiting, and a late worker is refused. Progress has no number; the last write wins. p_stills: the
--- seconds in which neither the attempt nor its worker ran, all told, so that a report that comes twice moves the
--- deadline once, and one that comes late not back. Only the claim sets started_at, under a new token.
+-- Guarded as outlast_checkpoint_v1 is. Progress has no number; the last write wins. p_stills: the seconds in which neither
+-- the attempt nor its worker ran, all told, so that a report that comes twice moves the deadline once, and one that comes
+-- late not back. Only the claim sets started_at, under a new token.
 CREATE FUNCTION outlast_progress_v1(
     p_ids bigint[], p_tokens bigint[], p_values text[], p_stills double precision[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, answer text)

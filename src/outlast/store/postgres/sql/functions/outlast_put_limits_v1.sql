@@ -1,9 +1,7 @@
 -- Write limits: the declaration of the code, the values of a person, and those in force (running to per), which count
--- from then on. The caller has the keeper lock (outlast_keeper_lock_v1), and has read their rows since it has that.
---
--- Right against an exchange that reads such a limit, and blocks streams by its permits as it was: it has had the lock,
--- and has committed. The look for blocked streams sees what it has blocked, and leaves a notice for each permit that
--- blocks one; the next session with the lock reads the new row. A lowered limit stops nothing that runs.
+-- from then on. The caller has the keeper lock, and has read their rows since it has that. So an exchange that has blocked
+-- streams by their permits as they were has committed: the look for blocked streams sees them, and leaves a notice for each
+-- such permit. A lowered limit stops nothing that runs.
 --
 -- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
 -- no rate, or is none.

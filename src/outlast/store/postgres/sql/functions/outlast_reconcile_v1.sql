@@ -1,9 +1,8 @@
 -- Release own running jobs that the worker does not hold: claims whose reply was lost.
 --
--- The worker's row is held at its epoch as by an exchange, so a worker that was reaped or has reconnected since
--- releases nothing. The claims of an exchange of the same epoch that is still under way would be released too; so the
--- worker calls this only when it has none under way, or after a reconnect, which has waited for it. A job that was
--- closed or taken over since has another token and is not touched.
+-- The worker's row is held at its epoch as by an exchange, so a worker that was reaped or has reconnected since releases
+-- nothing. The claims of an exchange of the same epoch that is under way would be released too; so the worker calls this
+-- only when it has none, or after a reconnect, which has waited for it.
 CREATE FUNCTION outlast_reconcile_v1(
     p_worker bigint, p_epoch integer, p_held bigint[], p_notify boolean, p_registration text)
 RETURNS TABLE (job_id bigint, token bigint)

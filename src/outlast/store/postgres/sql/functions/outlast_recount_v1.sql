@@ -1,7 +1,6 @@
--- Correct the counts of permits that block streams and were last written p_settled seconds ago, if they differ from
--- the number of attempts that run under them. Returns the corrected ones: there are none, as long as no row was
--- changed by other means (a restore of some tables, a statement by hand). Looks at up to 1,000 permits, from a random
--- one on.
+-- Correct the counts of permits that block streams and were last written p_settled seconds ago, if they differ from the
+-- number of attempts that run under them, as after a restore of some tables or a statement by hand. Returns the corrected
+-- ones. Looks at up to 1,000 permits, from a random one on.
 --
 -- Two looks. The first takes no lock: a permit's count, the notices of ends and the running attempts change in one
 -- commit each, and one statement reads one snapshot, so what differs there is wrong. Then the keeper lock is taken, and a
@@ -9,8 +8,7 @@
 --   * A claim raises the count, and a fold takes notices away, under that lock, so all that did have committed before.
 --   * An end, a reap, a late worker: an attempt that runs no longer is noted in the same commit; the statement sees
 --     both or neither.
--- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row says when
--- that was, for doctor.
+-- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row records that.
 --
 -- Holds of whole limits that a clock which was ahead has written begin again under the lock, too.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)

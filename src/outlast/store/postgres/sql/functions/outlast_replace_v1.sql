@@ -4,10 +4,9 @@
 -- Only a job that was stored by such an enqueue (yields_key in its policy, where no text within can read like that) is
 -- changed, or loses its key: so roles that may only enqueue change no other.
 --
--- A job that has not begun is changed in place: it keeps its id, so those who wait for it get the result of the newest
--- arguments, and waits where these do: in their queue, at their priority, under their limits. The stream that it leaves is
--- found without it by the next claim, as one whose job was cancelled. It is due at the new time, at most p_due_max seconds after it was first enqueued. A job that has begun
--- gives its key away; its attempt, its retries and its end do not depend on the key.
+-- A job that has not begun is changed in place: it keeps its id, and waits where the new arguments do, due at the new time,
+-- at most p_due_max seconds after it was first enqueued. The next claim finds the stream that it leaves without it. A job
+-- that has begun gives its key away, on which its attempt, its retries and its end do not depend.
 --
 -- Why that is right against
 --   * a claim: this waits for the row, and claims skip locked rows. If the claim was first, the row has begun by the time

@@ -1,9 +1,8 @@
--- Do what notices say: those about events (outlast_wake_v1), and those about upstream jobs, by a look at who waits for them
--- (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). Looks at most at p_most notices. more: there may be more.
--- Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1, under the planner settings of
--- outlast_exchange_v1. Of a full round, notices that have to stay go to the end: else they would fill each round, and hide
--- all others while a session holds what they are about. A notice that another session holds is passed over, and so is a new one of this transaction
--- (outlast_follow_v1, outlast_wake_v1).
+-- Do what notices say, at most p_most: about events (outlast_wake_v1), and about upstream jobs, by a look at who waits for
+-- them (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). more:
+-- there may be more. Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1. Of a full round,
+-- notices that have to stay go to the end: else they would fill each round while a session holds what they are about. A
+-- notice that another session holds is passed over, and so is a new one of this transaction.
 --
 -- An enqueue that names a job which is there already touches no row of it (its transaction may stay open for long): it
 -- stores a dependency in state 0 and a notice. The end of that job may be under way and see no dependency; this function,
@@ -35,7 +34,6 @@ BEGIN
         more := more OR v_woken.more;
     END IF;
 
-    -- jobs that someone has begun to wait for: from now on their ends are followed
     IF v_new IS NOT NULL THEN
         v_free := ARRAY(SELECT j.id FROM unnest(v_new) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
                         FOR NO KEY UPDATE OF j SKIP LOCKED);

@@ -1,7 +1,7 @@
 -- Find the stream in which a job waits that SQL enqueues, and the permits that it needs: as find_needs and in_stream
--- (client/limits.py) do in Python, but from what workers have announced: the task (outlast_tasks) and its limits.
--- stream is NULL for a job that waits in the line. It refuses the same calls. A task that no worker has announced may
--- be under limits, so it is refused, too: its jobs could exceed them.
+-- (client/limits.py) do, but from what workers have announced: the task (outlast_tasks) and its limits. stream is NULL for
+-- a job that waits in the line. A task that no worker has announced may be under limits, so it is refused: its jobs could
+-- exceed them.
 --
 -- Both rows are read as they are committed, without a lock. A worker announces limits before tasks, so those of a task
 -- are there. If another release announces others at this moment, the job is as one of the release before: it was

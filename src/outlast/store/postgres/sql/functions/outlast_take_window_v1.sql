@@ -1,7 +1,7 @@
--- Take the window of a key and a task, p_seconds long from a multiple of these on, unless a job has been stored in
--- the one that is under way. The primary key decides between two at once: the second waits for the first to commit, and
--- sees what that has written. The row stays locked to the end of this transaction, which stores the job and writes its
--- id (outlast_fill_window_v1); if it is rolled back, or the job is not stored, the window is free. A pruner skips a locked row.
+-- Take the window of a key and a task, p_seconds long from a multiple of these on, unless a job has been stored in the one
+-- that is under way. The primary key decides between two at once: the second waits for the first to commit. The row stays
+-- locked to the end of this transaction, which stores the job and writes its id (outlast_fill_window_v1); if the job is not
+-- stored, the window is free.
 --
 -- A window that ends later than this one would, as of a longer period or by a clock that was ahead, does not count: so
 -- none that a role takes, which may only enqueue, swallows more than one window of others. It runs as its owner.

@@ -1,14 +1,11 @@
 -- Terminate the session that keeps the row of a gone worker locked while it waits for a client that does not read.
--- Answers how many sessions were terminated, or NULL if the row has changed since it was seen.
---
--- The row of a gone worker may still be locked: for a moment by an exchange under way, or, by an exchange whose
--- client does not read its reply, until the server drops the connection. That reply no longer has a reader:
--- terminating the session rolls its transaction back, as if the worker had never asked.
+-- Answers how many sessions were terminated, or NULL if the row has changed since it was seen. The reply no longer has a
+-- reader: the end of the session rolls its transaction back, as if the worker had never asked.
 --
 -- The row itself shows who holds it (xmax: one transaction, or the id of a list of them, and the two kinds of number
--- can look alike). More than that decides which session is terminated: a session of this role in this database that
--- is in the middle of an exchange and waits for its client to read. If the worker lives after all, it finds its
--- connection broken, and then its row lost; nothing that it was told is undone.
+-- can look alike). Only a session of this role in this database is terminated, in the middle of an exchange, that waits for
+-- its client to read. If the worker lives after all, it finds its connection broken, and then its row lost; nothing that it
+-- was told is undone.
 CREATE FUNCTION outlast_terminate_stuck_v1(p_worker bigint, p_beat bigint) RETURNS bigint
 LANGUAGE plpgsql
 AS $$

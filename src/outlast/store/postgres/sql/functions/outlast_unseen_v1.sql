@@ -1,5 +1,4 @@
--- Judge the saves handed in that are not among the seen ones, as outlast_judge_v1 does, from a snapshot later than
--- the one in which their rows were not found.
+-- Judge the saves that are not among the seen ones, from a later snapshot (outlast_judge_v1).
 CREATE FUNCTION outlast_unseen_v1(
     p_ids bigint[], p_tokens bigint[], p_seen_ids bigint[], p_seen_tokens bigint[],
     p_verb text, p_refusals_kept integer)

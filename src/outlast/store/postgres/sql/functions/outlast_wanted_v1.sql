@@ -1,7 +1,6 @@
--- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, and
--- running jobs. For autoscalers: divide the count by the number of jobs that a worker has room
--- for. Any program may call it. It reads only; each count uses one index and stops at its bound, so that a call reads
--- a few ten thousand entries at most, however many jobs wait.
+-- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, and running jobs. For
+-- autoscalers: divide the count by the number of jobs that a worker has room for. Any program may call it. Each count uses
+-- one index and stops at its bound.
 --
 -- Jobs under limits count if their stream is open: no further worker would start a job whose limit is full. Jobs of a
 -- paused queue or task are left out. So are jobs that no worker could take, however many there were: workers serve the
@@ -42,8 +41,6 @@ BEGIN
                 WHERE w.queues = '[]' OR strpos(w.queues, v_queue) > 0);
         END IF;
 
-        -- Find the tasks that have jobs of the queue in the line: for each task, one probe goes to where the queue
-        -- stands or would stand in it, and one to the next task.
         WITH RECURSIVE t (task, queue, place) AS (
             (SELECT j.task, j.queue, 1 FROM outlast_jobs j WHERE j.position IS NOT NULL AND j.stream IS NULL
              ORDER BY j.task, j.queue, (-j.priority), j.position LIMIT 1)
