@@ -1,11 +1,8 @@
 """Defines the crash report: structured evidence of why an attempt ended badly.
 
-A report holds what is known at the death. It is bounded and sanitised here, because the output of
-dying processes may contain NULs and lone surrogates, which no store accepts.
-
-A dead job carries the fingerprint of its last end, so that a store finds and counts similar deaths
-by an index. A fingerprint contains no line numbers, and no folders above the last one: a new
-release moves both.
+A report is bounded and sanitised here: the output of dying processes may contain NULs and lone
+surrogates, which no store accepts. The fingerprint of similar deaths contains no line numbers, and
+no folders above the last one: a new release moves both.
 """
 
 from __future__ import annotations
@@ -174,8 +171,7 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     outlast: str | None = None
 
 
-# The type of a field decides how it is edited before the report is stored: a text is bounded,
-# sanitised and redacted, a list is bounded. A type that has no rule is refused (_edit_of). The
+# The type of a field decides how it is edited; a type without a rule is refused (_edit_of). The
 # table lists only the fields that are kept differently.
 _OWN = Kept(own=True)
 _TEXT = Kept(characters=TEXT_MAX)
@@ -222,8 +218,7 @@ def hiding(patterns: Sequence[str]) -> Callable[[str], str]:
 
 
 def redact(crash: C, hide: Callable[[str], str]) -> C:
-    """Return the report with ``hide`` applied to every text that user code may have written, and
-    every list within its limit."""
+    """Return the report with ``hide`` applied to texts of user code, and its lists bounded."""
 
     def change(text: str, kept: Kept) -> str:
         if kept.own:
@@ -234,8 +229,8 @@ def redact(crash: C, hide: Callable[[str], str]) -> C:
 
 
 def _hide_in_line(line: str, hide: Callable[[str], str]) -> str:
-    """Return a line of output redacted. A line that may have been cut keeps only the text of its
-    last bytes: its beginning may be a piece of a secret that no pattern matches."""
+    """Redact a line of output. One that may have been cut keeps only the text of its last bytes:
+    its beginning may be a piece of a secret that no pattern matches."""
     hidden = hide(line)
     whole = line.encode(errors="replace")
     if len(whole) < CUT_BYTES:
@@ -251,7 +246,6 @@ Edit = Callable[[Any, Change], Any]
 
 
 def _edit(struct: S, change: Change) -> S:
-    """Return the struct with each text in it changed, and each list within its limit."""
     edits = _edits_of(type(struct))
     changed = {name: edit(getattr(struct, name), change) for name, edit in edits.items()}
     return msgspec.structs.replace(struct, **changed)
@@ -288,17 +282,15 @@ _edits_of(Crash)  # a field whose type has no rule is refused at import, not at 
 
 
 def fingerprint_of(task: str, outcome: str, crash: Crash | None) -> str:
-    """Return the fingerprint of an end, as 16 hexadecimal digits. ``outcome``: the word on the
-    attempt's row."""
+    """Return 16 hexadecimal digits. ``outcome``: the word on the attempt's row."""
     told = ("", "") if crash is None else (crash.exception or "", find_place(crash) or "")
     text = "\0".join((task, outcome, *told))
     return blake2b(text.encode("utf-8", "replace"), digest_size=FINGERPRINT_BYTES).hexdigest()
 
 
 def find_place(crash: Crash) -> str | None:
-    """Return the innermost frame of the user's own code, ``shop/jobs.py in render``, from the
-    traceback of the exception, else from the attempt's stack. If all frames are of libraries,
-    return the innermost one."""
+    """Return the innermost frame of the user's own code, ``shop/jobs.py in render``, else the
+    innermost of a library: from the exception's traceback, else from the attempt's stack."""
     frame = _decisive_frame(crash)
     return None if frame is None else f"{_short(frame[0])} in {frame[2]}"
 
@@ -316,8 +308,7 @@ def find_line_of_death(crash: Crash | None) -> str | None:
 
 
 def own_stack(stacks: str) -> tuple[str, int]:
-    """Return the stack that shows the place of a death, without the frames of Outlast that called
-    the task, and the number of other threads."""
+    """Return the stack of a death, less Outlast's frames, and the number of other threads."""
     own, ours, _ = _decisive_stack(stacks).partition(_ATTEMPT)
     others = sum(bool(_FRAME.search(part)) for part in stacks.split("\n\n")) - bool(own)
     return own.rpartition("\n")[0] if ours else own, others
@@ -336,9 +327,8 @@ def _short(path: str) -> str:
 
 
 def _decisive_stack(stacks: str) -> str:
-    """Return the stack of the thread that received a fatal signal, if that thread runs the user's
-    code; else the stack of the attempt, since a signal to the process reaches the main thread,
-    whichever thread caused it; else the first stack with frames (``runner.stacks.own_first``)."""
+    """Return the stack of the thread that received a fatal signal, if it runs the user's code; else
+    the attempt's (the main thread gets a signal to the process, whichever thread caused it)."""
     parts = [part for part in stacks.split("\n\n") if _FRAME.search(part)]
     met = [part for part in parts if part.startswith(_CURRENT)] if _FATAL in stacks else []
     ranked = [*met, *(part for part in parts if _ATTEMPT in part), *parts]

@@ -1,9 +1,8 @@
 """Reads cron expressions: the wall times that they match, and their instants in a zone.
 
-cronsim reads an expression and walks the calendar, always on wall times without a zone. This module
-handles the changes of the clocks, since cronsim's answers about them depend on where it begins (it
-may return an instant of the past in a repeated hour, and may step over ticks where the clocks
-change by half an hour). The rules are those of Debian's cron:
+cronsim reads an expression and walks the calendar on wall times without a zone. The changes of the
+clocks are handled here, because cronsim's answers about them depend on where it begins. The rules
+are those of Debian's cron:
 
 - An expression whose minute and hour both name times (``30 2 * * *``) fires once for each match: at
   the first instant of a time that comes twice, and as soon as the clocks have changed for a time
@@ -11,8 +10,7 @@ change by half an hour). The rules are those of Debian's cron:
 - An expression whose minute or hour begins with ``*`` follows the clock: times that the clock skips
   do not fire, and times that come twice fire twice.
 
-An instant is in seconds since 1970. A wall time is a datetime without a zone, as a clock on the
-wall shows it. At a change of the clocks some wall times are skipped, and others come twice.
+An instant is in seconds since 1970. A wall time is a datetime without a zone.
 """
 
 from __future__ import annotations
@@ -82,8 +80,7 @@ class Cron:
             raise _never(text)
 
     def walls_after(self, wall: datetime) -> Iterator[datetime]:
-        """Yield the wall times that match and are later than ``wall``, in order. It ends where the
-        calendar ends, or after 50 years without a match."""
+        """Yield later matching wall times, until the calendar ends or 50 years have no match."""
         walk = copy.copy(self._parsed)
         walk.dt = wall.replace(microsecond=0)
         try:
@@ -220,8 +217,7 @@ def wall_at(zone: ZoneInfo, instant: float) -> datetime:
 
 
 def instants_of(zone: ZoneInfo, wall: datetime) -> list[int]:
-    """Return the instants at which clocks in the zone show this time: one, none or two, in order.
-    The time is a whole second."""
+    """Return the instants at which clocks in the zone show this whole second: one, none or two."""
     both = (int(wall.replace(tzinfo=zone, fold=fold).timestamp()) for fold in (0, 1))
     return [at for at in dict.fromkeys(both) if wall_at(zone, at) == wall]
 
@@ -233,10 +229,8 @@ def end_of_gap(zone: ZoneInfo, wall: datetime) -> int:
 
 
 def next_change(zone: ZoneInfo, after: int, until: int) -> int | None:
-    """Return the first instant in ``after < instant <= until`` at which the clocks change.
-
-    It checks one instant a day, since no zone changes its clocks twice in a day.
-    """
+    """Return the first change of the clocks in ``after < instant <= until``. One instant a day is
+    checked: no zone changes its clocks twice in a day."""
     at = after
     while at < until:
         step = min(at + DAY, until)

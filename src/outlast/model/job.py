@@ -10,9 +10,8 @@ PRIORITY_MIN, PRIORITY_MAX = -100, 100
 ALONE_IN_RUNNER, ALONE_IN_WORKER = 1, 2  # values of ``solo``; 0 shares
 SHELL_TASK = "outlast.shell"  # runs a command, only in workers with --shell
 
-# Prefixes of the keys that keep ticks of one schedule from overlapping. No other job may have a key
-# with such a prefix: it would stop the schedule. The functions for SQL (outlast_enqueue_v1) refuse
-# the same prefixes.
+# Keys that keep ticks of one schedule from overlapping; outlast_enqueue_v1 refuses them as well.
+# Any other job with such a key would stop the schedule.
 TICKS_KEY, BACKFILL_KEY = "outlast:schedule:", "outlast:backfill:"
 
 

@@ -83,11 +83,8 @@ def patience(lease: float) -> float:
 
 
 class Trust:
-    """How long a holder may act on its lease, on the holder's own clock.
-
-    At ``stop_at`` attempts must be stopped. At ``kill_at``, the end of the tether, runners must be
-    gone.
-    """
+    """How long a holder may act on its lease, on its own clock. Attempts are stopped at
+    ``stop_at``; their runners are gone at ``kill_at``, the end of the tether."""
 
     def __init__(self, terms: LeaseTerms, asked_at: float) -> None:
         self._terms = terms
@@ -103,17 +100,15 @@ class Trust:
         return now < self.stop_at
 
     def renewed(self, asked_at: float) -> None:
-        """Extend the trust by a renewal that was *requested* at this time and granted.
-
-        A lapsed trust is never extended: by then others may have acted.
-        """
+        """Extend the trust by a renewal *requested* at this time. A lapsed trust is never extended:
+        by then others may have acted."""
         if self.holds(asked_at):
             self._count_from(max(self.asked_at, asked_at))
 
 
 class Presence(StrEnum):
-    """The state of a worker's lock in the database. ``unknown`` proves nothing: the worker has no
-    lock, or took it under another incarnation of the database than the present one."""
+    """The state of a worker's lock in the database. ``unknown`` proves nothing: there is no lock,
+    or it was taken under another incarnation of the database."""
 
     HELD = "held"
     ABSENT = "absent"
@@ -124,15 +119,13 @@ class SteadyClock:
     """Whether a store's clock may judge how long an attempt has run: only while it is in step.
 
     A hard deadline is the store's time at the claim plus the timeout. The store's clock can be
-    stepped, and a failover can bring another clock. So a reading of it counts only if the clock has
-    run in step with the observer's own boot clock, by readings without a gap, for at least the time
-    to be judged (timeout and slack). Then a healthy attempt is never judged overdue. If it was
-    claimed within that time, its deadline was written by a clock that has been in step since, and
-    the time that this clock shows has really passed, to within twice ``STEP_SECONDS``. If it was
-    claimed before, then that whole time, and so its timeout and slack, have passed on the
-    observer's own clock, regardless of its deadline. The slack must be more than twice
-    ``STEP_SECONDS``. Two readings less than ``STEADY_GAP_SECONDS`` apart cannot show a step that is
-    undone between them, with a claim in the middle of it.
+    stepped, and a failover brings another clock. So a reading counts only if the clock has run in
+    step with the observer's own boot clock, by readings without a gap, for at least the time to be
+    judged (timeout and slack). Then a healthy attempt is never judged overdue: if it was claimed
+    within that time, its deadline was written by the clock in step, and the time has passed to
+    within twice ``STEP_SECONDS``, which is less than the slack; if before, its timeout and slack
+    have passed on the observer's own clock. Two readings less than ``STEADY_GAP_SECONDS`` apart
+    cannot show a step undone between them, with a claim in the middle of it.
     """
 
     def __init__(self) -> None:
@@ -156,11 +149,9 @@ class SteadyClock:
 
 
 class Beating:
-    """Measures how long each worker has been beating without a pause, by scans on one boot clock.
-
-    Only that proves that a worker had time for its work: a worker that was stopped for a while
-    beats at once when it continues, before it has handed in the attempts that ended meanwhile.
-    """
+    """Measures how long each worker has been beating without a pause, on one boot clock. Only that
+    proves that it had time for its work: a stopped worker beats at once when it continues, before
+    it has handed in the attempts that ended meanwhile."""
 
     def __init__(self) -> None:
         self._seen: dict[int, _Beats] = {}
@@ -174,8 +165,7 @@ class Beating:
         self._seen.clear()
 
     def last_beat(self, worker_id: int, after: float) -> float:
-        """Return when the last beat of a worker was seen, if it had been beating for ``after``
-        seconds by then; else minus infinity."""
+        """Return when a worker's last beat was seen, minus infinity if it had beaten for less."""
         beats = self._seen.get(worker_id)
         if beats is None or beats.last_at - beats.since < after:
             return float("-inf")
@@ -192,8 +182,7 @@ class Beating:
 
 
 class Sign(msgspec.Struct, frozen=True):
-    """One worker as a scan shows it: its counter and its own terms, in seconds. ``incarnation``:
-    the incarnation of the database under which the worker took its presence."""
+    """One worker in a scan. ``incarnation``: the database's, when the worker took its presence."""
 
     worker_id: int
     beat: int
@@ -219,11 +208,8 @@ class _Watched:
 
 
 class Observer:
-    """The observer's rule, as in Kubernetes leader election (client-go, leaderelection).
-
-    A worker is gone when its counter stayed unchanged for that worker's own lease on the observer's
-    own clock, by scans without a gap.
-    """
+    """The observer's rule of Kubernetes (client-go, leaderelection): a worker is gone when scans
+    without a gap have shown the same counter for its own lease, on the observer's own clock."""
 
     def __init__(self) -> None:
         self._watched: dict[int, _Watched] = {}
@@ -250,11 +236,9 @@ class Observer:
 
     @staticmethod
     def _gap(now: float, watched: _Watched, sign: Sign) -> bool:
-        """Whether the store may have been unreachable, for the worker as well.
-
-        Half of a lease and one heartbeat (at most a third) are less than the lease: a stall of the
-        store that is too short to count as a gap cannot make a beating worker look silent.
-        """
+        """Whether the store may have been unreachable, for the worker as well. Half of a lease and
+        one heartbeat (at most a third) are less than the lease: a shorter stall of the store cannot
+        make a beating worker look silent."""
         return now - watched.looked_at > sign.lease * GAP_FRACTION
 
 
@@ -266,20 +250,17 @@ class _Absent(msgspec.Struct):
 
 
 class PresenceObserver:
-    """Finds workers that are gone by presence: in every scan the lock was absent, the counter
-    unchanged and the incarnation the same, over more than ABSENT_BEATS heartbeats of that worker,
-    without a gap.
+    """Finds workers that are gone by presence: in every scan, over more than ABSENT_BEATS
+    heartbeats of the worker and without a gap, the lock was absent, the counter unchanged and the
+    incarnation the same.
 
-    Why a live worker is never declared gone: its lock is absent only while it reconnects, and it
-    still beats on a separate connection, once in each heartbeat, with a retry soon after a failed
-    beat. So two scans that are further apart than one heartbeat see different counters, unless the
-    worker could not reach the store either. A failed scan or a long pause between two scans shows
-    that; the longest unnoticed pause (a gap) and one heartbeat together are no more than the span.
-    A restarted database or a promoted standby holds no worker's lock: it is another incarnation,
-    under which a worker is absent only after it was present.
-
-    The span counts from the answer to the first scan to the request of the last one, so that it is
-    never overestimated, however slow the store is.
+    A live worker's lock is absent only while it reconnects. It still beats on a separate
+    connection, and retries a failed beat soon, so two scans further apart than one heartbeat see
+    different counters, unless the worker cannot reach the store either: then a scan has failed or
+    was late, and the longest unnoticed pause plus one heartbeat is no more than the span. A
+    restarted or promoted database is another incarnation, under which a worker is absent only after
+    it was present. The span counts from the answer to the first scan to the request of the last
+    one.
     """
 
     def __init__(self) -> None:
@@ -287,10 +268,8 @@ class PresenceObserver:
         self.pause: float | None = None
 
     def look(self, asked_at: float, now: float, signs: Iterable[Sign]) -> list[Sign]:
-        """Take one scan, requested and answered at these times; return the workers that are gone.
-
-        ``pause`` then holds the seconds until the next scan should run; None: no hurry.
-        """
+        """Take a scan with the times of its request and answer; return the workers that are gone.
+        ``pause``: the seconds until the next scan should run; None: no hurry."""
         absent = [sign for sign in signs if sign.presence is Presence.ABSENT]
         self._absent = {sign.worker_id: self._watched(now, sign) for sign in absent}
         pauses = (min(ABSENT_LOOK_SECONDS, sign.heartbeat * ABSENT_LOOK_BEATS) for sign in absent)

@@ -1,10 +1,10 @@
 """Decides a job's next state, the delay before its next attempt, and which budget is charged.
 
 ``decide`` is pure, and no other code decides this. SQL guards (id, token, state) and applies the
-decision. It changes it only for facts that arrived after they were read or that only the row knows:
-a cancel request turns a return to the queue into ``cancelled``; losses that a checkpoint forgave
-turn ``dead`` into a return; the delay doubles with ``doubles_to``, and ends before the expiry of a
-job that has not begun.
+decision, which it changes only for facts that arrived later or that only the row knows: a cancel
+request turns a return to the queue into ``cancelled``; losses that a checkpoint forgave turn
+``dead`` into a return; the delay doubles with ``doubles_to``, and ends before the expiry of a job
+that has not begun.
 
 The rules of blame. A death is charged to a job's ``retries`` only if the attempt was alone in the
 process that died: alone in its runner, which its worker shows by the kind of the crash, or alone in
@@ -72,21 +72,21 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=
 
 
 class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The change to write, guarded by (job_id, token, running). The head of this file says where
-    the store changes it. A charged loss is added to the losses on the row, since a save that this
-    side has not heard of may have reset them.
+    """The change to write, guarded by (job_id, token, running); the head of this file says where
+    the store changes it.
 
-    ``outcome`` is the word on the attempt's row: the crash kind, or the kind of the outcome.
-    ``delay`` counts from the store's own time. ``solo`` and ``incident`` say how the job runs next.
-    ``clears`` is an incident whose other suspects are innocent: the queued ones run beside others
-    again. ``fingerprint`` is that of the death after which the job is dead. ``doubles_to`` above 0:
-    the delay doubles with each attempt in a row that has ended with this outcome, up to this many
-    seconds; only the store can count them. ``began``: a job that has begun no longer expires when
-    it goes back, since an expiry is for its first start; for a job that has not begun, the delay
-    ends before the expiry. ``throttles``: the limit whose permit, held by this attempt, lets
-    nothing start for ``delay`` seconds. ``state`` blocked: the job waits for children that the
-    attempt watches; the store makes it queued at once if all of them have ended. ``event``: makes
-    the queued job due if it is sent.
+    Attributes:
+        outcome: the word on the attempt's row: the crash kind, or the kind of the outcome.
+        delay: seconds, from the store's own time; before the expiry of a job that has not begun.
+        state: blocked: the job waits for children that the attempt watches, if any has not ended.
+        solo, incident: how the job runs next.
+        losses: a charged one is added to the row's, which a later save may have reset.
+        clears: an incident whose other suspects are innocent: the queued ones run shared again.
+        fingerprint: of the death after which the job is dead.
+        doubles_to: above 0: the delay doubles with each such end in a row, to at most this.
+        began: the job no longer expires, since an expiry is for its first start.
+        throttles: the limit whose permit, held by this attempt, starts nothing for ``delay``.
+        event: makes the queued job due if it is sent.
     """
 
     job_id: int
@@ -112,10 +112,8 @@ class Transition(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 def decide(facts: JobFacts, outcome: Outcome, random: Callable[[], float]) -> Transition:
-    """Return the transition for this end of this attempt.
-
-    A completion beats a cancel request; a cancel request beats every way back to the queue.
-    """
+    """Return the transition for this end. A completion beats a cancel request, and a cancel request
+    beats every way back to the queue."""
     if outcome.kind is _COMPLETED:
         return _plain(facts, outcome, _ENDED_WELL)
     if outcome.kind is OutcomeKind.CRASHED:
@@ -229,15 +227,13 @@ def _killed_its_worker(facts: JobFacts, outcome: Outcome) -> bool:
 
 
 def _had_neighbours(crash: Crash) -> bool:
-    """Whether a bystander had neighbours in the runner. An attempt that was alone there may itself
-    have ended the runner, again and again, in a way that looks like an outside cause."""
+    """Whether a bystander had neighbours. Alone, it may have ended the runner itself."""
     return crash.kind is CrashKind.BYSTANDER and bool(crash.neighbours)
 
 
 def _suspect(
     facts: JobFacts, outcome: Outcome, crash: Crash, charge: Charge, losses: int
 ) -> dict[str, Any]:
-    """Return how the job runs next, as the last fields of its transition."""
     kind = crash.kind
     as_before = {"solo": facts.solo, "incident": facts.incident}
     if _had_neighbours(crash):
@@ -276,21 +272,17 @@ def _pause(
 
 
 def _within(seconds: float) -> float:
-    """Return a delay that a task requested, within what every store can hold; NaN counts as 0."""
     return min(DELAY_SECONDS_MAX, max(0.0, seconds))
 
 
 def delay_seconds(
     policy: Policy, kind: CrashKind, charged: int, random: Callable[[], float]
 ) -> float:
-    """Return the seconds until the next attempt: exponential back-off with jitter.
-
-    "Full jitter" spreads best but can retry at once; here half of the delay is kept ("equal
+    """Return the seconds until the next attempt: exponential back-off, half of it jittered ("equal
     jitter" in M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
 
-    ``charged`` counts the attempts on the budget that this end was charged to, itself
-    included. The first death of a process is retried at once: its cause is most often the
-    machine, not the job.
+    ``charged`` counts the attempts on the budget, this one included. The first death of a process
+    is retried at once: its cause is most often the machine.
     """
     if kind in PROCESS_DEATHS:
         charged -= 1
@@ -301,14 +293,11 @@ def delay_seconds(
 
 
 def find_suspects(died: Mapping[int, int | None], named: int | None) -> dict[int, int]:
-    """Return the suspects among attempts that died together, each with the incident of which it is
-    suspected; the attempts left out are not suspects. Each suspect runs alone next, so that one
-    more death makes the culprit certain, and no innocent attempt dies again.
+    """Return the suspects among attempts that died together -> their incident. Each runs alone
+    next, so that one more death makes the culprit certain, and no innocent attempt dies again.
 
-    Args:
-        died: the token of each attempt -> the incident it was suspected of already, or None.
-        named: the token that the evidence names, or None; a token that is not among the dead is
-            ignored.
+    ``died``: token -> the incident that it was suspected of already, or None. ``named``: the token
+    that the evidence names, or None; ignored if it is not among the dead.
     """
     known = [incident for incident in died.values() if incident is not None]
     if named is not None and named in died:

@@ -1,19 +1,18 @@
 """Limits over the whole fleet: how many jobs run at once, and how many start in a span of time.
 
-A *limit* has a name, and a count of running jobs, a rate of starts, or both. A limit ``per`` tenant
-or limit key is one limit for each of these values. Each of them, or a limit that has only one, is
-counted by a *permit*. A job that is under limits, or shares its task fairly with other
-tenants, does not wait in the common line. It waits in a *stream*, with all jobs of the same task,
-queue and priority that need the same permits at the same costs. Streams take turns.
+A *limit* has a name, and a count of running jobs, a rate of starts, or both: one for all, or one
+for each tenant or limit key. Each of these is counted by a *permit*. A job under limits, or of a
+task that tenants share fairly, waits in a *stream*: all jobs of one task, queue and priority that
+need the same permits at the same costs. Streams take turns.
 
 A permit's count changes only in the transaction that starts or ends an attempt. So a crash neither
 loses nor doubles a permit: an attempt holds its permits for exactly as long as its token is current
 (docs/limits.md).
 
-The rate is GCRA, the generic cell rate algorithm (ITU-T I.371): a permit keeps the theoretical time
-of the next start; each start moves it on by ``cost`` times ``spacing``, and a start is early if
-that time would be more than ``burst`` times ``spacing`` ahead of now. In any span of w seconds the
-costs of starts add up to at most ``burst + w / spacing``.
+The rate is GCRA, the generic cell rate algorithm (ITU-T I.371): each start moves the permit's
+theoretical time of the next one on by ``cost`` times ``spacing``, and is early if that time would
+be more than ``burst`` times ``spacing`` ahead of now. In any span of w seconds the costs of starts
+add up to at most ``burst + w / spacing``.
 """
 
 from __future__ import annotations
@@ -113,12 +112,8 @@ _needs = msgspec.json.Decoder(list[Need]).decode
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """What a permit has left at some moment.
-
-    Attributes:
-        starts: how many jobs may start now.
-        opens_in: in how many seconds one may, if none may now and only time is missing; else None.
-    """
+    """What a permit has left: ``starts`` jobs may start now; ``opens_in``: in how many seconds one
+    may, if none may now and only time is missing; else None."""
 
     starts: int
     opens_in: float | None = None
@@ -137,11 +132,8 @@ def room_of(
     held_for: float,
     cost: float = 1.0,
 ) -> Room:
-    """Return how many jobs of this cost may start under a permit.
-
-    ``ahead``: by how many seconds the time of the next start is ahead of now (``seconds_ahead``).
-    ``held_for``: for how many more seconds a person or a task holds the permit.
-    """
+    """Return how many jobs of this cost may start. ``ahead``: the next start's time less now
+    (``seconds_ahead``). ``held_for``: the seconds for which the permit is still held."""
     if held_for > 0:
         return Room(0, held_for)
     free = UNLIMITED if running is None else max(0, running - used)
@@ -157,15 +149,13 @@ def room_of(
 
 
 def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
-    """Return by how much the time of the next start, written at ``touched_at``, is ahead of now. If
-    the clock was set back since, it counts from ``touched_at``: otherwise nothing would start until
-    the clock is there again."""
+    """Return the next start's time, written at ``touched_at``, less now. It counts from
+    ``touched_at`` if the clock was set back: else nothing would start until the clock is there."""
     return max(0.0, tat - max(now, touched_at))
 
 
 class Budget(msgspec.Struct, gc=False):
-    """What one permit allows at some moment. The fields are those of ``room_of``; a limit that the
-    store does not know has a count of 0."""
+    """What one permit allows. An unknown limit has a count of 0."""
 
     running: int | None
     spacing: float | None
@@ -197,12 +187,11 @@ def share_out(
     budgets: Mapping[int, Budget],
     places: int,
 ) -> list[tuple[int, int | None]]:
-    """Share places out among streams in their order. Return for each stream how many jobs it may
-    start, and, if none, the first of its permits that has no room.
+    """Share places out among streams, in order. Return for each the jobs it may start or, if none,
+    its first permit without room.
 
-    Each stream is offered an equal share, one place at least; a later call shares out what is left.
-    Where a stream only has to wait for a permit's rate, no later one passes it:
-    otherwise jobs of a low cost would hold up expensive ones for good.
+    Each stream is offered an equal share, one place at least; a later call shares out the rest.
+    None passes a stream that waits only for a rate: else cheap jobs would starve expensive ones.
     """
     left = {permit: msgspec.structs.replace(budget) for permit, budget in budgets.items()}
     share = max(1, places // max(1, len(needs)))
@@ -225,17 +214,16 @@ def share_out(
 
 
 def permit_id(name: str, key: str) -> int:
-    """Return the id of a limit's permit for this key. Clients compute it, so that an enqueue looks
-    nothing up: 63 bits of a hash, in which two of a billion permits meet once in nine."""
+    """Return the id of a limit's permit, which clients compute without asking the store: 63 bits of
+    a hash, in which two of a billion permits meet once in nine."""
     return _hashed("permit", name, key)
 
 
 def stream_id(
     task: str, queue: str, priority: int | None, needs: Iterable[Need], fair: str | None
 ) -> int:
-    """Return the id of the stream in which such jobs wait. ``priority``: None if waiting
-    raises it: then all priorities wait in one stream. ``fair``: the tenant, if tenants take turns,
-    else None."""
+    """Return the id of the stream in which such jobs wait. ``priority``: None if waiting raises it.
+    ``fair``: the tenant, if tenants take turns, else None."""
     parts = [
         f"{need.permit}:{pack('>d', need.cost).hex()}{':ordered' * need.ordered}" for need in needs
     ]
@@ -257,16 +245,15 @@ def _hashed(*parts: str) -> int:
 
 
 def needs_text(needs: Sequence[Need]) -> str:
-    """Return what a job needs as it is kept on its row. Only an ordered limit has a fifth field:
-    the stores find ordered jobs by it (outlast_note_v1)."""
+    """Return needs as a row keeps them; a fifth field marks an ordered limit (outlast_note_v1)."""
     in_turn = sorted(needs, key=lambda need: need.permit)
     fields = [msgspec.structs.astuple(need)[: 5 if need.ordered else 4] for need in in_turn]
     return msgspec.json.encode(fields).decode()
 
 
 def needs_of(text: str | None) -> list[Need]:
-    """Return the needs on a job's row; none if they cannot be read. A lower cost than a program may
-    give counts as the least one: the arithmetic of a claim must not leave the range of numbers."""
+    """Return the needs on a row; none if unreadable. A too low cost is raised to the least one, to
+    keep the arithmetic of a claim in range."""
     try:
         needs = _needs(text or "[]")
     except (msgspec.DecodeError, UnicodeError):
@@ -285,10 +272,8 @@ def limits_of(text: str | None) -> tuple[str, ...]:
 
 
 def parse_rate(rate: str) -> float:
-    """Return the seconds between two starts for ``"600/min"``, ``"5/s"`` or ``"100/15min"``.
-
-    Raises ConfigError for anything else.
-    """
+    """Return the seconds between starts for ``"600/min"``, ``"5/s"`` or ``"100/15min"``;
+    ConfigError for anything else."""
     found = _RATE.fullmatch(rate.strip()) if isinstance(rate, str) else None
     unit = _SECONDS.get(found[3]) if found else None
     count = float(found[1]) if found else 0.0

@@ -1,7 +1,4 @@
-"""Defines pauses: no job of a paused queue, task or tenant starts. Pure.
-
-Workers act on the ``Pauses`` that they know; the ``version`` identifies them.
-"""
+"""Defines pauses: no job of a paused queue, task or tenant starts. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +20,8 @@ class PauseKind(StrEnum):
 
 
 class Pause(msgspec.Struct, frozen=True, kw_only=True):
-    """One pause, in force until it is resumed. ``id`` rises: a later pause of the same kind and
-    name has a new one. ``paused_at``: seconds since 1970 at which it was first paused. ``stop``:
-    running attempts are asked to stop, too."""
+    """One pause. ``id``: a later pause of the same kind and name has a higher one. ``paused_at``:
+    in seconds since 1970. ``stop``: running attempts are asked to stop, too."""
 
     id: int
     kind: PauseKind
@@ -37,14 +33,7 @@ class Pause(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pauses:
-    """All pauses that are in force at one moment.
-
-    Attributes:
-        listed: the pauses, by id.
-        version: identifies this set; "" for no pauses.
-        queues, tasks, tenants: the paused names.
-        has_all: whether everything is.
-    """
+    """All pauses in force at one moment, by id. ``version`` identifies the set ("": empty)."""
 
     def __init__(self, pauses: Iterable[Pause] = ()) -> None:
         self.listed = tuple(sorted(pauses, key=lambda pause: pause.id))

@@ -1,7 +1,7 @@
 """Computes a schedule's *ticks*, the planned instants, from a cron expression or a period.
 
-A tick is a whole second. It does not include the ``jitter``: a tick is the same instant on every
-host, so that a store can hold two hosts to one job for each tick.
+A tick is a whole second, without the ``jitter``: the same instant on every host, so that a store
+can hold two hosts to one job for each tick.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class Spec(
 ):
     """When a schedule fires. Raises ConfigError, naming the field, for values that cannot work.
 
-    Its JSON form is that of msgspec. Reading it back raises ConfigError where this host cannot work
-    with it, because it lacks the zone, for example, and DecodeError for a field of a later release,
-    which may change when the schedule fires.
+    Reading it back from JSON raises ConfigError where this host lacks something, such as the zone,
+    and DecodeError for a field of a later release, which may change when the schedule fires.
 
     Attributes:
         cron: five fields, or ``@hourly``, ``@daily``, ``@weekly``, ``@monthly``, ``@yearly``.
@@ -66,10 +65,8 @@ class Spec(
         _check_jitter(self.jitter, self.every)
 
     def next_after(self, instant: float) -> float | None:
-        """Return the first tick later than an instant (seconds since 1970).
-
-        None if the calendar ends or 50 years have no match.
-        """
+        """Return the first tick later than an instant (seconds since 1970), or None if the calendar
+        ends or 50 years have no match."""
         if not math.isfinite(instant):
             return None
         if self.every is not None:
@@ -88,8 +85,8 @@ class Spec(
         return takewhile(lambda tick: tick < end, self.ticks_after(math.ceil(start) - 1))
 
     def due(self, name: str, tick: float) -> float:
-        """Return when the job of this tick is due: the tick plus its share of the jitter, which
-        depends only on the schedule's name and the tick, and so is the same on every host."""
+        """Return when the job of this tick is due: the tick plus its share of the jitter, which is
+        the same on every host."""
         seed = blake2b(f"{name}\0{tick:.0f}".encode("utf-8", "replace"), digest_size=8).digest()
         return tick + self.jitter * (int.from_bytes(seed) / 2**64)
 
@@ -98,11 +95,8 @@ class Spec(
         return datetime.fromtimestamp(instant, zone_of(self.zone))
 
     def disturbances(self, start: float, days: int = 366) -> Iterator[Disturbance]:
-        """Yield the changes of the clocks in the next days that skip, merge or repeat ticks.
-
-        A tick that is only late, such as 02:30 on a night without it, is not a disturbance; nor are
-        the ticks of an expression that fires in every hour: they keep their usual distance.
-        """
+        """Yield the changes of the clocks in the next days that skip, merge or repeat ticks. Late
+        ticks (02:30 on a night without it) are none, nor are those of an hourly expression."""
         if self.cron is None or self._cron.is_hourly:
             return
         at = math.floor(start)
@@ -118,8 +112,7 @@ class Spec(
 
 
 class Disturbance(msgspec.Struct, frozen=True):
-    """The effect of a clock change on the ticks of one day: ``skipped``, ``merged`` into one or
-    ``repeated``. ``walls``: the affected wall times."""
+    """A clock change that has ``skipped``, ``merged`` or ``repeated`` these wall times of a day."""
 
     change: float
     kind: str

@@ -1,13 +1,12 @@
 """Decides which ticks of a due schedule are fired and which are missed. Pure.
 
-A plan accounts once for every tick after ``since`` and up to now: it fires the tick or counts it as
-missed. The store skips a fired tick if an earlier job is unfinished. Now is read from the store's
-clock. If that clock steps back there is no such tick, and nothing is fired until it has passed
-``since`` again.
+A plan accounts once for every tick after ``since`` and up to now, on the store's clock: it fires
+the tick or counts it as missed. If that clock steps back, nothing is fired until it has passed
+``since`` again. The store skips a fired tick if an earlier job is unfinished.
 
-The store reads no specs. When it advances a schedule without a plan, it notes the span and the spec
-whose ticks it passes over, one line for each: ``SINCE UNTIL SPEC``. The next worker that plans
-counts these *owed* ticks as missed, in the commit of its firing.
+The store reads no specs. A schedule that it advances without a plan *owes* ticks: it notes a line
+``SINCE UNTIL SPEC`` for each span passed over. The next worker that plans counts them as missed, in
+the commit of its firing.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ class CatchUp(StrEnum):
 
 
 class TickPlan(msgspec.Struct, frozen=True):
-    """The decision: fire ``ticks``, count ``missed`` others as missed. Afterwards all ticks up to
-    ``since`` are accounted for, and ``then`` is the next one, which may be due already (None: there
-    is no next tick)."""
+    """Fire ``ticks``, count ``missed`` others. All ticks up to ``since`` are then accounted for;
+    ``then`` is the next one, which may be due already, or None."""
 
     ticks: list[float]
     missed: int
@@ -57,8 +55,7 @@ class TickPlan(msgspec.Struct, frozen=True):
 
 
 def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) -> TickPlan:
-    """Return the plan for the ticks later than ``since`` and up to ``now``. A tick that is late by
-    more than ``grace`` seconds is missed."""
+    """Plan the ticks after ``since`` up to ``now``; one later than ``grace`` seconds is missed."""
     start, missed = _pass_over(spec, since, now)
     found, then = _find_passed(spec, start, now)
     if len(found) > LOOK_TICKS:  # the first ones are missed in any case
@@ -72,8 +69,8 @@ def plan(spec: Spec, since: float, now: float, catch_up: CatchUp, grace: float) 
 
 
 def count_passed(spec: Spec, since: float, until: float) -> tuple[int, float]:
-    """Return the number of ticks later than ``since`` and up to an instant, and that instant:
-    ``until``, or an earlier one if the ticks are too many to be counted at once."""
+    """Return the number of ticks after ``since`` up to an instant: ``until``, or an earlier one if
+    the ticks are too many to be counted at once."""
     start, passed = _pass_over(spec, since, until)
     found, _ = _find_passed(spec, start, until)
     return passed + len(found), found[-1] if len(found) > LOOK_TICKS else until
@@ -90,8 +87,8 @@ def _find_passed(spec: Spec, start: float, now: float) -> tuple[list[float], flo
 
 
 def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
-    """Return the instant from which ticks are examined one by one, and the number of ticks before
-    it: the ticks of a period can be counted at once."""
+    """Count the ticks of a period at once. Return the instant from which each is examined, and the
+    number before it."""
     if spec.every is None:
         return since, 0
     first, last = math.floor(since) // spec.every, math.floor(now) // spec.every
@@ -100,8 +97,7 @@ def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
 
 
 def _after(spec: Spec, instant: float) -> Iterator[float]:
-    """Yield the ticks later than an instant. Stop at a tick that is no later than the one before:
-    it is accounted for."""
+    """Yield the ticks later than an instant, until one is no later than the one before."""
     tick = spec.next_after(instant)
     while tick is not None and tick > instant:
         yield tick
@@ -112,9 +108,8 @@ _BAD = (ConfigError, ValueError, ArithmeticError, RecursionError)
 
 
 def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
-    """Return the text of what is owed, with the ticks of a spec that are later than ``since`` and
-    up to ``until`` added. Ticks are whole seconds, and so are the bounds. A text that would be
-    longer than ``most`` characters is returned unchanged."""
+    """Return ``owed`` with the ticks of a spec after ``since`` up to ``until`` added; unchanged if
+    it would be longer than ``most`` characters. Ticks are whole seconds, and so are the bounds."""
     first, last = int(since), int(until)
     if last <= first or len(owed) + len(spec) > most:
         return owed
@@ -122,8 +117,7 @@ def owe(owed: str, since: float, until: float, spec: str, most: int) -> str:
 
 
 def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
-    """Return the number of owed ticks, and the rest to count later if they are too many to be
-    counted at once."""
+    """Return the number of owed ticks, and the text of those left to count later."""
     passed = 0
     while owed and passed < LOOK_TICKS:
         line, _, rest = owed.partition("\n")
@@ -133,9 +127,8 @@ def count_owed(owed: str, read: Callable[[str], Spec]) -> tuple[int, str]:
 
 
 def _count_line(line: str, read: Callable[[str], Spec]) -> tuple[int, str]:
-    """Return the number of ticks that a line owes, and the rest of the line to count later. A line
-    that this host cannot read counts as nothing: waiting for a host that can read it would hold up
-    the schedule."""
+    """Count one line as ``count_owed`` does. A line that this host cannot read counts as nothing:
+    waiting for a host that can would block the schedule."""
     try:
         since, until, spec = line.split(" ", 2)
         passed, reached = count_passed(read(spec), float(since), float(until))

@@ -1,9 +1,8 @@
 """Finds the time in which a process did not run, by ticks that come late.
 
 Nothing tells a process that its machine was suspended, its container paused, or its group stopped.
-The limits of the attempts in a runner leave out the time in which it and its worker both stood
-still. A worker that is stopped alone gives its runner no time, since the
-runner's own ticks were not late. Both have one boot clock, as processes of one host.
+The limits of attempts leave out the time in which both the runner and its worker stood still, on
+their host's boot clock. A worker stopped alone gives its runner no time.
 """
 
 from __future__ import annotations
@@ -20,8 +19,7 @@ Span = tuple[float, float]
 
 
 class Standstill:
-    """The spans in which one process did not run. Each tick promises another one within
-    TICK_SECONDS."""
+    """The spans in which one process did not run: each tick promises another in TICK_SECONDS."""
 
     def __init__(self) -> None:
         self.spans: deque[Span] = deque(maxlen=SPANS_MAX)
@@ -29,8 +27,8 @@ class Standstill:
         self._used = 0.0
 
     def tick(self, now: float, used: float = 0.0) -> None:
-        """Take a tick. ``used``: the processor time of this process, which has run if it used some:
-        C code that holds the interpreter's lock delays ticks, too."""
+        """Take a tick. ``used``: the processor time of this process: if there is some, it has run,
+        and C code that holds the interpreter's lock has delayed the tick."""
         late = now - self._due
         if late >= LATE_SECONDS and used - self._used < late / 2:
             self.spans.append((self._due, now))

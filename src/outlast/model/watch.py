@@ -1,19 +1,15 @@
 """Chooses which workers watch over all others: a few of them, however many there are.
 
 A scan of all workers costs the store time in proportion to their number, so not every worker scans
-each second. The store has a few registers, the *watches*. A worker that keeps a watch leaves its
-*mark* there after each successful scan: its id, and the number of its scans without a pause. All
-workers peek at the marks. A mark that has not changed for a few peeks has no watcher (the watcher
-was killed, stopped or cut off, or its scans fail): the first worker to notice steps in. No lock is
-held and nothing is handed over, so no watcher can be in the way of the next; no clock is compared
-with another.
+each second. A worker that keeps one of the store's few *watches* leaves its *mark* there after each
+successful scan: its id, and the number of its scans without a pause. All workers peek at the marks.
+Where a mark has not changed for a few peeks, the first worker to notice steps in. No lock is held,
+so no watcher can be in the way of the next, and no clock is compared with another.
 
-Two workers may keep one watch: a watcher that was taken for dead comes back, or two step in at
-once. The mark with more scans wins, so that the longest observation continues; of equal marks, the
-one with the lower id. The other worker sees that, and leaves once the winning mark has changed
-again: a single mark may have arrived late, from a worker that was stopped in the middle of its scan
-and starts over, or from a dead one. Until then both watch, which costs a scan and harms nothing: a
-watcher has no right that other workers lack.
+Two workers may keep one watch, if a watcher comes back or two step in at once. The mark with more
+scans wins, so that the longest observation continues; of equal ones, the lower id. The other worker
+leaves once the winning mark has changed again, since a single mark may be a late one. Until then
+both watch, which costs a scan and harms nothing: a watcher has no right that other workers lack.
 
 A new worker watches until it has seen the mark of each watch change.
 """
@@ -46,11 +42,10 @@ class WatchPart:
         self._peeked_at = float("-inf")
 
     def take_peek(self, now: float, worker_id: int, marks: Sequence[int]) -> bool:
-        """Take the marks that were read now, on this worker's boot clock; return whether the worker
-        has just stepped in, and should leave its mark at once."""
+        """Take the marks read now, on the boot clock. Return whether this worker has just stepped
+        in, and should leave its mark at once."""
         if now - self._peeked_at > PAUSE_SECONDS:
-            # scans and peeks are counted from here; the marks that were seen to change stay
-            # remembered, so that no worker begins to watch because the store is slow
+            # the marks that were seen to change stay: a slow store makes no worker begin to watch
             self._looks = 0
             for each in self._seen:
                 each.begin(now)
@@ -88,7 +83,7 @@ class WatchPart:
             seen.note(now, mark)
 
     def _has_to_leave(self, mark: int) -> bool:
-        """Return whether another worker, whose mark wins over this one's, keeps this watch."""
+        """Whether another worker, whose mark wins, keeps this watch."""
         looks, worker_id = mark >> _ID_BITS, mark & ID_MASK
         wins = (looks, -worker_id) > (self._looks, -self._worker_id)
         if worker_id == self._worker_id or not wins:
@@ -128,8 +123,7 @@ class _Seen:
 
     def is_doubtful(self) -> bool:
         """Whether the watch was kept, and its mark, when last seen, was older than a working
-        watcher's would be. The time since then is no sign: two peeks within a second may show the
-        same mark."""
+        watcher's. Time since then is no sign: two peeks in a second may show the same mark."""
         return bool(self._mark) and self._noted_at - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:

@@ -18,10 +18,8 @@ OUR_PACKAGE = "outlast"  # has an application for a worker that only runs comman
 
 
 def load_app(spec: str) -> App:
-    """Import ``MODULE:APP`` and return the App. Raises ApplicationError, saying what to do.
-
-    Errors inside the module itself are chained, so that their traceback can be shown.
-    """
+    """Import ``MODULE:APP`` and return the App. Raises ApplicationError, saying what to do, chained
+    to an error inside the module."""
     module_name, attribute, module = _load(spec, "an application", "MODULE:APP", "shop.jobs:app")
     app = getattr(module, attribute, None)
     if not isinstance(app, App):
@@ -44,11 +42,9 @@ def load_function(spec: str) -> Callable[[], object]:
 
 
 def refuse_greenlets() -> None:
-    """Raise ApplicationError if gevent or eventlet has replaced Python's threads or queues.
-
-    Heartbeats and plain functions run in threads: as greenlets they and the event loop would wait
-    for each other, without an error. A process that only enqueues may be patched.
-    """
+    """Raise ApplicationError if gevent or eventlet has replaced Python's threads or queues: as
+    greenlets, heartbeats, plain functions and the event loop would wait for each other, without an
+    error. A process that only enqueues may be patched."""
     if (made := find_greenlets()) is not None:
         raise ApplicationError(
             f"{made}, and workers need real ones: call it where your web server starts, not in a"
@@ -88,8 +84,8 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
 
 
 def _look_here_too() -> None:
-    """Find modules in the working directory, before others. Only for an application of the user: a
-    worker that only runs commands may have been started in a folder that others can write to."""
+    """Find modules in the working directory first. Only for an application of the user: a worker
+    that only runs commands may stand in a folder that others can write to."""
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -130,7 +126,6 @@ def _not_an_app(name: str, attribute: str, module: object, found: object) -> str
 
 
 def _where_else(name: str, module: object) -> str:
-    """Return where the application may be: in a module of the package, or not written yet."""
     found = [each.name for each in pkgutil.iter_modules(getattr(module, "__path__", ()))]
     inside = ", ".join(f"{name}.{each}" for each in sorted(found)[:MODULES_SHOWN])
     if inside:

@@ -1,8 +1,7 @@
 """Gathers the attempts of a batch task for one call, and gives each of them its own end.
 
-A call begins when it has as many attempts as the task takes, or when the first has waited for
-``batch_wait``. Until then each can be recalled; a death of this process does not affect it, since
-the worker is told before the call begins.
+A call begins when it is full, or when the first attempt has waited for ``batch_wait``. Until then
+each can be recalled, and a death of this process does not affect it: the worker is told first.
 """
 
 from __future__ import annotations
@@ -25,8 +24,7 @@ _CANCELLED = Outcome(kind=OutcomeKind.CANCELLED, message="it was cancelled while
 
 
 class Gathering:
-    """The attempts that wait for the next call of a task, under one ``name`` of it. ``begin`` is
-    called with it once their time is over."""
+    """The attempts that wait for a task's next call, which ``begin`` makes when time is over."""
 
     def __init__(
         self,
@@ -71,7 +69,7 @@ class BatchCall:
         self._is_asked = False
 
     def stop(self, asyncio_task: asyncio.Task[None]) -> None:
-        """Cancel the call, once, if it has to stop. It goes on while only some of its jobs are
+        """Cancel the call, once, if it has to stop: not while only some of its jobs are
         cancelled."""
         reasons = [attempt._stop_reason for attempt in self.attempts]  # noqa: SLF001
         if not self._is_asked and (_first(reasons) or all(reasons)):
@@ -134,11 +132,8 @@ class BatchCall:
 
 
 class Batches:
-    """The calls of an application's batch tasks: those that gather, and those that run.
-
-    ``begin`` is called with what has gathered for a call. ``tasks``: the batch tasks, by each of
-    their names.
-    """
+    """The calls of an application's batch ``tasks``: those that gather, and those that run.
+    ``begin`` is called with what has gathered for a call."""
 
     def __init__(
         self, app: App, begin: Callable[[BatchTask[Any, Any], list[Claimed]], None], clock: Clock

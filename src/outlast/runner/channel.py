@@ -1,7 +1,4 @@
-"""Connects a runner with its worker: the runner's end of the socket.
-
-A runner does not outlive its worker: when the socket closes it ends its whole process group.
-"""
+"""Connects a runner with its worker, without which it ends with its whole process group."""
 
 from __future__ import annotations
 
@@ -42,11 +39,8 @@ IN_CHILD = (
 
 
 class Channel:
-    """The socket to the worker: a thread reads, any thread writes.
-
-    A signal handler or a finalizer may send while its own thread is sending: its frame follows the
-    one that is being written.
-    """
+    """The socket to the worker: a thread reads, any thread writes, also a signal handler or a
+    finalizer in the middle of a frame: its own frame follows that one."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket = sock
@@ -83,11 +77,8 @@ class Channel:
         return self._on_frame is not None
 
     def send(self, frame: ToWorker) -> None:
-        """Send a frame. If the worker is gone, this process ends.
-
-        UsageError in a child that a task has forked: it shares the socket, where its frames would
-        mix with those of the runner, and never reads an answer.
-        """
+        """Send a frame. If the worker is gone, this process ends. UsageError in a child that a task
+        has forked: it shares the socket, and never reads an answer."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
         data = pack(frame)
@@ -142,8 +133,7 @@ class Channel:
 
 
 def settle(answer: Future[StepFound], what: str, word: str, value: str | None) -> None:
-    """Give a save or a step its answer: the store's, or StoreUnavailable for any other word of the
-    worker."""
+    """Settle a save or a step: StoreUnavailable for any word that is no answer of the store."""
     if not answer.set_running_or_notify_cancel():
         return
     try:

@@ -71,13 +71,12 @@ class ExecutorLink(Link, Protocol):
     """The link of an executor: what attempts need, and the receiver of their ends."""
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Note one attempt's end. ``is_last``: no attempt runs any more, so no other end can
-        join."""
+        """Note one attempt's end. ``is_last``: no attempt runs any more, so no end can join."""
         ...
 
     def send_ends(self) -> bool:
-        """Send the noted ends, before other attempts begin in their slots. Return whether ends are
-        still reported: if not, no attempt may begin."""
+        """Send the noted ends, before others begin in their slots. Return whether ends are still
+        reported: if not, no attempt may begin."""
         ...
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
@@ -162,9 +161,8 @@ class Executor:
         return recalled
 
     def start(self, attempts: Sequence[Claimed]) -> None:
-        """Start attempts, in their order, as slots come free; their ends go to the link. An attempt
-        that is here already is skipped: it would run twice at once, and have two ends. Those of
-        batch tasks need no slot: they gather for one call."""
+        """Start attempts, in order, as slots come free; those of batch tasks gather instead. One
+        that is here already is skipped: it would run twice at once, and have two ends."""
         new = []
         for claimed in attempts:
             record = self._records.setdefault(claimed.token, _Record())
@@ -181,8 +179,7 @@ class Executor:
             self._end(claimed, RECALLED)
 
     def _begin_batch(self, task: BatchTask[Any, Any], gathered: list[Claimed]) -> None:
-        """Begin one call for these attempts. The worker is told before the call can end this
-        process."""
+        """Begin one call. The worker is told before the call can end this process."""
         if not self._link.send_ends():
             return
         claims, attempts, items = [], [], []
@@ -204,10 +201,9 @@ class Executor:
         self._context.copy().run(self._loop.create_task, self._run_batch(call, claims, items))
 
     def _fill_slots(self) -> None:
-        """Let attempts begin in free slots. Earlier ends are sent first, so that, if this process
-        dies, an attempt has not begun if its worker knows as many unended attempts before it as
-        there are slots. Once ends are no longer reported, no attempt begins.
-        """
+        """Let attempts begin in free slots, while ends are reported. Earlier ends are sent first:
+        so after a death of this process, an attempt has not begun if its worker knows as many
+        unended attempts before it as there are slots."""
         self._filling = False
         if not self._waiting or not self._link.send_ends():
             return
@@ -236,16 +232,15 @@ class Executor:
             self._loop.call_soon(self._fill_slots)
 
     def _needs_loop(self, name: str) -> bool:
-        """Whether attempts of this task begin in the event loop: not plain functions without
-        hooks."""
+        """Whether attempts of this task begin in the event loop."""
         try:
             return bool(self._app.around_fns) or self._app.find(name).is_async
         except UnknownTask:
             return True
 
     def stop(self, token: int, reason: str) -> None:
-        """Ask an attempt to stop: a coroutine is cancelled, a plain function has to check. The
-        hooks around a function that has ended are not cancelled: its work is done."""
+        """Ask an attempt to stop: a coroutine is cancelled, a plain function has to check. Hooks
+        around a function that has ended are not cancelled."""
         if (record := self._records.get(token)) is None:
             return
         record.asked = record.asked or reason  # a thread that begins it first sets ``attempt``, and
@@ -265,7 +260,6 @@ class Executor:
             self._loop.call_soon(self._cancel, token)
 
     def _cancel(self, token: int) -> None:
-        """Cancel the asyncio task of a coroutine, if it is still this attempt's."""
         record = self._records.get(token)
         if record is None or record.attempt is None or record.task is None:
             return
@@ -288,8 +282,8 @@ class Executor:
         return token in self._records
 
     def _note_begun(self, claimed: Claimed) -> None:
-        """Note that an attempt begins, if it has a limit, which counts from now. The note is sent
-        with the loop's next iteration: most attempts of small jobs have ended by then."""
+        """Note that an attempt begins, if it has a limit. The note is sent with the loop's next
+        iteration: most attempts of small jobs have ended by then."""
         if claimed.policy.timeout is None and claimed.policy.stall_timeout is None:
             return
         if not self._begun:
@@ -322,8 +316,7 @@ class Executor:
         self._threads.close()
 
     def _leave_if_forked(self, error: BaseException | None) -> None:
-        """End a forked child of a task that returned here: it has a copy of the loop and of the
-        link, but only its parent may end the attempt."""
+        """End a forked child of a task that returned here: only its parent may end the attempt."""
         if self._forks == forks.generation:
             return
         for stream in (sys.stdout, sys.stderr):
@@ -333,8 +326,7 @@ class Executor:
         os._exit(code if isinstance(code, int) else int(code is not None))
 
     async def _run(self, claimed: Claimed, asyncio_task: asyncio.Task[None]) -> bool:
-        """Run one attempt in this asyncio task. Return whether it has completed and left the
-        context as it was."""
+        """Run one attempt in this asyncio task; return whether the task may be reused."""
         prepared = self._prepare_or_refuse(claimed)
         if isinstance(prepared, Outcome):
             self._end(claimed, prepared)
@@ -413,9 +405,8 @@ class Executor:
                 logging.getLogger("outlast").exception("the end of %r was not heard", attempt)
 
     def _prepare_or_refuse(self, claimed: Claimed) -> Prepared | Outcome:
-        """Return what an attempt needs to begin, or its end if it cannot begin. The time by which
-        it must begin is checked here: it may have waited here, or in its worker, since its
-        claim."""
+        """Return what an attempt needs to begin, or its end if it cannot, for example because it
+        has waited for too long since its claim."""
         record = self._records[claimed.token]
         record.has_begun = True
         if record.is_recalled:
@@ -477,8 +468,8 @@ class Executor:
         return Outcome(kind=OutcomeKind.COMPLETED, result=result, message=misfit)
 
     async def _call(self, task: Task[..., Any], attempt: Attempt, args: Any, kwargs: Any) -> Any:
-        """Call the task inside its hooks. An exception that a hook swallows is raised all the same:
-        a task that has raised, or was never called, has not completed."""
+        """Call the task inside its hooks. A hook that swallows its exception, or never calls it,
+        does not complete it."""
         raised: BaseException | None = None
         try:
             async with contextlib.AsyncExitStack() as stack:

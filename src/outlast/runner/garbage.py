@@ -9,12 +9,9 @@ QUIET_SECONDS = 1.0  # without an end
 
 
 def keep_what_is_loaded() -> None:
-    """Exclude all current objects from later collections.
-
-    A full collection visits every object (10 to 20 ms in a small worker) while nothing else runs.
-    Only for processes that belong to Outlast: a program that embeds a worker decides this for
-    itself.
-    """
+    """Exclude all current objects from later full collections, which would visit each of them (10
+    to 20 ms in a small worker). Only for processes of Outlast, not for a program that embeds a
+    worker."""
     gc.collect()
     gc.freeze()
 
@@ -22,10 +19,9 @@ def keep_what_is_loaded() -> None:
 class Collector:
     """Collects garbage once no attempt has ended for ``QUIET_SECONDS``, within twice that.
 
-    A task may forget a database connection with an open transaction. sqlite3's connections refer to
-    themselves, so only a collection frees them, which rolls back, and a quiet process makes none.
-    A transaction on the queue's own file locks the queue for all: no end is written and no job
-    claimed, so each runner becomes quiet.
+    A task may forget a database connection in a transaction. Only a collection frees sqlite3's
+    connections, which refer to themselves, and a quiet process makes none. On the queue's own file
+    such a transaction stops all writes, so each runner becomes quiet.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

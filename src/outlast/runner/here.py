@@ -86,8 +86,7 @@ def link_of(call: Call[Any], listener: Listener | None = None) -> NoWorker | Bat
 
 
 def claim_here(call: Call[Any], checkpoint: str | None) -> Claimed:
-    """Return the first attempt of a call without a job, as if a store had it; ``checkpoint``: as it
-    is stored."""
+    """Return the first attempt of a call as if a store had it; ``checkpoint``: as it is stored."""
     job = call.job
     return Claimed(
         job_id=0,
@@ -118,9 +117,9 @@ def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = N
 
 
 def run_here(app: App, call: Call[Any], attempt: Attempt, run_loop: RunLoop) -> Returned:
-    """Call the task inside the application's hooks; return the value or exception of the task, or
-    the exception of a hook. A hook that swallows the task's exception does not undo it.
-    ``run_loop`` runs a coroutine if one is needed. KeyboardInterrupt is raised."""
+    """Call the task inside the application's hooks; return the value, or the exception, of the task
+    or of a hook, which cannot undo the task's. ``run_loop`` runs a coroutine if one is needed.
+    KeyboardInterrupt is raised."""
     task, fn = call.task, function_of_one(call.task)
     args, kwargs = task.signature.decode(call.job.args)
     lifespan = None if app.lifespan_fn is None else app.lifespan_fn(app)

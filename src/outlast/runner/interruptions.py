@@ -1,8 +1,7 @@
 """Counts the signals from outside that asked this runner to end.
 
-The runner does not obey them, since its worker decides when it ends. But if a service manager
-signals the whole group, they also reach the processes that its attempts have started: an attempt
-that fails after the count has risen is excused.
+The runner does not obey them, since its worker decides when it ends. But a signal to the whole
+group also reaches processes that its attempts have started: a failure after it is excused.
 """
 
 from __future__ import annotations

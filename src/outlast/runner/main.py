@@ -1,8 +1,8 @@
 """Runs as a runner: a fresh interpreter that imports the application and runs attempts.
 
-A runner ignores SIGINT, SIGTERM and SIGHUP, since its worker controls it through the socket. It
-does not outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the
-tether process kills its whole group if it resists.
+A runner ignores SIGINT, SIGTERM and SIGHUP: its worker controls it through the socket. It does not
+outlive that: the kernel kills it (Linux), the end of the socket ends it, and the tether process
+kills its whole group if it resists.
 """
 
 from __future__ import annotations
@@ -105,8 +105,7 @@ class WorkerLink:
         return self._channel.step(token, name, value_json)
 
     def report_end(self, end: End, *, is_last: bool = False) -> None:
-        """Tell the worker that an attempt ended; ends of one iteration of the loop are sent
-        together."""
+        """Tell the worker that an attempt ended, with others of the same iteration of the loop."""
         if not self._tells_ends():
             return
         self._ends.append(end)
@@ -120,10 +119,9 @@ class WorkerLink:
         self._closed = True
 
     def _tells_ends(self) -> bool:
-        """Whether ends are reported. Once the serving task is cancelled, the event loop ends, and
-        the ends of cancelled attempts would look like their own doing. The serving task is
-        cancelled together with the attempts, in no fixed order, and a lifespan with a task group
-        takes its cancellation back."""
+        """Whether ends are reported: not once the serving task is cancelled, since the ends of
+        attempts, which are cancelled with it, in no fixed order, would look like their own doing. A
+        lifespan with a task group takes the cancellation back."""
         return not (self._closed or (self._serving is not None and self._serving.cancelling()))
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
@@ -215,8 +213,7 @@ class Runner:
 
     def _tell_broken_off(self, failure: BaseException | None) -> NoReturn:
         """Exit, and say why this task was cancelled: a lifespan with a task group or a timeout
-        raises a different error; otherwise user code has stopped the loop, or has cancelled all of
-        its tasks."""
+        raises another error; otherwise user code has stopped the loop, or cancelled all tasks."""
         if failure is None or isinstance(failure, asyncio.CancelledError):
             _exit(BROKEN, ENDED_BY_A_TASK)
         hide = self._settings.make_hide()
@@ -229,8 +226,7 @@ class Runner:
         _exit(BROKEN)
 
     def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
-        """Restore what tasks have changed in this process, and report it before the end, so that
-        nothing else runs here meanwhile."""
+        """Undo and report the changes of tasks to this process, before anything else runs here."""
         changes = self._state.restore(signals=in_loop)
         if not self._spoiled and (greenlets := find_greenlets()) is not None:
             self._spoiled = True
@@ -239,8 +235,8 @@ class Runner:
             self._channel.send(Restored(token, others, changes, self._spoiled))
 
     def _on_frame(self, frame: ToRunner) -> None:
-        """Pass a frame on to the loop. Attempts that have not begun are taken back at once: neither
-        their recall nor their stop waits for the loop, which may be blocked."""
+        """Pass a frame on to the loop. Attempts that have not begun are taken back at once, even
+        while it is blocked."""
         if isinstance(frame, Run):
             tokens = [claimed.token for claimed in frame.attempts]
             self._executor.expect(tokens)
@@ -374,8 +370,7 @@ def _release_signals() -> None:
 
 
 def _obey_signals() -> None:
-    """In a forked child, which inherits the handler: end by signals, as any process does. Pools of
-    multiprocessing end their processes by SIGTERM and wait for that."""
+    """In a forked child, end by signals, as pools of multiprocessing expect: do not count."""
     for number in _NOTED:
         if signal.getsignal(number) is interruptions.note:
             signal.signal(number, signal.SIG_DFL)

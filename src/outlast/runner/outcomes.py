@@ -1,7 +1,7 @@
 """Turns an exception of a task into the end of its attempt, with a crash report.
 
-Pure, except that it reads the exception. The exception is the user's own, and reading it may fail:
-that is an end, too. ``worker/runners/exits.py`` makes the ends of attempts whose runner has died.
+Reading the exception, which is the user's own, may fail: that is an end, too.
+``worker/runners/exits.py`` makes the ends of attempts whose runner has died.
 """
 
 from __future__ import annotations
@@ -56,12 +56,9 @@ _RETURNED = (
 
 
 def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERROR) -> Outcome:
-    """Return the end that an exception from a task with these rules means.
-
-    Once an attempt was asked to stop, any exception that it raises counts as obeying. A verdict
-    stands, unless the task knows that it is interrupted: a deploy neither ends nor charges a job.
-    Reading a user's exception may itself raise: that is an end, too.
-    """
+    """Return the end that an exception from a task with these rules means. After a request to stop,
+    any exception counts as obeying. A verdict stands, unless the task knows that it is interrupted:
+    a deploy neither ends nor charges a job."""
     try:
         return _judge(error, attempt, rules)
     except Exception as broken:
@@ -70,8 +67,8 @@ def judge(error: BaseException, attempt: Attempt, rules: ErrorRules = EVERY_ERRO
 
 
 def cut_short(attempt: Attempt) -> Outcome | None:
-    """Return the end of an attempt that knew of a request to stop and returned: its result may, by
-    accident or not, be only a part of the work. None if it is finished."""
+    """Return the end of an attempt that returned, knowing of a request to stop: its result may be
+    only a part of the work. None if it is finished."""
     reason = attempt._obeys()  # noqa: SLF001
     if reason is None:
         return None
@@ -82,9 +79,8 @@ def cut_short(attempt: Attempt) -> Outcome | None:
 
 
 def excuse(outcome: Outcome) -> Outcome:
-    """Return the end of an attempt whose runner was signalled meanwhile. If the attempt failed, the
-    signal may be the cause, so its end is a loss, or costs nothing if its worker is stopping. Only
-    a few losses are allowed, which bounds a job that signals its own runner."""
+    """Return the end of an attempt whose runner was signalled meanwhile: a failure becomes a loss,
+    or costs nothing if its worker is stopping: so a job cannot signal its own runner forever."""
     crash = outcome.crash
     if crash is None or crash.kind is not CrashKind.ERROR or outcome.kind not in _FAILED:
         return outcome
@@ -114,8 +110,8 @@ def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome
 def _delayed(
     outcome: Outcome, error: BaseException, attempt: Attempt, rules: ErrorRules
 ) -> Outcome:
-    """Return a failure with the delay that its task sets, unless the error itself requests one. If
-    the task's backoff function fails, the usual delay stays, and the report says so."""
+    """Return a failure with the delay that its task sets, unless the error itself requests one. A
+    failing backoff function leaves the usual delay, and the report says so."""
     if rules.pause is None or outcome.delay is not None or outcome.crash is None:
         return outcome
     try:
@@ -130,9 +126,7 @@ def _delayed(
 
 def _decisive(error: BaseException) -> BaseException:
     """Return the deciding exception of a group, as a TaskGroup raises: a lost lease, or the first
-    verdict if the group holds only verdicts. Else, and for any other error, return the error
-    itself.
-    """
+    verdict of nothing but verdicts. Else return the error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = list(leaves_of(error))
@@ -260,8 +254,8 @@ def make_unawaited() -> Outcome:
 
 
 def make_undecodable(error: Exception, hide: Hide = hide_logins) -> Outcome:
-    """Return the end of an attempt that this release cannot begin or continue: another release may.
-    A payload that is not encrypted where that is required no retry can help."""
+    """Return the end of an attempt that this release cannot begin or continue, but another may:
+    no retry helps a payload that is not encrypted where that is required."""
     if not isinstance(error, NotEncrypted):
         return make_crashed(CrashKind.UNDECODABLE, text_of(error), hide)
     message = clean(hide(text_of(error)))

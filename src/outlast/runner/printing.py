@@ -1,14 +1,13 @@
 """Marks the output of attempts: text that Python code writes is sent with its attempt's token.
 
-The runner's stdout and stderr are one pipe, which many attempts share. So in a runner
-``sys.stdout`` and ``sys.stderr`` find the writing attempt by its context, as ``outlast.current()``
-does, and put a head before the text: the token, and the number of bytes that follow. The worker
-removes the heads (``worker/runners/output.py``). Output of C code or a child process bypasses
-Python and has no head. An attempt that prints nothing costs nothing.
+The runner's stdout and stderr are one pipe, which many attempts share. So ``sys.stdout`` and
+``sys.stderr`` find the writing attempt as ``outlast.current()`` does, and put a head before the
+text: the token, and the number of bytes that follow, which the worker removes
+(``worker/runners/output.py``). Output of C code or a child process has no head.
 
 A piece with its head is at most as long as a pipe takes in one write (PIPE_BUF), so that pieces of
-several processes and threads do not mix. If user code has pointed the descriptor elsewhere, the
-bytes go there without heads.
+several writers do not mix. Where user code has pointed the descriptor elsewhere, there are no
+heads.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class Tagged(io.BufferedIOBase):
         return self._fd
 
     def close(self) -> None:
-        """Only flush. The process owns the stream: a task that closes it must not affect others."""
+        """Only flush: a task that closes the process's stream must not affect others."""
         self.flush()
 
     def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
@@ -128,8 +127,7 @@ def _text(stream: Tagged, old: TextIO) -> TextIO:
 
 
 def flush_tagged() -> None:
-    """Write the unfinished lines that wait: their attempts may have ended. If user code has left a
-    descriptor that cannot be written, they are lost."""
+    """Write the unfinished lines that wait; they are lost if the descriptor cannot be written."""
     for stream in _streams:
         with contextlib.suppress(OSError):
             stream.flush()

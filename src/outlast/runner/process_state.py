@@ -1,9 +1,8 @@
 """Restores what a task changed in its process before the next task runs there.
 
 The state is taken once, when the application has started, and compared whenever no attempt runs in
-the runner: overlapping tasks see each other's changes, as in any process. Small jobs end here many
-thousand times a second, so each check is a few system calls (8 us). The umask cannot be read:
-setting it to its former value returns the current one.
+the runner. Small jobs end many thousand times a second, so each check is a few system calls (8 us).
+The umask cannot be read: setting it to its former value returns the current one.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ _get_handler = importlib.import_module("_signal").getsignal
 
 
 class ProcessState:
-    """The current umask, working directory, environment, standard descriptors and streams, timer
-    and signal handlers of this process; and where it writes its stacks."""
+    """The umask, working directory, environment, descriptors, streams, timer and signal handlers of
+    this process, and the file that it writes its stacks to."""
 
     def __init__(self, stacks: int) -> None:
-        """Call it in the main thread: no other thread may set signal handlers. ``stacks``: the
-        descriptor for the stacks, also if the application has another one for them."""
+        """Call it in the main thread, which alone may set signal handlers. ``stacks``: the
+        descriptor for the stacks, even if the application has set another one."""
         self._umask = os.umask(0o077)
         os.umask(self._umask)
         self._folder = _opened(".")
@@ -74,11 +73,8 @@ class ProcessState:
         self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
 
     def restore(self, *, signals: bool = True) -> list[str]:
-        """Restore what was changed; return the names of the changes, without values.
-
-        ``signals``: whether signal handlers may have been changed, which only the main thread can
-        do.
-        """
+        """Restore what was changed; return the names of the changes, without values. ``signals``:
+        whether signal handlers may have been changed: only the main thread can do that."""
         looks = iter(self._looks_in_main_thread if signals else self._looks)
         changed: list[str] = []
         while True:

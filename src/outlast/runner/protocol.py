@@ -1,8 +1,8 @@
 """Defines the frames between a worker and a runner: msgpack, length-prefixed, bounded.
 
-Sans-I/O, so that both sides, the tests and a simulated runner share one reader and one writer.
-A frame is four bytes of length (big-endian) and one tagged message. A reader stops at a frame that
-is malformed or above the limit: nothing after it can be trusted.
+Both sides, the tests and a simulated runner share one reader and one writer. A frame is four bytes
+of length (big-endian) and one tagged message. A reader stops at a bad frame: nothing after it can
+be trusted.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ STACKS_SIGNAL: int = signal.SIGRTMIN + 7 if hasattr(signal, "SIGRTMIN") else sig
 
 
 class RunnerSettings(msgspec.Struct, frozen=True):
-    """The settings of a runner. They come over the socket, not as arguments: every user of the
-    machine can read the arguments of a process, and the URLs contain passwords.
+    """The settings of a runner, with passwords in URLs: so they come over the socket, not as
+    arguments, which every user of the machine can read.
 
     ``stacks`` and ``lock`` are inherited descriptors. ``shell``: whether commands may be run, too.
     ``redact``: patterns of text that reports must not show.
@@ -51,8 +51,8 @@ class RunnerSettings(msgspec.Struct, frozen=True):
         return f"<settings of a runner of {self.app} for {redact(self.url)}>"
 
     def make_hide(self) -> Callable[[str], str]:
-        """Return a function that removes the secrets of the URLs, and all matches of the patterns,
-        from a text. Call it before the text is cut: no pattern matches a piece of a secret."""
+        """Return a function that removes secrets and matches of the patterns from a text. Call it
+        before the text is cut: no pattern matches a piece of a secret."""
         secrets, patterns = make_hider(self.url, self.wakeup), hiding(self.redact)
         return lambda text: patterns(secrets(text))
 
@@ -66,9 +66,8 @@ class _Frame(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
 
 class TaskInfo(msgspec.Struct, frozen=True, array_like=True):
-    """A task name under which a runner takes jobs, whether each of these has the runner to itself,
-    the tags that the worker must have, the units of it that each of these uses, and how many of
-    them one call takes (0: each is a call)."""
+    """A task name under which a runner takes jobs, whether each has the runner to itself, the tags
+    and units of the worker that it needs, and how many jobs one call takes (0: each is a call)."""
 
     name: str
     own_runner: bool
@@ -128,8 +127,7 @@ class Quit(_Frame, frozen=True):
 
 
 class Hello(_Frame, frozen=True):
-    """Runner: the application is imported, its lifespan entered; these are its tasks, and the
-    schedules and limits that its code declares."""
+    """Runner: the application is ready; these are its tasks, and its declared schedules, limits."""
 
     tasks: list[TaskInfo]
     release: str | None
@@ -172,16 +170,14 @@ class AttemptsEnded(_Frame, frozen=True):
 
 
 class Recalled(_Frame, frozen=True):
-    """Runner: those of these attempts that had not begun have ended. The reading thread sends this,
-    so that a blocked loop does not delay it."""
+    """Runner: those of these attempts that had not begun have ended. Sent by the reading thread."""
 
     tokens: list[int]
 
 
 class SaveRequest(_Frame, frozen=True):
-    """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: it equals the
-    checkpoint from which the attempt resumed; the task's values are compared, since each encoding
-    may differ."""
+    """Runner: save this checkpoint (JSON text) and answer with ``seq``. ``again``: its value equals
+    that from which the attempt resumed."""
 
     seq: int
     token: int
@@ -191,8 +187,7 @@ class SaveRequest(_Frame, frozen=True):
 
 
 class StepRequest(_Frame, frozen=True):
-    """Runner: keep the value of this step (JSON text), or look for it (None); answer with
-    ``seq``."""
+    """Runner: keep the value of this step (JSON text), or look for it (None); answer ``seq``."""
 
     seq: int
     token: int
@@ -230,9 +225,8 @@ class StackShown(_Frame, frozen=True):
 
 
 class Restored(_Frame, frozen=True):
-    """Runner: this attempt, or one of the ``others`` that ran since the runner was last idle, has
-    made these changes to the process. They were undone, unless the runner is ``spoiled``: then it
-    gives back what it has not begun."""
+    """Runner: this attempt, or one of ``others`` since the runner was last idle, has made these
+    changes to the process. If they cannot be undone, it is ``spoiled``, and returns its stock."""
 
     token: int
     others: int

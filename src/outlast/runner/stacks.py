@@ -1,15 +1,12 @@
 """Runs each attempt under a frame whose name carries its token, so that a stack names its attempt.
 
 ``faulthandler`` prints only the names of functions, also when the process dies of a signal or when
-C code holds the GIL. So each attempt runs under one frame of Outlast whose name holds its token,
-and a reader of a shared runner's stacks can tell its attempts apart. A stack that is deeper than
-``faulthandler`` prints (100 frames), and an asyncio task that the attempt has started, have no such
-frame and so name no attempt.
+C code holds the GIL. A stack that is deeper than it prints (100 frames), and an asyncio task that
+the attempt has started, name no attempt.
 
-The chain of awaits is walked from the attempt's outermost coroutine inwards and written in
-``faulthandler``'s format for threads, so that one reader understands both. If the innermost
-coroutine waits for another asyncio task, the chain continues there; it ends at a future, an async
-generator or an object of C.
+The chain of awaits is walked from the attempt's outermost coroutine inwards, also into awaited
+asyncio tasks, and written in ``faulthandler``'s format, so that one reader understands both. It
+ends at a future, an async generator or an object of C.
 """
 
 from __future__ import annotations
@@ -77,23 +74,17 @@ def is_mark(name: str) -> bool:
 
 
 def current_attempt(stacks: str) -> int | None:
-    """Return the token that the current thread's stack names, or None.
-
-    The current thread is the one that received the signal: the one that crashed, or, if stacks were
-    requested, the one that runs the event loop.
-    """
+    """Return the token in the current thread's stack, or None: of the thread that got the signal,
+    since it crashed or, if stacks were requested, runs the event loop."""
     _, found, after = stacks.rpartition(_CURRENT)
     named = _NAMED.findall(after.split("\n\n", 1)[0]) if found else []
     return int(named[-1]) if named else None
 
 
 def line_of(stacks: str, token: int) -> str | None:
-    """Return where the attempt stands: the innermost line of the stacks that name it.
-
-    A line of the user's own code is preferred to a line of the code that it calls. More than one
-    stack can name an attempt: a plain function may take the GIL for good while the loop, in the
-    attempt's own coroutine, still starts its thread.
-    """
+    """Return where the attempt stands: the innermost line of the stacks that name it, the user's
+    own code first. More than one may: a plain function may take the GIL for good while the loop, in
+    the attempt's own coroutine, still starts its thread."""
     lines: list[str] = []
     for stack in reversed(stacks.split("\n\n")):
         if str(token) in _NAMED.findall(stack):
@@ -142,8 +133,7 @@ def _line_of(frame: FrameType, number: int) -> str:
 
 
 def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
-    """Return the frames from the one that names the attempt inwards; for a very deep chain, that
-    frame and the innermost ones."""
+    """Return the frames from the marked one inwards; of a deep chain, it and the innermost ones."""
     frames: list[FrameType] = []
     waits_for: Any = None
     inner: Any = task

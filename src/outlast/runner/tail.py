@@ -10,8 +10,7 @@ LINE_BYTES_MAX = 8_000  # a longer line keeps its end
 
 
 def last_state(line: bytes) -> bytes:
-    """Return a line as a terminal finally shows it: only the last state of a progress bar, which
-    overwrites itself after a carriage return."""
+    """Return a line as a terminal finally shows it: the last state of a progress bar."""
     if b"\r" not in line:
         return line
     states = line.split(b"\r")
@@ -19,8 +18,8 @@ def last_state(line: bytes) -> bytes:
 
 
 def _read(line: bytes) -> str:
-    """Return the end of a line as text. A line that was cut loses its first state where that is too
-    short for ``redact`` to notice the cut."""
+    """Return the end of a line. A cut line loses its first state where that is too short for
+    ``redact`` to notice the cut."""
     line = line[-LINE_BYTES_MAX:]
     first, returned, later = line.partition(b"\r")
     if returned and len(line) == LINE_BYTES_MAX and len(first) < CUT_BYTES:

@@ -1,18 +1,15 @@
 """Runs attempts one after the other in reused asyncio tasks: most small attempts never wait.
 
 Creating a task, scheduling it and destroying it costs as much as a small job. So attempts wait in
-one line, and a reused task runs them in turn. A task whose attempt waits for something belongs to
-that attempt until the attempt has ended; for the attempts behind it other tasks are created in the
-next iterations of the loop, twice as many in each.
+one line, and a reused task runs them in turn. While an attempt waits for something, it has its task
+to itself, and the loop's next iterations create others, twice as many in each.
 
 An attempt must not be able to tell a reused task from a new one. So a task is reused only if its
 attempt completed, left the context as it was, holds no reference to the task (as code that keys a
 session by ``current_task()`` does), has added no callback and no attribute to it and has not
-requested its cancellation. Otherwise the task ends, and the next attempt gets a new one.
-
-This depends on how CPython counts references. ``OUTLAST_TASK_REUSE=off`` gives each attempt a new
-task. This module needs only the standard library, so that a test can run it on every supported
-interpreter.
+requested its cancellation. This depends on how CPython counts references;
+``OUTLAST_TASK_REUSE=off`` gives each attempt a new task. This module needs only the standard
+library, so that a test can run it on every supported interpreter.
 """
 
 from __future__ import annotations
@@ -34,9 +31,8 @@ Task = asyncio.Task[None]
 
 
 class ReusedTasks(Generic[AttemptT]):
-    """Calls ``run(attempt, task)`` for each attempt, in their order; ``task`` is the asyncio task
-    that runs the call. ``run`` returns whether the attempt completed and left the context as it
-    was."""
+    """Calls ``run(attempt, task)`` for each attempt, in order, in the asyncio ``task``. It returns
+    whether the attempt completed and left the context as it was."""
 
     def __init__(
         self, run: Callable[[AttemptT, Task], Coroutine[Any, Any, bool]], *, reuse: bool = True
@@ -96,10 +92,8 @@ def _known(task: Task) -> tuple[int, int, int, int, bool]:
 
 
 def is_as(before: Context) -> bool:
-    """Whether the context is as it was in this copy of it: the same variables hold identical
-    values. Equal values are not enough: a session that equals another is not the same session.
-
-    Copies share the one immutable mapping until a variable is set: most attempts set none."""
+    """Whether the context is as it was in this copy: the same variables hold the same objects, not
+    only equal ones. Copies share the one immutable mapping until a variable is set."""
     now = copy_context()
     return gc.get_referents(now)[-1] is gc.get_referents(before)[-1] or (
         len(now) == len(before)

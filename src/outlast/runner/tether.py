@@ -1,19 +1,16 @@
 """Runs the tether, which kills the runners, and the processes that they started, once their worker
 may no longer run them.
 
-The tether is one small process per worker, started beside the runners from this file alone
-(standard library only, so it is up in a few milliseconds and does not depend on user code). Its
-worker sends it over a pipe the sessions of its runners and the time until which they may continue.
-When the pipe ends (the worker died) or the time is up (the worker is stopped, wedged or cut off),
-the tether kills all process groups of those sessions, waits until they are empty, and only then
-releases the worker's lock file. A runner whose GIL is held in C, or that is itself stopped, cannot
-resist: its help is not needed. A runner leads a session, and the processes that it starts stay in
-that session, in whichever group (a command has a separate one, a shell may give one to each of its
-jobs); only ``setsid`` leaves it.
+The tether is one small process per worker, started from this file alone: with the standard library
+only, it is up in a few milliseconds and depends on no user code. Its worker sends it over a pipe
+the sessions of its runners and the time until which they may continue. When the pipe ends (the
+worker died) or the time is up (the worker is stopped, wedged or cut off), the tether kills all
+process groups of those sessions, waits until they are empty, and only then releases the worker's
+lock file. A runner cannot resist, even if its GIL is held in C, or if it is stopped.
+Processes that a runner starts stay in its session, in whichever group, unless they call ``setsid``.
 
 If the worker has died and no process of its runners is left, the tether becomes the program that
-the worker's last will names (``worker/lease/last_will.py``), which lets the store know. It does not
-do so after ``quit``, since the worker then leaves in order.
+the worker's last will names (``worker/lease/last_will.py``); not after ``quit``.
 
 Lines on the pipe: ``add SID``, ``drop SID``, ``until BOOTTIME``, ``quit``.
 """
@@ -38,11 +35,8 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def groups_of(sids: Collection[int]) -> set[int]:
-    """Return the process groups of these sessions that have a process left; zombies do not count.
-    Raises OSError where that cannot be read, for example without a free descriptor.
-
-    On systems other than Linux, only the groups of the sessions' leaders are seen.
-    """
+    """Return the process groups of these sessions with a live process; on systems other than Linux,
+    only those of the leaders. OSError where that cannot be read, as without a free descriptor."""
     if not sys.platform.startswith("linux"):
         return {sid for sid in sids if _group_is_there(sid)}
     found = (_place_of(name) for name in os.listdir("/proc") if name.isdigit())
@@ -134,9 +128,8 @@ def hold(pipe: int) -> bool:
 
 
 def _become(will: int) -> None:
-    """Become the program that the will names, with the will as its standard input. It inherits none
-    of the descriptors that this process was given: the lock file is free, unless other processes
-    hold it."""
+    """Become the program that the will names, which is its standard input. It inherits no other
+    descriptor, so the lock file is free, unless other processes hold it."""
     import json
 
     said = json.loads(os.pread(will, os.fstat(will).st_size, 0))
@@ -149,8 +142,8 @@ def _become(will: int) -> None:
 
 
 def main(pipe: int, will: int, *shared: int) -> None:
-    """Hold the runners. ``will``: the file of the worker's last will, or NO_WILL; ``shared``:
-    descriptors that this process holds for as long as it is a tether."""
+    """Hold the runners. ``will``: the last will's file, or NO_WILL; ``shared``: descriptors to hold
+    for as long as this process is a tether."""
     _deaf()
     for fd in (pipe, *shared):
         os.set_inheritable(fd, False)

@@ -1,9 +1,8 @@
 """Calls plain functions in threads, handed over many at a time in both directions.
 
-Waking a thread for each function, and the loop for each return, costs more than a small job, mostly
-by passing the GIL around. So functions wait in one line: a thread takes from it until it is empty,
-and while functions wait threads are added, twice as many after each millisecond in which no
-function was taken.
+Waking a thread for each function, and the loop for each return, costs more than a small job. So
+functions wait in one line, which threads empty; twice as many are added after each millisecond in
+which no function was taken.
 """
 
 from __future__ import annotations
@@ -41,8 +40,7 @@ class Threads:
         self._closed = False
 
     def call(self, work: Work, done: Done, *args: Any) -> None:
-        """Call ``work(*args)``, which must not raise, in a thread, then ``done`` with its value in
-        the loop."""
+        """Call ``work(*args)``, which must not raise, in a thread; ``done`` gets its value."""
         self._waiting.append((work, done, args))
         if not (self._coming or self._closed):
             self._come()

@@ -1,8 +1,7 @@
 """Lets a runner say when it did not run, for the limits of its attempts (``model/standstill.py``).
 
-The ticks come from a thread of their own, from the first attempt with a limit on: an attempt may
-keep the event loop from turning for hours. The loop takes one more tick when it answers a ping, so
-that no standstill is told too late.
+Their thread starts with the first attempt with a limit: an attempt may block the event loop for
+hours. The loop takes one more tick when it answers a ping, so that no standstill is told too late.
 """
 
 from __future__ import annotations

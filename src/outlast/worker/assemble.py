@@ -80,7 +80,6 @@ def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
 
 
 def _make_lock(url: str, name: str) -> LockFile | None:
-    """Return this worker's lock file, or None (with an event) if none can be made."""
     try:
         return LockFile.create(directory_for(file_of(url)), name)
     except (OSError, ConfigError) as error:
@@ -172,13 +171,12 @@ async def open_parts(
     given: Store | None = None,
     **options: Any,
 ) -> AsyncIterator[WorkerParts]:
-    """Open the resources of a worker, with runners or in process, for the length of a block.
-    ``given``: an open store for it; otherwise ``options`` are further options of its own.
+    """Open the resources of a worker for the length of a block. ``given``: an open store for it;
+    otherwise ``options`` are further options of its own.
 
-    The store has two connections: one is reserved for the exchange, the other serves the reaper and
-    all other duties: their statements wait for no row lock, and the pruner's batches are short. The
-    second connection is open only while a worker watches, or has other work than running jobs. With
-    a messenger the store sends no NOTIFY.
+    The store has two connections: one is reserved for the exchange. The other serves all other
+    duties, whose statements wait for no row lock and are short; it is open only while a worker
+    watches, or has other work than running jobs. With a messenger the store sends no NOTIFY.
     """
     name = settings.name or unique_name()
     store = given or open_store(
@@ -209,7 +207,7 @@ async def open_parts(
         yield parts
     finally:
         if lock is not None:
-            # while a row still says that this worker lives, the free file proves that it does not
+            # a row still says that this worker lives: the free file proves that it does not
             lock.release(unlink=parts is None or parts.has_left)
         if given is None:
             await store.close()
@@ -220,14 +218,14 @@ class WorkerProcess:
     """The process of ``outlast worker``: a worker with runners, or one after another, until
     SIGTERM, SIGINT or SIGHUP stops it.
 
-    Output of runners goes to stderr unchanged, or line by line to ``on_line(pid, text, job)``;
-    ``job`` is the id and task of the job that wrote the line, if known. ``reload``: folders with
-    code of the application, at whose change the runners are replaced. ``logs``: keep the output of
-    every attempt in the store, not only if its task asks for that. ``until_empty``: stop once there
-    is nothing left to claim, or ``max_jobs`` attempts were claimed.
-    ``idle_after``: sleep, without runners and connections, while it is not needed (``Sleeper``).
-    ``known_queues``: the queues of the application's tasks; the worker warns of other queues
-    without a job.
+    Args:
+        on_line: gets output of runners line by line, with the pid, and the id and task of the job
+            that wrote the line, if known; without it, output goes to stderr unchanged.
+        reload: folders with code of the application, at whose change the runners are replaced.
+        logs: keep the output of every attempt in the store.
+        until_empty, max_jobs: stop once there is nothing left to claim, or this number of jobs was
+        claimed. idle_after: sleep while it is not needed (``Sleeper``).
+        known_queues: the queues of the application's tasks; it warns of others without a job.
     """
 
     app: str
@@ -244,8 +242,7 @@ class WorkerProcess:
     clock: Clock = SYSTEM
 
     async def run(self) -> None:
-        """Run to the end. Raises ApplicationError when the application cannot be imported, and the
-        store's errors when it cannot be opened."""
+        """Run to the end. Raises ApplicationError, or the store's errors, if it cannot start."""
         signals = _Signals()
         name = self.settings.name or unique_name()
         self.settings = msgspec.structs.replace(self.settings, name=name)
@@ -266,7 +263,6 @@ class WorkerProcess:
                 await _note_end(self.url, worker.me)
 
     async def _live(self, signals: _Signals, vitals: Vitals, *, was_asleep: bool = False) -> Worker:
-        """Run one worker, and return it when it has left."""
         async with contextlib.AsyncExitStack() as stack:
             opened = open_parts(self.url, self.wakeup, self.settings, self.clock)
             parts = await stack.enter_async_context(opened)
@@ -323,7 +319,6 @@ class WorkerProcess:
 
 
 async def _note_end(url: str, me: WorkerRef) -> None:
-    """Note that a worker that ends in its sleep is not to be back; this may wake the database."""
     store = open_store(url)
     try:
         async with asyncio.timeout(LEAVE_SECONDS):
@@ -366,7 +361,6 @@ def _open_output(
 def _watch_code(
     pool: RunnerPool, folders: Sequence[str], stack: contextlib.AsyncExitStack
 ) -> Reloader:
-    """Watch these folders, and return the duty that replaces the runners after a change."""
     reloader, loop = pool.make_reloader(), asyncio.get_running_loop()
     watch = CodeWatch(folders, lambda paths: loop.call_soon_threadsafe(reloader.note, paths))
     watch.start()
@@ -425,7 +419,6 @@ class _Signals:
             worker.request_drain()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a signal, for so long."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.asked.wait()
@@ -444,9 +437,8 @@ class _Signals:
 async def tell_unknown_queues(
     store: Store, queues: Collection[str], known: Collection[str]
 ) -> None:
-    """Emit ``queue_unknown`` for each queue that no task (``known``: the tasks' queues), schedule
-    or job has, with a similar known name. The worker itself handles a store that does not
-    answer."""
+    """Emit ``queue_unknown`` for each queue without a task (``known``: the tasks' queues), schedule
+    or job, with a similar known name. The worker itself handles a store that does not answer."""
     names = {*known}
     if not {*queues} - names:
         return

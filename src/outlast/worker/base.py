@@ -1,8 +1,7 @@
 """Defines the protocols between the parts of a worker.
 
-A worker owns its parts: it makes them, and they report to it (``Owner``). A pool has two kinds of
-users: the exchange, which fills it (``AttemptStarter``), and the parts that end attempts
-(``AttemptControl``).
+A worker makes its parts, which report to it (``Owner``). A pool has two kinds of users: the
+exchange, which fills it (``AttemptStarter``), and the parts that end attempts (``AttemptControl``).
 """
 
 from __future__ import annotations
@@ -56,9 +55,8 @@ class Running(msgspec.Struct, eq=False, gc=False):
     stopped_at: float | None = None
 
     def credit(self, seconds: float, now: float, most: float = math.inf) -> None:
-        """Advance its clocks by time in which it was kept from running. The clock of its timeout is
-        advanced to at most ``most`` seconds after it was given to its runner, and time in which
-        nothing ran."""
+        """Advance its clocks by time in which it was kept from running: that of its timeout to at
+        most ``most`` seconds after its start, and time in which nothing ran."""
         if self.began_at is not None:
             to = min(self.began_at + seconds, now, self.started_at + self.still + most)
             self.began_at = max(self.began_at, to)
@@ -72,8 +70,7 @@ class Running(msgspec.Struct, eq=False, gc=False):
 
 
 class Declared(msgspec.Struct, frozen=True):
-    """What the code declares beside its tasks. ``uses``: what attempts use of the worker's units,
-    by task; tasks that use nothing are not in it."""
+    """What the code declares beside its tasks. ``uses``: task -> the units that an attempt uses."""
 
     uses: Mapping[str, Mapping[str, int]] = {}
     schedules: list[NewSchedule] = []
@@ -91,10 +88,8 @@ def no_tether(boottime: float) -> None:
 
 
 class AttemptStarter(Protocol):
-    """Makes the claim requests for what can be started, and starts claimed attempts.
-
-    ``exclusive_from`` is the smallest ``solo`` for which it needs the whole worker.
-    """
+    """Makes the claim requests for what can be started, and starts claimed attempts. It needs the
+    whole worker for jobs with a ``solo`` of ``exclusive_from`` or more."""
 
     exclusive_from: int
 
@@ -111,8 +106,8 @@ class AttemptStarter(Protocol):
         ...
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return requests for the jobs that could start now, or in a moment; ends that the store
-        has not answered still hold their slots."""
+        """Return requests for the jobs that could start now, or soon; ends that the store has not
+        answered still hold their slots."""
         ...
 
     def make_alone_requests(self) -> list[ClaimRequest]:
@@ -148,19 +143,17 @@ class AttemptControl(Protocol):
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if its code has not begun, else ask it to stop. Only the first
-        reason counts."""
+        """Take an attempt back if its code has not begun, else ask it to stop: the first reason."""
         ...
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back attempts whose code has not begun, wherever they wait: all, or those that
-        ``which`` selects. Return whether that is done; call it until then. All others of these
-        attempts had begun by then."""
+        """Take back attempts whose code has not begun: all, or those that ``which`` selects. Call
+        it until it returns True: then all others of these attempts have begun."""
         ...
 
     async def find_stack(self, token: int) -> str:
-        """Return where an attempt is, in lines for people, without disturbing it; "" if it has
-        ended. This takes SHOW_SECONDS_MAX at most."""
+        """Return where an attempt is, in lines for people, "" if it has ended. This does not
+        disturb it, and takes SHOW_SECONDS_MAX at most."""
         ...
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
@@ -178,9 +171,8 @@ class AttemptControl(Protocol):
         ...
 
     def kill_locking(self, pid: int, waits: int | None) -> None:
-        """Kill the runner with this pid, which keeps the store's file locked, if it is empty; even
-        with attempts if a job is named that has long waited for the file, and may have locked it
-        itself."""
+        """Kill the runner with this pid, which keeps the store's file locked, if it is empty; or if
+        the named job, which has long waited for the file, may have locked it itself."""
         ...
 
     def give_up(self, tokens: Collection[int]) -> None:
@@ -227,9 +219,8 @@ class Pool(Protocol):
 
 
 class Lease:
-    """A worker's right to its running jobs, as ``Registration`` keeps it: ``me`` is the row,
-    ``trust`` the window in which the store will not have given the jobs away, and ``draining``
-    whether the worker takes no more jobs because it is about to leave."""
+    """A worker's right to its running jobs, as ``Registration`` keeps it. ``trust``: the window in
+    which the store will not have given them away. ``draining``: the worker takes no more jobs."""
 
     def __init__(self, terms: LeaseTerms, clock: Clock) -> None:
         self.me = WorkerRef(0, 0)

@@ -1,8 +1,7 @@
 """Tells listeners of attempts whose process has died.
 
-The process that runs a task makes its traces and error reports. If that process is killed, the
-worker that finds it dead tells the listeners instead, or the worker that takes over the jobs of a
-worker that is gone.
+The process that runs a task makes its traces and error reports. If it is killed, the worker that
+ends the attempt in its place tells the listeners.
 """
 
 from __future__ import annotations
@@ -45,8 +44,7 @@ class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether the attempt failed. A report alone does not show that: an attempt that was
-        cancelled and had to be killed has one, too."""
+        """Whether it failed: not so a cancelled attempt that was killed, which has a report."""
         return self.crash is not None and self.outcome != OutcomeKind.CANCELLED
 
 

@@ -1,8 +1,7 @@
 """Runs a worker in the caller's own process and loop: ``async with app.worker(): ...``.
 
-It has the same worker, store and fencing as with runners, but nothing can be killed and nothing is
-isolated: an attempt that ignores its cancellation continues, and one that takes the process down
-takes all down.
+Worker, store and fencing are the same as with runners, but nothing can be killed and nothing is
+isolated: an attempt that ignores its cancellation continues, and one that crashes takes all down.
 """
 
 from __future__ import annotations
@@ -66,11 +65,9 @@ class LocalLink:
 
     @property
     def worker_id(self) -> int:
-        """The id that attempts show."""
         return self._worker.me.worker_id
 
     def report(self, token: int, progress: Progress) -> None:
-        """Note progress, from any thread."""
         self._reports[token] = progress
         self._loop.call_soon_threadsafe(self._take_reports)
 
@@ -95,8 +92,7 @@ class LocalLink:
         return self._ask("step", functools.partial(self._checkpoints.add, step))
 
     def _ask(self, what: str, add: Callable[[Reply], None]) -> Future[StepFound]:
-        """Return the answer to what ``add`` hands to the store, on the loop. UsageError in a forked
-        child."""
+        """Hand ``add`` to the store, on the loop. UsageError in a forked child."""
         if self._forks != forks.generation:
             raise UsageError(IN_CHILD)
         answer: Future[StepFound] = Future()
@@ -118,17 +114,14 @@ class LocalLink:
         return True
 
     def has_ended(self, token: int) -> bool:
-        """Whether the attempt has ended in this iteration of the loop."""
         return token in self._ends
 
     def flush(self) -> None:
-        """Pass the last reports, and then the ends."""
         self._take_reports()
         ends, self._ends = self._ends, {}
         self._note_ended([running for running, _ in self._in_flight.end_all(ends.values())])
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
-        """Note what the executor says of running attempts."""
         if isinstance(frame, Began):
             for token, ago in frame.attempts:
                 self._in_flight.note_begun(token, ago)
@@ -140,9 +133,8 @@ class LocalLink:
 
 
 class LocalHooks(msgspec.Struct, frozen=True):
-    """The hooks for ``outlast.testing``: the factory of the attempts that tasks see, with the
-    arguments of ``Attempt``, the seconds of work for which jobs are claimed before there is a slot,
-    and an open store for the worker in the place of its own."""
+    """The hooks of ``outlast.testing``: the factory of the attempts that tasks see, with
+    ``Attempt``'s arguments, the seconds of work to claim ahead, and an open store."""
 
     make_attempt: Callable[..., Attempt] = Attempt
     horizon: float = HORIZON_SECONDS
@@ -155,8 +147,7 @@ NO_HOOKS = LocalHooks()
 class LocalPool:
     """The ``Pool`` of a worker in process, and its ``AttemptStarter`` and ``AttemptControl``.
 
-    Its executor runs attempts; there are no processes to keep or to kill, so nothing is ended by
-    force. A placed attempt has a slot from the loop's next iteration on.
+    It ends nothing by force. A placed attempt has a slot from the loop's next iteration on.
     """
 
     exclusive_from = ALONE_IN_RUNNER
@@ -216,10 +207,9 @@ class LocalPool:
         return self._declared
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
-        """Return requests for the free slots. A slot given to an attempt that begins with the
-        loop's next iteration is not free: another worker could run a job at once that would wait
-        here for the slot. A batch has one slot: its first job comes like any other, and more are
-        requested for it."""
+        """Return requests for the free slots, less those given to attempts that begin with the
+        loop's next iteration: another worker could run a job at once that would wait here. A batch
+        has one slot: more jobs are requested for it after its first."""
         gathered = self._executor.batches.count_gathered() if self._batches else {}
         batches = [
             ClaimRequest([name], self._batches[name] - count, self._queues)
@@ -238,8 +228,8 @@ class LocalPool:
         return [ClaimRequest(self._tasks, 1, self._queues, solo) for solo in kinds]
 
     def start(self, attempts: list[Running]) -> None:
-        """Start claimed attempts, as far as slots are free, with the loop's next iteration: by then
-        the next exchange is under way, and they run meanwhile. Those of batches gather at once."""
+        """Start attempts with the loop's next iteration, when the next exchange is under way; those
+        of batches gather at once."""
         if self._batches:
             gather = [each for each in attempts if each.claimed.task in self._batches]
             attempts = [each for each in attempts if each.claimed.task not in self._batches]
@@ -287,7 +277,6 @@ class LocalPool:
         return others + self._executor.batches.count_calls()
 
     def _fill(self) -> None:
-        """Give free slots to waiting attempts, if attempts may begin at all."""
         self._will_fill = False
         freed, self._freed = self._freed, 0
         if freed:
@@ -323,8 +312,7 @@ class LocalPool:
             self._executor.stop(token, reason)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back attempts that have not begun: all, or those that ``which`` selects. The
-        executor reports the ends of those that had a slot."""
+        """Take back attempts that have not begun; the executor ends those that had a slot."""
         self.ahead.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])
@@ -350,7 +338,7 @@ class LocalPool:
             self._in_flight.end(token, outcome)
 
     def _spare(self, *_: object, **__: object) -> None:
-        """Do nothing: the process of the attempts is the worker's own."""
+        """Do nothing: the attempts' process is the worker's own."""
 
     kill = kill_process = kill_locking = give_up = _spare
 

@@ -1,11 +1,9 @@
 """Answers probes over HTTP, on a separate thread and loop: also while the worker's loop is stuck.
 
 Any client that reaches the port may ask, under any host name, and gets one line about the health of
-this worker.
-
-An outage of the database is no reason to restart a worker: a restart would cost its attempts and
-repair nothing. So ``livez`` only says whether this process can still do its work, and ``readyz``
-whether it would take a job now.
+this worker. A restart would not repair an outage of the database, but cost the worker's attempts:
+so ``livez`` only says whether this process can still do its work, and ``readyz`` whether it would
+take a job now.
 """
 
 from __future__ import annotations
@@ -37,11 +35,9 @@ class ProbeAnswer(NamedTuple):
 
 
 class TurnWatch:
-    """Checks whether a loop of this process turns, by asking it to run a call again and again.
-
-    Time counts as it passes for the checking thread: while a machine was suspended, or a process
-    was stopped for a while, no loop was stuck. ``ask`` passes a call to the loop.
-    """
+    """Checks whether a loop turns, by asking it, through ``ask``, to run a call again and again.
+    Time counts as it passes for the checking thread: no suspended machine or stopped process was
+    stuck."""
 
     def __init__(self, name: str, ask: Callable[[Callable[[], None]], object]) -> None:
         self.name = name
@@ -205,9 +201,7 @@ class ProbeServer:
 @contextlib.asynccontextmanager
 async def open_probes(settings: WorkerSettings, clock: Clock) -> AsyncIterator[Vitals]:
     """Answer probes for the length of a block, if the settings name a port; yield the vitals.
-
-    Raises ConfigError if the port cannot be used.
-    """
+    Raises ConfigError if the port cannot be used."""
     vitals = Vitals(clock)
     if settings.probe_port is None:
         yield vitals

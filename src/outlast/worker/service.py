@@ -1,13 +1,12 @@
 """Runs the duties of a worker, each in a loop.
 
-A duty is a small class with a ``run_once``. Waiting, waking, errors and the end are handled only
-here. Tests and simulations call ``run_once`` and need no loop.
+Waiting, waking, errors and the end of a duty are handled only here; tests and simulations call
+``run_once`` and need no loop.
 
-A worker whose beats go through looks healthy, even if all else fails. So the heartbeat, on its
-separate connection, writes a duty that has failed for a while to the worker's row. And a worker
-that can neither hand in nor take jobs, while the store answers, is useless: it exits, so that
-supervisors and people notice. If calls only break off (an outage, a lock, a full server), that may
-pass, and exiting would cost the worker its attempts, so it stays.
+A worker whose beats go through looks healthy, even if all else fails. So the heartbeat writes a
+duty that has failed for a while to the worker's row. And a worker that can neither hand in nor take
+jobs, while the store answers, exits, so that supervisors and people notice. If calls only break off
+(an outage, a lock, a full server), it stays: exiting would cost it its attempts.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ class Duty(Protocol):
     nudge: Nudge  # lets it run before its time
 
     async def run_once(self) -> float | None:
-        """Run once; return the seconds until the next run (None: only when nudged). 0: run again at
-        once, before anything else gets a turn, so the duty has to await something itself."""
+        """Run once; return the seconds until the next run (None: only when nudged). 0: at once,
+        before anything else gets a turn, so the duty has to await something itself."""
         ...
 
 
@@ -57,8 +56,8 @@ class Nudge:
         self._wake()
 
     def give_within(self, seconds: float) -> None:
-        """Let the next run start within this time; 0: now. Without effect while a run is under way,
-        which returns the pause after it."""
+        """Let the next run start within this time; 0: now. Without effect during a run, which
+        returns the pause after it."""
         if self._waiter is None or self._waiter.done():
             return
         if seconds <= 0:
@@ -77,11 +76,8 @@ class Nudge:
         self.is_given = False
 
     def wait(self, seconds: float | None) -> asyncio.Future[None]:
-        """Return a future that is done at a nudge, and after ``seconds`` at the latest.
-
-        It takes fewer steps than an event under a timeout: a waiting duty has left the processor's
-        caches, and each step is expensive after a wake-up.
-        """
+        """Return a future that is done at a nudge, and after ``seconds`` at the latest: fewer steps
+        than an event under a timeout, which cost much in a duty that has left the caches."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         if self.is_given:
@@ -145,7 +141,6 @@ class Service:
         await asyncio.wait([task])
 
     def _note_end(self, task: asyncio.Task[None]) -> None:
-        """Report an unrequested end: a worker must not continue without a duty."""
         if task.cancelled():
             if task is self._task:
                 self._on_failure(RuntimeError(f"the {self.duty.name} was cancelled"))
@@ -174,8 +169,8 @@ class Service:
             # otherwise run before everything that is ready by now: the duty itself awaits the store
 
     def _note_failure(self, error: Exception) -> float:
-        """Report a failure; return the pause. During an outage an error is reported when it is
-        new, else once a minute, with the number of tries that have failed since."""
+        """Report a failure; return the pause. An error is reported when it is new, else once a
+        minute, with the number of tries since."""
         now, before = self._clock.boot(), self.find_failure()
         if before is None or type(before.error) is not type(error):
             self.failure = Failure(error, now if before is None else before.since)
@@ -208,11 +203,8 @@ class Trouble(NamedTuple):
 
 
 class Condition:
-    """Judges the duties of one worker at each answered beat.
-
-    ``gap``: seconds without a beat after which the store counts as having been away. ``hide``
-    removes secrets from errors.
-    """
+    """Judges the duties of one worker at each answered beat. ``gap``: seconds without one after
+    which the store was away. ``hide`` removes secrets from errors."""
 
     def __init__(self, clock: Clock, gap: float, hide: Callable[[str], str]) -> None:
         self._clock = clock
@@ -229,8 +221,7 @@ class Condition:
         self._beat_at = now
 
     def find_trouble(self, failures: Mapping[str, Failure | None]) -> Trouble | None:
-        """Return the failing duty to report: the vital one, else the one that has failed for
-        longest. ``failures``: duty -> why it fails, or None if it does not."""
+        """Return the failing duty to report: the vital one, else that of the longest failure."""
         told = [
             (name, why)
             for name, why in failures.items()
@@ -243,9 +234,8 @@ class Condition:
         return Trouble(name, line(self._hide(text), ERROR_MAX), why.since)
 
     def find_end(self, failures: Mapping[str, Failure | None]) -> Failure | None:
-        """Return the failure of the vital duty, if the worker has to leave because of it. Time in
-        which calls only broke off does not count: otherwise one refusal after an outage would end
-        the worker."""
+        """Return the vital duty's failure, if the worker has to leave because of it. Time in which
+        calls only broke off does not count, or one refusal after an outage would end the worker."""
         why = failures.get(VITAL)
         if why is None:
             self._answered_at = None

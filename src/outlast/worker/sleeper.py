@@ -1,8 +1,7 @@
 """Lets a worker that is not needed leave for a while, so that its database can be suspended.
 
-It leaves as any worker does: it drains, marks its row, closes its connections and ends its runners.
-It is back after ``idle_after``, or sooner if a job is due within the next minute; each time it is
-an ordinary worker, which also does its share for the store.
+It leaves as any worker does, and is back, as an ordinary worker, after ``idle_after``, or sooner if
+a job is due within the next minute.
 """
 
 from __future__ import annotations
@@ -21,11 +20,8 @@ NEEDED_SECONDS = 60.0  # between two looks at who else needs the worker
 
 class Sleeper:
     """The duty that lets its worker leave once there has been nothing to claim for ``idle_after``
-    seconds, no other worker is alive and there is no schedule, not even a paused one.
-
-    Args:
-        at_once: whether it may also leave if there is nothing at the start: it was asleep.
-    """
+    seconds, no other worker is alive and there is no schedule, not even a paused one. ``at_once``:
+    whether it may also leave at the start, because it was asleep."""
 
     name = "sleeper"
 

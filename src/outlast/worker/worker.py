@@ -42,12 +42,8 @@ OpenStore = Callable[[], Awaitable[Store]]
 
 
 class Worker:
-    """One worker: ``run`` it until ``request_stop``.
-
-    It makes its parts, and is the owner that they report to (``Owner``).
-    ``make_pool`` returns the pool that runs the attempts of a worker, which has its InFlight and
-    checkpoints by then.
-    """
+    """One worker: ``run`` it until ``request_stop``. It makes its parts, which report to it
+    (``Owner``). ``make_pool`` is called when the worker has its InFlight and checkpoints."""
 
     def __init__(
         self,
@@ -191,10 +187,8 @@ class Worker:
     # -- its life ------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Serve until a stop is requested; then drain, and end everything.
-
-        Raises the error that made it impossible to continue, such as ApplicationError.
-        """
+        """Serve until a stop is requested; then drain, and end everything. Raises the error that
+        made it impossible to continue, such as ApplicationError."""
         await self.start()
         try:
             await self._stop_asked.wait()
@@ -309,7 +303,6 @@ class Worker:
         self._shower.take(beat.stacks)
         if beat.peek is not None:
             self._reaper.take_peek(beat.peek)
-        # report a failing duty with the next beat; leave if it has failed for too long
         self._condition.note_beat()
         failing = [each for each in self.services.values() if each.failure is not None]
         failures = {each.name: each.find_failure() for each in failing}

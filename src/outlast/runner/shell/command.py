@@ -1,9 +1,8 @@
 """Runs one command in its own process group, reads its output, and leaves no process behind.
 
-The command stays in the session of its runner, so that the process that kills the runner (its
-worker, or the tether) kills the command, too. Its output goes to the runner's own stdout (and so to
-the worker's log) and to a file if one was requested; its last lines are kept in memory. One thread
-copies the output and waits for each write: a slow reader slows the command down, nothing piles up.
+The command stays in the session of its runner, which its worker or the tether kills as a whole. Its
+output goes to the runner's own stdout, and to a file if one was requested; its last lines are kept
+in memory. One thread copies it and waits for each write: a slow reader slows the command down.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ class Carrier:
         self._thread.start()
 
     async def finish(self) -> list[str]:
-        """Read the rest of the pipe, without waiting for other processes that hold it open; return
-        the last lines."""
+        """Read the rest of the pipe, even if others hold it open; return the last lines."""
         os.close(self.write_end)
         os.close(self._close)
         await asyncio.to_thread(self._thread.join)
@@ -155,8 +153,7 @@ class Command:
         return await self._carrier.finish()
 
     def _find_left(self) -> set[int]:
-        """Return the groups that this runner's session has got since the command was started: a
-        command has its runner to itself."""
+        """Return the groups that its runner's session has got since it was started."""
         return groups_of({os.getpid()}) - self._before
 
     def _wait(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -168,10 +165,8 @@ class Command:
 async def start_command(
     argv: Sequence[str], *, cwd: str | None, env: Mapping[str, str], output: str | None
 ) -> Command:
-    """Start a command. ``output``: a file to which all its output is appended.
-
-    Raises CommandFailed, with the exit code that a shell would give, if it cannot be started.
-    """
+    """Start a command. ``output``: a file to which all its output is appended. Raises
+    CommandFailed, with the exit code that a shell would give, if it cannot be started."""
     if not argv:
         raise CommandFailed("there is no command")
     before = groups_of({os.getpid()})

@@ -1,13 +1,10 @@
 """Connects a command with its runner: ``outlast checkpoint`` and ``outlast report``.
 
 A Unix socket, named in the command's environment, exists while the command runs. Requests take the
-way of every checkpoint and report: through the runner to the worker, fenced by the token of the
-attempt. A request has to name that token, so that a process left behind by an earlier attempt
-learns that it is too late.
-
-Every user of the machine can see the name, so only processes of the same user are served: the
-caller's user is checked before the first byte is read. The same user is limited, too, in
-connections, bytes and time.
+way of every checkpoint and report, fenced by the attempt's token. They have to name it, so that a
+process left behind by an earlier attempt learns that it is too late. The caller's user is checked
+before the first byte is read: only the runner's own is served, with limits on connections, bytes
+and time.
 """
 
 from __future__ import annotations
@@ -79,8 +76,7 @@ _requests: msgspec.json.Decoder[CheckpointRequest | ReportRequest] = msgspec.jso
 
 
 class ControlSocket:
-    """The runner's side: ``async with ControlSocket(attempt) as socket``; ``address`` is for the
-    command."""
+    """The runner's side: ``async with ControlSocket(attempt)``; commands use ``address``."""
 
     def __init__(self, attempt: Attempt) -> None:
         self._attempt = attempt
@@ -149,8 +145,7 @@ class ControlSocket:
 
 
 class _Caller(asyncio.StreamReaderProtocol):
-    """One connection. The loop reads nothing from it before ``connection_made`` has returned, and
-    nothing at all if that method has closed it."""
+    """One connection. If ``connection_made`` closes it, nothing is read from it."""
 
     def __init__(
         self,
@@ -176,10 +171,8 @@ def _line(reply: Reply) -> bytes:
 
 def ask(address: str, request: CheckpointRequest | ReportRequest) -> None:
     """Send a request from inside a command; return once it is done. Nothing is sent to another
-    user: any user can bind the name of a socket after its runner has ended.
-
-    Raises LostLease, UsageError, BadArguments or StoreUnavailable.
-    """
+    user, who may have bound the name after its runner has ended. Raises LostLease, UsageError,
+    BadArguments or StoreUnavailable."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(_path(address))
@@ -208,8 +201,7 @@ def _path(address: str) -> str:
 
 
 def _same_user(peer: Any) -> bool:
-    """Whether the other side belongs to this user, or to root. Other users cannot reach a socket in
-    a folder of this user anyway."""
+    """Whether the other side belongs to this user, or to root."""
     if not hasattr(socket, "SO_PEERCRED"):
         return True
     packed = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))

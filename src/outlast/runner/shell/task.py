@@ -1,8 +1,7 @@
 """Defines the task that runs commands, known only to runners of a worker with ``--shell``.
 
-It is an ordinary task in an ordinary runner, which it has to itself; so retries, limits, cancels,
-leases and dead letters work as for every job. A command is asked to end with SIGTERM, and killed
-with its runner if it does not (``cancel_grace``).
+It is an ordinary task with a runner to itself: retries, limits, cancels, leases and dead letters
+work as for every job. A command is asked to end with SIGTERM, and killed after ``cancel_grace``.
 """
 
 from __future__ import annotations
@@ -84,8 +83,8 @@ async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
 
 
 def environment(attempt: Attempt, address: str) -> dict[str, str]:
-    """Return the worker's own environment, with the URLs of the store and the messenger replaced by
-    unusable ones, and with the facts about its attempt that the command may know."""
+    """Return the worker's own environment, with unusable URLs of the store and the messenger, and
+    with the facts about its attempt that the command may know."""
     known = {
         "OUTLAST_JOB_ID": str(attempt.job_id),
         "OUTLAST_TOKEN": str(attempt.token),

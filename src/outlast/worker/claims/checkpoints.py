@@ -1,13 +1,11 @@
 """Writes checkpoints, steps, progress and kept output to the store, many in one trip.
 
-A checkpoint or a step is answered only when the store has it. Only the latest progress counts: it
-is written at most a few times a second, and a last time just before the end of its attempt is
-handed in, since the store refuses it afterwards. No end waits long for that: lost progress costs
-nothing.
+A checkpoint or a step is answered once the store has it. Only the latest progress counts: it is
+written at most a few times a second, and a last time before the end of its attempt is handed in,
+since the store refuses it afterwards. No end waits long for that: lost progress costs nothing.
 
-Output is kept for tasks with ``logs=True``, or with ``--logs`` for all attempts of a worker. The
-last lines of each attempt replace the earlier ones now and then, and a last time before the end of
-the attempt is handed in. For other attempts no statement is sent.
+Output is kept for tasks with ``logs=True``, or with ``--logs`` for all attempts of a worker; the
+last lines of each replace the earlier ones, at the same moments.
 """
 
 from __future__ import annotations
@@ -80,8 +78,8 @@ class CheckpointWriter:
             self.nudge.give()
 
     def add(self, one: Save | NamedStep, reply: Reply) -> None:
-        """Save a checkpoint, keep a step or look for it; ``reply`` gets the answer, and the value
-        of a step that was found."""
+        """Save a checkpoint, keep a step or look for it; ``reply`` gets the answer, and a found
+        step's value."""
         if self._closed:
             reply(str(Answer.REFUSED), None)
             return
@@ -90,18 +88,14 @@ class CheckpointWriter:
         self.nudge.give()
 
     def close(self) -> None:
-        """Refuse pending and later saves: they are not written any more. In process, attempts that
-        cannot be killed would wait for an answer forever."""
+        """Refuse pending and later saves, for which attempts in process would wait forever."""
         self._closed = True
         saves, self._saves = self._saves, []
         for _, reply in saves:
             reply(str(Answer.REFUSED), None)
 
     async def run_once(self) -> float | None:
-        """Write all pending saves, then the latest progress.
-
-        A save whose row is locked goes behind the others, and delays none of them.
-        """
+        """Write all pending saves, those whose row is locked last, then the latest progress."""
         waiting = len(self._saves)
         while waiting > 0:
             sizes = accumulate(
@@ -143,7 +137,6 @@ class CheckpointWriter:
     async def _write(
         self, wanted: list[Save | NamedStep]
     ) -> dict[Save | NamedStep, tuple[str, str | None]]:
-        """Write saves and steps, and look for steps; a trip for each kind that there is."""
         saves = [one for one in wanted if isinstance(one, Save)]
         steps = [one for one in wanted if isinstance(one, NamedStep)]
         kept = [step for step in steps if step.value is not None]
@@ -174,7 +167,7 @@ class CheckpointWriter:
                 await self.logs.write_last(ended)
 
     async def _report(self, tokens: AbstractSet[int]) -> None:
-        """Write the reports of these attempts. One whose row is locked is written again later."""
+        """Write these attempts' reports. One whose row is locked is written again later."""
         async with self._writing:
             reports = {token: self._reports.pop(token) for token in tokens & self._reports.keys()}
             if not reports:
@@ -194,7 +187,6 @@ def _reject(_: Report, error: BadData) -> str:
 
 
 def _mark_of(one: Save | NamedStep) -> int | str:
-    """Return the number of a checkpoint, or the name of a step."""
     return one.number if isinstance(one, Save) else one.name
 
 
@@ -210,9 +202,9 @@ class _Kept:
         self._bar_at = -math.inf
 
     def add(self, data: bytes, now: float, hide: Callable[[str], str]) -> Iterator[str]:
-        """Take a chunk; yield the lines that are now complete. A progress bar may be one line for
-        hours, so its state is yielded now and then. ``now``: in seconds of any clock. Lines still
-        contain the text that ``hide`` removes, but never split in two."""
+        """Take a chunk at ``now`` seconds of any clock; yield the lines that are now complete, and
+        now and then the state of an unfinished one, such as a progress bar. Lines still contain the
+        text that ``hide`` removes, but never split in two."""
         *whole, rest = (self._partial + data).split(b"\n")
         if len(rest) > LINE_MAX and b"\r" in rest:
             rest = b"\r" + last_state(rest) + (b"\r" if rest.endswith(b"\r") else b"")
@@ -237,8 +229,8 @@ class _Kept:
 
 
 def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
-    """Return the first piece of a long line, and the rest. The cut splits no match of ``hide``, and
-    is far from the end, where a match may still be incomplete."""
+    """Cut a long line where no match of ``hide`` is split, and far from the end, where one may
+    still be incomplete."""
 
     def hidden(part: bytes) -> str:
         return hide(part.decode(errors="replace"))
@@ -251,8 +243,8 @@ def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
 
 
 class JobLogs:
-    """The duty that writes the kept output of attempts. It is a separate duty, so that no
-    checkpoint waits for lines that cannot be written."""
+    """The duty that writes kept output, separately, so that no checkpoint waits for lines that
+    cannot be written."""
 
     name = "logs"
 

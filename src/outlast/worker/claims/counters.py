@@ -1,7 +1,6 @@
 """Counts, in memory, how a worker's attempts ended, the deaths it found and its refused writes.
 
 An end costs one dictionary lookup, two lookups in a list of ten and a few additions.
-``MinuteWriter`` takes the counts and writes them, once a minute.
 """
 
 from __future__ import annotations
@@ -75,7 +74,6 @@ class Counters:
         return taken
 
     def _begin(self, queue: str, task: str, outcome: str) -> list[float]:
-        """Return the counts of a lane; create them if they do not exist."""
         is_full = len(self._attempts) >= LANES_MAX and (queue, task, outcome) not in self._attempts
         key = (OTHER, OTHER, outcome) if is_full else (queue, task, outcome)
         return self._attempts.setdefault(key, [0] * _LENGTH)
@@ -102,7 +100,7 @@ def _attempts(key: _Key, counts: list[float]) -> Counted:
 
 
 class MinuteWriter:
-    """The duty that writes the counters. If nothing was counted it sends no statement.
+    """The duty that writes the counters, if something was counted.
 
     A batch that may not have arrived is sent again unchanged, under the same number and worker, by
     which the store recognises it. Counts made meanwhile wait for the next batch.

@@ -1,12 +1,9 @@
 """Reclaims orphans (``reclaim_and_tell``), and reports each job that died, once.
 
-The worker whose outcome the store accepted reports it.
-
-A job dies by an end that its own worker hands in, or by a reaper's decision on an attempt that a
-worker left behind. A job that an operator gives up (``outlast dead discard``) is not reported.
-
-Listeners also hear of attempts that this worker ended for a dead process: a runner of its own or a
-worker that is gone (``outlast/worker/foreign_ends.py``).
+The worker whose outcome the store accepted reports it: an end that it handed in itself, or a
+reaper's decision. A job that an operator gives up (``outlast dead discard``) is not reported.
+Listeners (``worker/foreign_ends.py``) also hear of attempts that this worker ended for a dead
+process.
 """
 
 from __future__ import annotations

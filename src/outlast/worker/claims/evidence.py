@@ -1,7 +1,7 @@
 """Adds evidence to the end of an attempt, and redacts it, before the store gets it.
 
-Texts that user code may have written (in a report, the message of an end, progress) are redacted
-here, on their way to the store, and only here. ``model/crash.py`` says how each field is edited.
+Texts of user code (in a report, the message of an end, progress) are redacted here, and only here.
+``model/crash.py`` says how each field is edited.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ MESSAGE_MAX = 2_000  # characters of the message of an end
 
 
 class Evidence:
-    """Holds where attempts of this worker run, and the secrets that their texts must not show.
-
-    ``redact``: patterns from the settings; ``hide_secrets`` hides the secrets of the URLs.
-    """
+    """Holds where attempts of this worker run, and the secrets that their texts must not show:
+    matches of the patterns ``redact`` and, by ``hide_secrets``, those of the URLs."""
 
     def __init__(
         self,
@@ -67,7 +65,6 @@ class Evidence:
         crash = self._complete(outcome.crash, running)
         was_cancelled = outcome.kind is OutcomeKind.CANCELLED  # cancelled, and had to be killed
         if running.claimed.task != SHELL_TASK and (crash.kind in LIMITS or was_cancelled):
-            # the stacks, the attempt's own first, and its line belong to the report of a stop
             stacks = own_first(f"{running.stack}\n\n{crash.stacks or ''}", running.token)
             line = line_of(stacks, running.token)
             said = f"{crash.message}; it was at {line}" if line else crash.message

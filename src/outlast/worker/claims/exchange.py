@@ -1,15 +1,14 @@
 """Reports ended attempts and claims the next jobs in one round trip: the hot path.
 
-Attempts that end while an exchange is under way are reported by the next one. When a trip breaks
-off, its outcome is unknown: the connection is dropped, the epoch is raised (which waits for a
-server that is still busy with the old trip), the ends are handed in again, and every job that the
-store assigned to this worker without its knowledge is given back.
+Attempts that end during an exchange are reported by the next one. The outcome of a trip that breaks
+off is unknown: the connection is dropped, the epoch is raised (which waits for a server still busy
+with the old trip), the ends are handed in again, and every job that the store assigned to this
+worker without its knowledge is given back.
 
 A job that lost two workers in a row runs alone in its worker. An empty worker asks for one before
-all others, and is given nothing beside it. A busy worker asks now and then, unless an attempt has
-run for long; it gives the job back, and takes no jobs for a moment to become empty, so that a
-stream of short jobs cannot starve it. With hours-long jobs in every worker it waits for the first
-one that becomes empty.
+all others. A busy worker asks now and then, unless an attempt has run for long; it gives the job
+back, and takes no jobs for a moment to become empty, so that a stream of short jobs cannot starve
+it. With hours-long jobs in every worker it waits for the first one that becomes empty.
 """
 
 from __future__ import annotations
@@ -58,8 +57,8 @@ ASK_EVERY_SECONDS = 10.0  # between two requests of a busy worker for a job that
 
 
 class AloneInWorker:
-    """Decides when a worker asks for a job that needs all of it, and makes room for one. ``least``:
-    the smallest ``solo`` of such a job."""
+    """Decides when a worker asks for a job that needs all of it (``solo`` of ``least`` or more),
+    and makes room for one."""
 
     def __init__(self, in_flight: InFlight, clock: Clock, least: int) -> None:
         self._in_flight = in_flight
@@ -83,14 +82,14 @@ class AloneInWorker:
         return now >= self._asks_at and all(now - e.started_at < CLEARING_SECONDS for e in running)
 
     def note_asked(self, requests: Sequence[ClaimRequest]) -> None:
-        """Note the requests of a trip: one for such a job comes first."""
+        """Note whether a trip requests such a job."""
         self.asked = bool(requests) and requests[0].solo >= self._least
         if self.asked:
             self._asks_at = self._clock.boot() + ASK_EVERY_SECONDS
 
     def may_start(self, attempts: Sequence[Running]) -> bool:
-        """Whether the attempts of a reply may start. One that needs the whole worker may not while
-        others are in flight: the worker then begins to become empty."""
+        """Whether the attempts of a reply may start. If one needs the whole worker while others are
+        in flight, the worker begins to become empty."""
         if not any(map(self._is_alone, attempts)) or len(self._in_flight.running) == 1:
             return True
         now = self._clock.boot()
@@ -191,8 +190,8 @@ class Exchange:
             raise
 
     async def _stop_superseded(self) -> None:
-        """Stop attempts that another worker has closed: ask them, and kill those found before. This
-        is not left to the watchdog: the other worker closes an attempt because that is stuck."""
+        """Stop attempts that another worker has closed: ask them, and kill those found before. The
+        watchdog may be stuck, which is why the other worker closed them."""
         held = [(each.claimed.job_id, each.token) for each in self._in_flight.running.values()]
         lost = await self._guard(self._store.superseded(held)) if held else []
         for token in lost:
@@ -205,8 +204,7 @@ class Exchange:
         self._superseded = set(lost)
 
     async def _keep_units(self, units: Units, tasks: tuple[str, ...]) -> None:
-        """Keep the units that these tasks need at once, if a job of them may wait in the line or
-        for limits."""
+        """Keep the units that these tasks need at once, if a job of them may wait."""
         look = self._store.inspector.jobs
         for task in tasks:
             for part in (Part.LINE, Part.STREAMS):
@@ -235,12 +233,10 @@ class Exchange:
             return requests
         if ended:
             return [] if self._may_hand_in_alone(ended, now) else requests
-        # a full worker does not follow each hint of ordinary work
         return [] if all(each.solo for each in requests) else requests
 
     def _may_hand_in_alone(self, ended: list[Transition], now: float) -> bool:
-        """Whether a trip for these ends need not look for jobs, and none of these ends lets another
-        run."""
+        """Whether a trip for these ends need not look for jobs: none of them lets another run."""
         return (
             self._plan.may_hand_in_alone(now)
             and self._units is None
@@ -289,9 +285,8 @@ class Exchange:
     def _follow_wakeups(
         self, ended: list[Transition], requests: list[ClaimRequest], *, was_at_rest: bool
     ) -> list[ClaimRequest]:
-        """Return the requests with the followed wake-ups, of which the store notifies other
-        workers. A busy worker makes the trip for its ends anyway, and others are not notified, so
-        that it sends no notification with each commit."""
+        """Return the requests with the followed wake-ups, of which the store notifies others. A
+        busy worker makes the trip for its ends anyway, and notifies none with each commit."""
         followed = self._turns.follow(requests)
         if followed is None or (ended and not was_at_rest):
             return requests
@@ -354,8 +349,8 @@ class Exchange:
         )
 
     def _close_what_was_left_open(self) -> None:
-        """End a runner whose ended attempt has left its own transaction open, which keeps the row
-        locked: the database closes the transactions of an ended process."""
+        """End a runner whose ended attempt has left its own transaction, with its row lock, open:
+        the database closes the transactions of an ended process."""
         for transition, seconds in self._in_flight.find_left_open(LEFT_OPEN_SECONDS):
             _tell_left_open(transition.job_id, transition.token, transition.pid, seconds)
             if transition.pid is not None:
@@ -363,9 +358,9 @@ class Exchange:
 
     def _free_the_file(self) -> None:
         """End a runner that keeps all writers of a SQLite file waiting, while an attempt in it has
-        ended or saves: as after a task that has forgotten to commit on a connection of its module,
-        or one that saves in its own transaction. Another attempt in it may hold the transaction:
-        so only an empty runner is ended at once, and the attempts in another become suspects."""
+        ended or saves: a task has forgotten to commit, or saves in its own transaction. Another
+        attempt in it may hold the transaction, so only an empty runner is ended at once; the
+        attempts in another become suspects."""
         writer = self._store.find_writer()
         first = None if writer is None else self._in_flight.find_first_waiting(writer)
         if writer is not None and first is not None:
@@ -396,9 +391,8 @@ class Exchange:
 
     def _choose_starts(self, attempts: list[Running], asked_as: Asked) -> list[Running]:
         """Return the attempts that may start: none if the right to them ended while the reply came.
-        An attempt with a timeout must begin within the patience, even if this process was stopped
-        meanwhile: its deadline on the row counts from the claim, and reapers allow for no more
-        (``worker/maintenance/reaper.py``)."""
+        One with a timeout must begin within the patience (``Deadlines`` in the reaper), even if
+        this process was stopped meanwhile."""
         me, paused = asked_as
         if not self._lease.may_claim() or self._lease.me != me:
             return []
@@ -449,9 +443,9 @@ async def exchange_bisecting(
 ) -> Exchanged:
     """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
 
-    Answers are in the order of ``ended``. After a refusal the claim requests are sent last and
-    alone, lowered by the number of busy ends. Raises BadData if the store refuses what ``reject``
-    returned, or the requests.
+    Answers are in the order of ``ended``. After a refusal the requests are sent last and alone,
+    lowered by the number of busy ends. Raises BadData if the store refuses those, or what
+    ``reject`` returned.
     """
     try:
         return await store.exchange(me, ended, requests)
@@ -481,16 +475,15 @@ def _tell_left_open(job_id: int, token: int, pid: int | None, seconds: float) ->
 
 
 def _expiring(claimed: Claimed, asked_at: float) -> Claimed:
-    """Return the job with the time on the boot clock by which it has to begin. No two clocks are
-    compared: the time counts from the request, which came before the claim."""
+    """Return the job with the boot time by which it has to begin, counted from the request, which
+    came before the claim: no two clocks are compared."""
     begin_by = asked_at + (claimed.expires_in or 0.0)
     return msgspec.structs.replace(claimed, begin_by=begin_by)
 
 
 def _end_unbegun(claimed: Claimed) -> Outcome:
-    """Return the end of an attempt that does not begin: its job goes back to the queue. A job whose
-    row cannot be read cannot run in any release, so it is dead, with the reason, until it is
-    fixed."""
+    """Return the end of an attempt that does not begin: back to the queue, or dead, until it is
+    fixed, if no release can read its row."""
     if claimed.malformed is None:
         return Outcome(kind=OutcomeKind.RELEASED, began=False)
     crash = Crash(kind=CrashKind.UNDECODABLE, message=claimed.malformed)

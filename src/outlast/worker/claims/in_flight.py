@@ -1,17 +1,14 @@
 """Holds every token of this worker from its claim to the store's answer about its end.
 
-A slot is free for another claim only once the store has answered the end; until then the token is
-held, so that no reconciliation gives the job away.
+A slot is free for another claim only once the store has answered the end: until then no
+reconciliation may give the job away.
 
-A trip is one exchange: a request to the store and its answer. If only a count bounded a batch, a
-batch of large jobs would never arrive over a slow link: the trip breaks off, and so does each
-repetition of it. So ends and claims are bounded in bytes, too. The bound is halved after a trip
-that broke off, and doubled after a trip that was at least half full and took at most a quarter of
-the patience.
-
-A single job or end is sent regardless of its size. If a result that is sent alone repeatedly fails
-to arrive, while trips in between are answered, it is given up, since it would block all other ends
-of its worker.
+A trip, one exchange with the store, is bounded in bytes as well as in ends and claims: a batch of
+large jobs would never arrive over a slow link, however often it is repeated. The bound is halved
+after a trip that broke off, and doubled after one that was at least half full and took at most a
+quarter of the patience. A single job or end is sent regardless of its size. If a result that is
+sent alone repeatedly fails to arrive, while trips in between are answered, it is given up, since it
+would block all other ends of its worker.
 """
 
 from __future__ import annotations
@@ -44,13 +41,9 @@ ALONE_TRIES = 3  # attempts to send an end that is larger than the bound
 
 
 class TripBytes:
-    """The bound of one worker; ``patience``: seconds after which a trip breaks off.
-
-    Attributes:
-        limit: bytes that a trip may carry now.
-        doubts: an end that was sent alone did not arrive, and no trip was answered since. The next
-            trip then carries no ends, and so shows whether there is a link at all.
-    """
+    """The bound of one worker: ``limit`` bytes now; ``patience``: seconds after which a trip breaks
+    off. With ``doubts`` an end that was sent alone did not arrive, and no trip was answered since:
+    the next one carries no ends, and so shows whether there is a link at all."""
 
     def __init__(self, patience: float) -> None:
         self._patience = patience
@@ -59,7 +52,7 @@ class TripBytes:
         self.doubts = False
 
     def note_answer(self, carried: int, seconds: float) -> None:
-        """Note an answered trip: how many bytes it carried both ways, how long it took."""
+        """Note an answered trip: the bytes that it carried both ways, and its duration."""
         self.doubts = False
         if 2 * carried >= self.limit and 4 * seconds <= self._patience:
             self.limit = min(TRIP_BYTES_MAX, 2 * self.limit)
@@ -73,8 +66,7 @@ class TripBytes:
         return len(ended) == 1 and size_of(ended[0]) > self.limit
 
     def note_timeout(self, ended: Sequence[Transition]) -> bool:
-        """Note that a trip with these ends was not answered in time; return whether to give up the
-        end that was sent alone."""
+        """Note a trip that was not answered in time; return whether to give up its single end."""
         if not self.is_alone(ended):
             return False
         token, tries = self._alone
@@ -86,7 +78,7 @@ class TripBytes:
 
 def is_plain(running: Running, end: Transition) -> bool:
     """Whether nothing else depends on when this end is handed in: its job has completed, and no
-    other job waits for it, or for a limit that it is under."""
+    other waits for it, or for a limit that it is under."""
     return end.outcome == _COMPLETED and not running.claimed.awaited
 
 
@@ -100,7 +92,7 @@ def size_of(end: Transition) -> int:
 
 
 def size_of_all(ends: Sequence[Transition]) -> int:
-    """Return the approximate size of these ends in bytes; most have a short result and no crash."""
+    """Return the approximate size of these ends; most have a short result and no crash."""
     size = 0
     for end in ends:
         if end.crash is not None:
@@ -116,10 +108,8 @@ def size_of_claimed(claimed: Sequence[Claimed]) -> int:
 
 
 class InFlight:
-    """Tokens from claim to answer, and the ends that wait to be handed in, in their order.
-
-    ``plan`` lets a trip be made for them. ``evidence`` completes ends that are not plain.
-    """
+    """Tokens from claim to answer, and the ends to hand in, in their order. ``plan`` lets a trip be
+    made for them; ``evidence`` completes ends that are not plain."""
 
     def __init__(self, clock: Clock, plan: TripPlan, evidence: Evidence) -> None:
         self._clock = clock
@@ -151,8 +141,7 @@ class InFlight:
         return not (self.running or self.ended or self._handed_in)
 
     def claim(self, claimed: Sequence[Claimed]) -> list[Running]:
-        """Take the jobs that the store gave to this worker. ``tell_begun`` reports their begin
-        later, at the latest before the first end, so that they start first."""
+        """Take claimed jobs; they start first, and ``tell_begun`` reports their begin later."""
         now = self._clock.boot()
         attempts = []
         for each in claimed:
@@ -204,7 +193,7 @@ class InFlight:
         return ended
 
     def are_plain(self, ends: Iterable[Transition]) -> bool:
-        """Whether nothing else depends on when these ends, which were taken, are handed in."""
+        """Whether all of these ends, which were taken, are plain (``is_plain``)."""
         return all(
             (running := self._unanswered.get(end.token)) is not None and is_plain(running, end)
             for end in ends
@@ -245,7 +234,6 @@ class InFlight:
         return running, transition
 
     def _tell_checked(self, running: Running, transition: Transition, answer: Answer) -> None:
-        """Report an end whose outcome the store's answer has decided."""
         ended_at = self._unknown.pop(transition.token)
         if answer is Answer.ALREADY:
             transition = msgspec.structs.replace(
@@ -268,8 +256,7 @@ class InFlight:
         )
 
     def take(self, limit: int, bytes_max: int | None = None) -> list[Transition]:
-        """Return the oldest ends to hand in: at most ``limit`` ends and ``bytes_max`` bytes, but at
-        least one. Each must be answered or given back."""
+        """Return the oldest ends to hand in, at least one; each must be answered or given back."""
         if not self.ended:
             return []
         batch = list(islice(self.ended, limit))
@@ -329,8 +316,8 @@ class InFlight:
         self.counters.note_ends(accepted)
 
     def find_first_waiting(self, pid: int) -> tuple[Running, float] | None:
-        """Return the attempt of this process that has waited longest for an answer of the store, to
-        its end or to a save, and since when."""
+        """Return this process's attempt that has waited longest for an answer to its end or to a
+        save, and since when."""
         ended = [(each, each.ended_at) for each in self._unanswered.values()]
         saving = [
             (each, each.last_sign_at) for each in self.running.values() if each.saving is not None
@@ -339,8 +326,8 @@ class InFlight:
         return min(waiting, key=lambda each: each[1], default=None)
 
     def find_left_open(self, seconds: float) -> list[tuple[Transition, float]]:
-        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, each
-        with its seconds so far. An end is returned again only after ``seconds`` more."""
+        """Return the ends after a ``complete_in`` that have been ``busy`` for that long, with their
+        seconds so far; each again only after ``seconds`` more."""
         if not self._in_transaction:
             return []
         now, since = self._clock.boot(), self._busy_since
@@ -380,15 +367,15 @@ class InFlight:
             running.last_sign_at = self._clock.boot()
 
     def note_saving(self, token: int, mark: int | str) -> None:
-        """Note that an attempt saves, or keeps a step, which is a sign of life. The store may keep
-        it waiting now, so its stall limit does not count until ``note_answer``."""
+        """Note that an attempt saves, or keeps a step: a sign of life. Its stall limit does not
+        count until ``note_answer``, since the store may keep it waiting."""
         running = self.running.get(token)
         if running is not None:
             running.last_sign_at, running.saving = self._clock.boot(), mark
 
     def note_answer(self, token: int, mark: int | str) -> None:
-        """Note that the store has answered this save, even if the row was locked: the attempt
-        itself may hold that lock."""
+        """Note the store's answer to this save. ``busy`` counts, too: the attempt itself may hold
+        the row lock."""
         running = self.running.get(token)
         if running is not None and running.saving == mark:
             running.last_sign_at, running.saving = self._clock.boot(), None
@@ -397,13 +384,10 @@ class InFlight:
         """Return a job's losses with a checkpoint: none if the checkpoint differs from the one
         where the attempt resumed, else those at its claim, even if other checkpoints came between.
 
-        So the point where an attempt leaves the job is compared with the point where it resumed. A
-        job that is lost at a different point each time never has more than one loss: a long job
-        that advances is never given up. A job that is lost at the same point each time gets one
-        loss more each time, even if it saves earlier points on the way, and ends by its budget. The
-        checkpoints are compared where the task runs, before they are encoded: encryption makes each
-        encoding differ. No store could tell a job that advances from one that saves something new
-        each time without progress.
+        So a long job that advances is never given up, while a job that is lost at the same point
+        each time ends by its budget, even if it saves earlier points on the way. The checkpoints
+        are compared where the task runs, since encryption makes each encoding differ. No store
+        could tell a job that advances from one that saves something new each time.
         """
         running = self.running.get(token)
         return running.claimed.losses if again and running is not None else 0
@@ -436,7 +420,6 @@ class InFlight:
 
 
 def _facts_of(running: Running) -> JobFacts:
-    """Return the facts that the decision about this attempt needs."""
     claimed = running.claimed
     return JobFacts(
         job_id=claimed.job_id,
@@ -464,13 +447,10 @@ def _tell_failed(running: Running, transition: Transition) -> None:
 
 
 def _let_store_check(outcome: Outcome) -> Outcome:
-    """Turn "I completed in my own transaction" into an end that the store checks.
-
-    If this token has completed the job, the store answers ``already``; if the transaction is still
-    open, ``busy``; otherwise the transaction was never committed, and this failure stands. An
-    exception raised after ``complete_in`` needs no check: it has most likely rolled the transaction
-    back, and if not, the end is refused.
-    """
+    """Turn "I completed in my own transaction" into an end that the store checks: it answers
+    ``already`` if this token has completed the job, ``busy`` while the transaction is open, and
+    otherwise this failure stands. An exception raised after ``complete_in`` needs no check: most
+    likely it has rolled the transaction back, and if not, the end is refused."""
     message = "complete_in was called, but its transaction was not committed"
     return Outcome(
         kind=OutcomeKind.CRASHED,

@@ -1,25 +1,22 @@
 """Decides when the exchange makes its next trip to the store (``TripPlan``). No other code does.
 
 A worker requests work at once when it learns of some: by a notification, from the announcer, or
-from a peek at the store, which shows that a position was drawn since the last peek or that a job
-falls due before the next one. Otherwise it requests work at the due time in the last reply, and at
-each poll, since each hint may be lost. It polls less often if something else would show new work:
-peeks, a wake-up that notices each write by itself, or a healthy messenger.
+from a peek at the store, which shows new positions, or a job due before the next peek. Otherwise it
+requests work at the due time in the last reply, and at each poll, since each hint may be lost. It
+polls less often if something else would show new work: peeks, a wake-up that notices each write by
+itself, or a healthy messenger. The log of ``outlast.trips`` gives the reason of each trip, at debug
+level.
 
-The log of ``outlast.trips`` gives the reason of each trip, at debug level. ``wake_turns`` decides
-which of many idle workers follows a hint.
-
-Idle workers wait their turn, and stand down when they hear that the wake-up was followed. All
-listeners hear each wake-up, so no worker that is full, paused or about to leave can swallow one.
-Each draws a place among the workers that serve the same, its *peers*. The first one makes a claim
-at once. After each further step twice as many have had their turn: a few while the first one makes
-its claim, and soon all, in case most are busy or the first one fails. A step is as long as a claim
-takes, as measured by this worker. A wake-up for several jobs lets that many workers claim at once.
+``WakeTurns`` decides which of many idle workers follows a wake-up. All listeners hear it, so no
+worker that is full, paused or about to leave can swallow one. Each draws a place among its *peers*,
+the workers that serve the same. The first one makes a claim at once. After each further step, as
+long as a claim takes this worker, twice as many have had their turn: a few while the first one
+makes its claim, and soon all, in case it fails. A wake-up for several jobs lets that many workers
+claim at once.
 
 A worker that followed a wake-up tells the others with the commit of its claim
 (``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
-worker that does not hear this makes one needless trip. A missed job is found by the next peek or
-poll, like any other.
+worker that misses this makes one needless trip; the next peek or poll finds a missed job.
 """
 
 from __future__ import annotations
@@ -109,7 +106,7 @@ class WakeTurns:
         self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
 
     def note_claim(self, now: float) -> None:
-        """Note that a claim begins. Wake-ups that come close behind one another share the next."""
+        """Note that a claim begins, which close wake-ups share."""
         self._not_before = now + GAP_SECONDS
 
     # -- hearing wake-ups
@@ -129,8 +126,8 @@ class WakeTurns:
         return self._wait_turn(_number(position), _number(jobs), self._not_before)
 
     def hear_of_look(self, before: int, drawn: int) -> bool:
-        """Take a peek's result: positions were drawn up to ``drawn``, and up to ``before`` at the
-        peek before it. Return whether to look for work now."""
+        """Take the last position drawn, by the peek before this one and by this one. Return whether
+        to look for work now."""
         followed = self._clock.boot() - self._seen_at < SEEN_SECONDS
         if followed and before <= drawn <= self._seen:
             return False
@@ -181,8 +178,7 @@ class WakeTurns:
         )
 
     def follow(self, requests: Sequence[ClaimRequest]) -> FollowedWakeups | None:
-        """Follow all heard wake-ups, by an exchange with these requests that begins now; return
-        what to tell other workers, or None."""
+        """Follow all heard wake-ups, by an exchange that begins now; return what to tell others."""
         if requests:
             self._passed_over = requests[0].not_queues, requests[0].not_tenants
         if not self._waiting:
@@ -197,7 +193,7 @@ class WakeTurns:
         return FollowedWakeups(kind, list(waiting)[-TOLD_MAX:])
 
     def _name_kind(self) -> str:
-        """Name this worker's kind: if one worker of a kind does not find a job, none does."""
+        """Name this worker's kind: where one worker of it finds no job, none does."""
         served = [self._queues, self._owner.pool.starter.tasks(), self._passed_over]
         if self._kind is None or self._kind[0] != served:
             name = hashlib.blake2b(msgspec.json.encode(served), digest_size=6).hexdigest()
@@ -212,7 +208,6 @@ def is_request(payload: str, worker_id: int) -> bool:
 
 
 def _number(text: str) -> int:
-    """Return the number, 0 for any other text."""
     number = int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else 0  # noqa: PLR2004
     return number if number < NUMBER_MAX else 0
 
@@ -252,17 +247,13 @@ class Reason(StrEnum):
 
 
 class TripPlan:
-    """When one worker makes its trips: it hands in ends, and looks for work.
-
-    ``nudge`` lets the exchange make one.
+    """When one worker makes its trips, to hand in ends or look for work. ``nudge`` starts one.
 
     Args:
         poll: seconds between two polls if nothing else would show new work.
         look_every: seconds between two checks for newer holders of running attempts.
         turns: receives new positions, and decides whether this worker follows them at once.
-        wakeup: the wake-up, or None; its health is read each time, since a shared session brings
-            its own.
-        inbox: the messenger's inbox, or None without a messenger.
+        wakeup: read each time for its health, since a shared session brings its own.
     """
 
     def __init__(
@@ -300,8 +291,7 @@ class TripPlan:
         self.is_hinted, self.reason = True, reason
 
     def take_peek(self, peek: Peek) -> bool:
-        """Act on a peek at the store; return whether to make a trip now. If a messenger announces
-        work, trips are left to it."""
+        """Act on a peek; return whether to make a trip now. A messenger announces work itself."""
         if self.inbox is not None or peek.drawn is None:
             return False
         before_at, self._peeked_at = self._peeked_at, self._clock.boot()
@@ -315,15 +305,12 @@ class TripPlan:
 
     def begin(self) -> None:
         """Note that a run of the exchange begins. Ends that come during it request no trip: the
-        pause after it, which this plan returns, counts them."""
+        pause after it counts them."""
         self._gather_to = 0
 
     def note_ends(self, now: float, waiting: int, *, are_plain: bool) -> None:
-        """Let a trip be made for ends that have come just now: at once, unless they may wait.
-
-        ``waiting``: how many wait now. ``are_plain``: whether nothing else depends on when the new
-        ones are handed in.
-        """
+        """Let a trip be made for ends that came now: at once, unless they ``are_plain`` and may
+        wait (``waiting``: how many do now)."""
         if waiting < self._gather_to:
             self._hand_in_at = min(self._hand_in_at, now)
         elif waiting <= self._most_late and are_plain:
@@ -382,11 +369,10 @@ class TripPlan:
         is_running: bool,
         ahead: int,
     ) -> float:
-        """Return the pause after a reply to these requests that requires no further trip at once.
+        """Return the pause after a reply that requires no further trip at once.
 
-        ``waiting``: how many ends wait for the next trip. ``is_running``: whether attempts run,
-        whose holders are checked every ``look_every``. ``ahead``: how many may end before a slot
-        could be idle.
+        ``waiting``: ends for the next trip. ``is_running``: attempts run, whose holders are checked
+        every ``look_every``. ``ahead``: how many may end before a slot could be idle.
         """
         if Answer.BUSY in reply.answers:
             return self._wait(BUSY_PAUSE_SECONDS, Reason.ENDS)
@@ -404,8 +390,7 @@ class TripPlan:
         is_filled = asked and ordinary >= asked
         if self.is_hinted or not late or reply.cut or is_filled:
             self.rests_until = -math.inf
-            # meanwhile half of what is ahead may begin; the rest has to last for the next trip, in
-            # which as many end as in this one, and for as long again
+            # half of them may begin meanwhile; the rest lasts for the next trip and its ends
             more = max(0, min(ahead // 2, ahead - 2 * waiting))
             self._gather_to = min(OUTCOMES_MAX, waiting + more)
             is_gathering = self._gather_to > waiting
@@ -419,19 +404,17 @@ class TripPlan:
         return min(late, pause)
 
     def _wait(self, seconds: float, reason: Reason) -> float:
-        """Return the pause before the next trip, which is made for this reason unless a hint comes
-        first."""
+        """Return the pause before the next trip, made for this reason unless a hint comes first."""
         if not self.is_hinted:
             self.reason = reason
         return seconds
 
     def _find_late(self, waiting: int) -> float:
-        """Return in how many seconds the ends that wait are to be handed in."""
         return max(0.0, self._hand_in_at - self._clock.boot()) if waiting else math.inf
 
     def _note_claim(self, reply: Exchanged) -> None:
-        """Note whether other workers kept this one out of the limits. If they do so again and
-        again, it comes ever later, so that they make fewer and larger trips."""
+        """Note whether other workers kept this one out of the limits. If so again and again, it
+        comes ever later, so that they make fewer and larger trips."""
         is_kept_out = reply.contended and not reply.claimed
         step = 1 if is_kept_out else -1
         self._contended = min(max(0, self._contended + step), CONTENDED_DOUBLINGS)

@@ -1,11 +1,9 @@
 """Reads the pauses, starts no paused job, and acknowledges the pauses to the store.
 
 Workers enforce pauses, not the store's claims. Each claim request leaves out paused queues, tasks
-and tenants; paused jobs from earlier requests are given back, and those that have not begun are
-recalled, from their runners as well. Only then does the worker acknowledge the pause on its row:
-when the rows of all active workers acknowledge it, nothing more of it starts. A newly registered
-worker claims nothing before it has read the pauses, so it starts no paused job either, though its
-acknowledgement was not waited for.
+and tenants; paused jobs that have not begun are given back, also from runners. Only then does the
+worker acknowledge the pause on its row: when the rows of all active workers acknowledge it, nothing
+more of it starts. A new worker reads the pauses before its first claim.
 """
 
 from __future__ import annotations
@@ -91,7 +89,6 @@ class PauseKeeper:
         return changed or late or not told
 
     def _apply(self, pauses: Pauses) -> None:
-        """Apply the pauses: from now on no paused job is given to a runner."""
         before, self.pauses = self.pauses, pauses
         if before.version == pauses.version:
             return

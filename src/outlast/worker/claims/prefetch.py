@@ -1,11 +1,9 @@
-"""Decides how many attempts are claimed ahead of a slot, so that no slot waits for the store, and
-holds them.
+"""Holds attempts that are claimed ahead of a slot, so that no slot waits for the store.
 
-They wait in the worker and have not begun: no runner knows of them. So a runner's death does not
-touch them, and they can be given back at any time, uncharged. Only as many are claimed as will
-start within ``HORIZON_SECONDS`` at the recent rate of ends, so that none waits behind a slow one;
-if the rate drops, they are given back after ``WAIT_SECONDS_MAX``. ``TripPlan`` lets ends gather
-while enough of them wait.
+No runner knows of them: a runner's death does not touch them, and they can be given back at any
+time, uncharged. Only as many are claimed as will start within ``HORIZON_SECONDS`` at the recent
+rate of ends, so that none waits behind a slow one; if the rate drops, they are given back after
+``WAIT_SECONDS_MAX``. ``TripPlan`` lets ends gather while enough of them wait.
 """
 
 from __future__ import annotations
@@ -33,8 +31,8 @@ _LATE = Outcome(
 
 
 class Prefetch:
-    """The waiting attempts of one kind, in the order of their claims: as many as will start within
-    ``horizon`` seconds. 0: none is claimed without a slot."""
+    """The waiting attempts of one kind, in the order of their claims; with a ``horizon`` of 0
+    seconds, none is claimed without a slot."""
 
     def __init__(self, in_flight: InFlight, clock: Clock, horizon: float) -> None:
         self._horizon = horizon
@@ -64,8 +62,8 @@ class Prefetch:
         return int(self._per_second() * seconds)
 
     def part(self, slots: int) -> int:
-        """Return how many one exchange may claim for this number of slots: while attempts end, half
-        of those that may be held, so that one half runs while the other is exchanged."""
+        """Return how many one exchange may claim for these slots: while attempts end, half of those
+        that may be held, so that one half runs while the other is exchanged."""
         most = self.most()
         return (slots + most + 1) // 2 if most else slots
 
@@ -84,8 +82,7 @@ class Prefetch:
             self._waiting[running.token] = running
 
     def take(self, count: int) -> list[Running]:
-        """Remove and return the first waiting attempts, to start now. Attempts with a timeout that
-        have waited too long, for example because this process was stopped, are given back."""
+        """Remove and return the first waiting attempts, to start now."""
         if not self._waiting:
             return []
         self._give_back_expired()
@@ -95,8 +92,8 @@ class Prefetch:
         return first
 
     def _give_back_expired(self) -> None:
-        """Give back attempts whose timeout no longer fits the deadline on the row, which counts
-        from the claim: reapers allow for BEGIN_SECONDS."""
+        """Give back attempts with a timeout that have waited too long for the deadline on their row
+        (``Deadlines`` in the reaper), for example because this process was stopped."""
         now = self._clock.boot()
         waiting = self._waiting.values()
         expired = takewhile(lambda one: now - one.started_at > BEGIN_SECONDS, waiting)
@@ -122,10 +119,8 @@ class Prefetch:
                 self.stop(token, reason)
 
     def give_back_late(self, *, free: int = 0) -> None:
-        """Give back attempts that have waited too long and would wait longer, because slots come
-        free more slowly than expected. The waiting time alone does not decide, since the whole
-        machine may have been slow: attempts that will start soon at the current rate, or in one of
-        the ``free`` slots, stay."""
+        """Give back attempts that have waited too long and will not start soon, at the current rate
+        or in one of the ``free`` slots: the waiting alone may be due to a slow machine."""
         if not self._waiting:
             return
         now = self._clock.boot()
@@ -146,8 +141,7 @@ class Prefetch:
 
 
 class Ahead:
-    """All attempts of one worker that wait for a slot: those that take a runner ``alone``, and
-    ``shared`` ones."""
+    """All attempts of one worker that wait for a slot, or for a runner of their own (``alone``)."""
 
     def __init__(self, in_flight: InFlight, clock: Clock, horizon: float = HORIZON_SECONDS) -> None:
         self.alone = Prefetch(in_flight, clock, horizon)
@@ -161,8 +155,7 @@ class Ahead:
         return token in self.alone or token in self.shared
 
     def count_ahead(self) -> int:
-        """Return how many attempts may end before a slot could be idle: as many as wait, of the
-        kind that has the fewest."""
+        """Return how many attempts may end before a slot could be idle: the fewest of a kind."""
         return min((len(kind) for kind in self._kinds if kind.has_rate()), default=0)
 
     def stop(self, token: int, reason: str) -> None:

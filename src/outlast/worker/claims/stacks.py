@@ -1,9 +1,7 @@
 """Shows where attempts are, when a person asks.
 
-Requests come with a beat; answers go to the store under the requested tokens. Without requests no
-stack is read. A row holds a few requests of the last seconds (``store.stacks``), and each is
-answered once, so that no worker spends its time on them. An answer that cannot be written is
-dropped: the person sees no answer, and may ask again.
+Requests come with a beat, the few of the last seconds (``store.stacks``); each is answered once,
+under the requested token. An answer that cannot be written is dropped: the person may ask again.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
 """Counts what a worker has and its tasks use, such as GPUs: ``--has gpu=2``, ``uses={"gpu": 1}``.
 
-Units are counted on the worker alone, from the claim of an attempt to its end. Jobs that use some
-are requested apart from others, and no more of them than there are free units for. Tasks with the
-same uses are a group, and so are those that use nothing: the groups take turns to come first, so
-that none of them starves the others; their priorities do not count here. A group of which there
-was no job is left out for a moment, in which the others may have its places.
+Units are counted on the worker alone, from the claim of an attempt to its end. Tasks with the same
+uses are a group, and so are those that use nothing. Each group is requested apart, for no more jobs
+than there are free units, and the groups take turns to come first, so that none starves another;
+their priorities do not count here. A group without a job is left out for a moment.
 
-Jobs of few units would take each unit as it comes free, and one that needs more at once would never
-start. So if a group of which nothing runs has not fit for a while and a job of it waits, its units
-are kept for it. That job may not be one that can start now: its limit is full, or it is in a queue
-that others serve. So what was kept for nothing is not kept again for ten times as long.
+Jobs of few units would take each unit as it comes free, and one that needs more would never start.
+So units are kept for a group that has not fit for a while, if a job of it waits and none runs. That
+job may be unable to start now: its limit is full, or it is in a queue that others serve. So units
+kept for nothing are not kept again for ten times as long.
 """
 
 from __future__ import annotations
@@ -35,12 +34,7 @@ Uses = Mapping[str, Mapping[str, int]]
 
 
 class Units:
-    """The units of one worker.
-
-    Args:
-        has: unit -> how many of it the worker has.
-        starter: knows what the tasks of the worker use.
-    """
+    """The units that one worker has. ``starter`` knows what its tasks use."""
 
     def __init__(
         self, has: Mapping[str, int], starter: AttemptStarter, in_flight: InFlight, clock: Clock
@@ -60,8 +54,8 @@ class Units:
         self._kept_at = 0.0  # since when
 
     def find_unfit(self) -> tuple[str, ...]:
-        """Return the tasks of a group that has not fit for a while; () if there is none. The caller
-        finds out whether a job of them waits, and then calls ``keep_for``."""
+        """Return the tasks of a group that has not fit for a while, or (). If a job of them waits,
+        the caller calls ``keep_for``."""
         now = self._clock.boot()
         tasks = next((each for each, at in self._unfit.items() if now - at >= UNFIT_SECONDS), ())
         if self._kept or not tasks:
@@ -70,8 +64,7 @@ class Units:
         return tasks
 
     def keep_for(self, tasks: tuple[str, ...]) -> None:
-        """Let others have none of the units that a job of this group needs, until it was asked
-        for."""
+        """Keep the units that a job of this group needs, until it was asked for."""
         self._kept, self._kept_at = tasks, self._clock.boot()
 
     def narrow(self, requests: list[ClaimRequest], *, is_hinted: bool) -> list[ClaimRequest]:
@@ -123,8 +116,7 @@ class Units:
             del self._unfit[tasks]
 
     def _group(self, request: ClaimRequest, uses: Uses) -> list[tuple[str, ...]]:
-        """Return the tasks of a request by what they use: first the group that has not come first
-        for longest."""
+        """Return the tasks of a request by their uses, longest not first in front."""
         groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
         for task in request.tasks:
             groups.setdefault(tuple(sorted(uses.get(task, {}).items())), []).append(task)
@@ -132,8 +124,8 @@ class Units:
         return sorted(named, key=lambda tasks: self._first_at.get(tasks, 0))
 
     def take_reply(self, reply: Exchanged) -> bool:
-        """Note the reply to the narrowed requests. Return whether another trip is useful at once:
-        a group was given nothing, and others could have used its places."""
+        """Note the reply. Return whether another trip is useful at once: a group was given nothing,
+        and others could have used its places."""
         if not self._asked:
             return False
         self._turn += 1

@@ -1,10 +1,9 @@
 """Stops a worker once there is nothing left for it to claim: for cron, CI, jobs of a cluster, and
 databases that suspend while nothing asks them.
 
-A worker that has nothing in flight, and to which the store has offered nothing, drains and leaves.
-Jobs that are due later, such as a retry in its back-off, and jobs that are paused are left to other
-workers. A count of attempts, if there is one, bounds what it claims; then it also leaves. A worker
-that is to sleep leaves once the store has offered nothing for a while.
+A worker that has nothing in flight, and to which the store has offered nothing, drains and leaves;
+so does one that has claimed the maximum of attempts. Paused jobs and those due later are left to
+other workers.
 """
 
 from __future__ import annotations
@@ -31,10 +30,8 @@ class UntilEmpty:
         at_once: the first stop, before any claim, does not wait for these seconds.
         knows: whether the worker has declared its limits and fired what is due: before that, jobs
             that nothing offers may be due.
-        clock: measures them.
 
-    ``due_at``: when the next job is due, on the clock's boot time, as of the last reply; None:
-    none is known.
+    ``due_at``: when the next job is due, on the boot clock, by the last reply, if known.
     """
 
     def __init__(
@@ -69,8 +66,7 @@ class UntilEmpty:
         return self._clock.boot() - self._empty_since >= self._seconds
 
     def narrow(self, requests: list[ClaimRequest]) -> list[ClaimRequest]:
-        """Return the requests for no more jobs than may still be claimed; they look everywhere if
-        ``take_reply`` has said so."""
+        """Bound the requests by ``most``; they look everywhere if ``take_reply`` has said so."""
         self._knew = self._knows()
         if self._looks_everywhere and requests:
             requests = [msgspec.structs.replace(requests[0], whole=True), *requests[1:]]
@@ -84,10 +80,9 @@ class UntilEmpty:
         return narrowed
 
     def take_reply(self, requests: list[ClaimRequest], reply: Exchanged, *, is_idle: bool) -> bool:
-        """Note the reply to these requests. ``is_idle``: nothing is in flight after it.
-
-        Return whether only a look everywhere is missing before the stop: the next exchange has to
-        make it at once, since a job that snoozes again and again may be due later."""
+        """Note the reply. ``is_idle``: nothing is in flight after it. Return whether the next
+        exchange has to look everywhere, at once, before the stop: a job that snoozes again and
+        again may be due later."""
         if self._left is not None:
             self._left -= len(reply.claimed)
         looks_again = reply.cut or reply.next_look is not None

@@ -1,11 +1,9 @@
 """Sends the heartbeat, on a separate thread, loop and connection.
 
-Nothing on the worker's main loop can delay a beat. But a heartbeat must not keep a worker alive
-whose main loop has stopped turning: when the loop has not turned for half a lease, beats stop, and
-the lease ends as for a dead worker.
+Nothing on the worker's main loop can delay a beat. But when that loop has not turned for half a
+lease, beats stop, and the lease ends as for a dead worker.
 
-Each beat locks the lock file again, in case a task in this process has unlocked it: a free lock
-proves a death.
+Each beat locks the lock file again, in case a task in this process has unlocked it.
 """
 
 from __future__ import annotations
@@ -79,8 +77,8 @@ class Heartbeat:
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Let the heartbeat's loop run ``call`` in its next iteration; before the loop has begun,
-        run it here. From any thread. Raises RuntimeError once the loop has ended."""
+        """Run ``call`` in the heartbeat's loop, or here before that has begun. From any thread.
+        Raises RuntimeError once the loop has ended."""
         if self._loop is None:
             call()
         else:
@@ -100,11 +98,8 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10.0)
 
     async def run_once(self) -> float:
-        """Beat once; return the seconds until the next beat.
-
-        They count from the request of this beat: a short lease survives one slow or lost beat only
-        if the next is not late as well.
-        """
+        """Beat once; return the seconds until the next beat, which count from the request of this
+        one: a short lease survives one slow beat only if the next is on time."""
         asked_at = self._clock.boot()
         if self._lock is not None:
             self._lock.hold()
@@ -130,7 +125,6 @@ class Heartbeat:
         await self._tell_trouble(me)
 
     async def _tell_trouble(self, me: WorkerRef) -> None:
-        """Write changed trouble to the row. If that fails, the next beat tries again."""
         trouble = self._trouble
         told = self._told[1] if self._told[0] == me.worker_id else None
         if trouble == told or self._store is None:

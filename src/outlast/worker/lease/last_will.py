@@ -1,21 +1,18 @@
 """Lets a worker's tether report the worker's death to the store, if only the worker was killed.
 
-If only the worker is killed (by the kernel for want of memory, or by ``kill -9``), its tether
-survives, kills the runners, sees their sessions empty, and releases the lock file. From then on
-that file is free, which proves the worker's death, but only to processes of this host. The tether
-becomes this program, the worker's *last will*, which checks the file as a reaper of this host
-would, and writes the result to the worker's row. So workers of other hosts need not wait until
-presence was absent for long enough. They reap as always; the note on the row replaces their own
-check of the file.
+If the kernel (for want of memory) or ``kill -9`` ends only the worker, its tether survives, kills
+the runners, sees their sessions empty, and releases the lock file. The free file proves the death,
+but only to processes of this host. So the tether becomes this program, the worker's *last will*,
+which checks the file as a reaper here would, and notes the death on the worker's row: workers of
+other hosts need not wait until presence was absent for long enough.
 
-The program writes nothing while the file is held, or if the file cannot be read: so not for a live
-worker, stopped or not, even if its pipe has ended, nor for a worker that one of its processes
-outlives. It does not retry: if the store cannot be reached at once, presence and lease decide.
+The program writes nothing while the file is held or cannot be read: so not for a live worker,
+stopped or not, even if its pipe has ended, nor for one that a process of it outlives. It does not
+retry: if the store cannot be reached at once, presence and lease decide.
 
-The will is a file without a name or a place on a disk (``memfd_create``), open in the worker and in
-its tether, which do not read it meanwhile: the store's URL, with its password, is in no argument
-and no environment variable. This program has the worker's own environment, in which drivers find
-settings that are not in the URL.
+The will is a file in memory (``memfd_create``), open in the worker and in its tether: the store's
+URL, with its password, is in no argument and no environment variable. This program has the worker's
+own environment, in which drivers find settings that are not in the URL.
 """
 
 from __future__ import annotations
@@ -40,8 +37,8 @@ LOOK_SECONDS = 0.02
 
 
 class LastWill(msgspec.Struct, frozen=True, kw_only=True):
-    """The death to report, and the store to report it to. ``notify``: whether the report wakes
-    listeners. With ``arguments`` and ``environment`` the tether becomes this program."""
+    """The death to report, and its store. ``notify``: whether the report wakes listeners. With
+    ``arguments`` and ``environment`` the tether becomes this program."""
 
     url: str
     lock: LockIdentity
@@ -54,9 +51,8 @@ class LastWill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def leave_will(url: str, lock: LockFile | None, *, notify: bool) -> int:
-    """Return the open file of a worker's last will, or NO_WILL if a will is useless (without a lock
-    file nothing proves a death, and workers on one SQLite file see each other's lock files) or
-    cannot be made."""
+    """Return the open file of a will, or NO_WILL if it cannot be made or is useless: without a lock
+    file nothing proves a death, and workers on one SQLite file see each other's."""
     if lock is None or file_of(url) is not None or not hasattr(os, "memfd_create"):
         return NO_WILL
     name = LockIdentity(

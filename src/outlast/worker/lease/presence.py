@@ -1,11 +1,8 @@
 """Holds a worker's presence lock: takes it at each registration and retakes a lost one at once.
 
 Each scan by a watching worker shows whether the lock is there, and the end of its session wakes
-this duty at once. So the duty only has to check now and then that the lock still belongs to this
-session.
-
-Presence only lets others notice a death sooner. A worker that cannot hold it loses nothing else: it
-notes this on its row, and other workers no longer judge by its presence.
+this duty at once: it only has to check now and then that the lock is still its own. A worker that
+cannot hold it only notes this on its row, and others no longer judge by its presence.
 """
 
 from __future__ import annotations
@@ -72,8 +69,7 @@ class PresenceKeeper:
         return PROVE_BEATS * self._lease.terms.heartbeat
 
     def is_lost(self, workers: Iterable[WorkerSeen]) -> bool:
-        """Whether a scan shows this worker's lock as absent while this duty believes that it holds
-        it."""
+        """Whether a scan shows the lock as absent that this duty believes to hold."""
         return self._held and any(
             each.worker_id == self._worker_id and each.presence is not Seen.HELD for each in workers
         )

@@ -1,9 +1,8 @@
 """Keeps a worker's registration and its lease: takes it, renews it, loses it and retakes it.
 
-The lease is trusted only inside the window of ``model.lease.Trust``. When that window closes, or
-the store says that the lease is lost, every attempt is stopped and then killed; their last ends are
-handed in, and refused if another worker took over. The worker registers again only when no attempt
-runs any more.
+When the window of ``model.lease.Trust`` closes, or the store says that the lease is lost, every
+attempt is stopped and then killed; their last ends are handed in, and refused if another worker
+took over. The worker registers again only when no attempt runs any more.
 """
 
 from __future__ import annotations
@@ -35,12 +34,9 @@ LOST = "the store says that it is lost"
 
 
 class Registration(Lease):
-    """The row of one worker, and its right to run the jobs that it has claimed.
-
-    ``hold_until`` sets until when runners may live; ``wakeup``: its wake-up, if any, whose health
-    is read each time, since a shared session brings its own. This class is also the duty that
-    writes the known tasks and that health to the row.
-    """
+    """The row of one worker, and its right to run the jobs that it has claimed. As a duty it writes
+    the known tasks and the health of the wake-up, which a shared session brings, to the row.
+    ``hold_until`` sets until when runners may live."""
 
     name = "registration"
 
@@ -118,9 +114,8 @@ class Registration(Lease):
         )
 
     def _make_registration(self, now: float) -> NewWorker:
-        """Return a registration under a new key. While its answer is unknown, the same registration
-        is requested again: otherwise a row that this worker does not know of would live beside its
-        own."""
+        """Return a registration under a new key, or the same again while its answer is unknown:
+        otherwise a row that this worker does not know of would live beside its own."""
         who = self._new
         return msgspec.structs.replace(
             who,
@@ -166,10 +161,9 @@ class Registration(Lease):
     def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
         """Stop every attempt, kill those that do not stop, then register again.
 
-        Attempts get ``grace`` seconds to stop, but never longer than the lease was trusted for: if
-        the store says that the lease is lost, another worker may run them already. With ``keep``,
-        attempts that may run twice continue, and so does this registration, until the store says
-        whether it still stands.
+        Attempts get ``grace`` seconds, but never longer than the lease was trusted for: another
+        worker may run them already. With ``keep``, attempts that may run twice continue, as does
+        this registration, until the store says whether it still stands.
         """
         if self._fenced:
             return
@@ -212,8 +206,8 @@ class Registration(Lease):
             await self._clock.sleep(0.01)
 
     async def _resume_if_kept(self) -> bool:
-        """Wait for an answered beat. If the lease still stands, no worker has taken over any job:
-        continue under it, trusting from that beat. Else stop the kept attempts, too."""
+        """Wait for an answered beat. If the lease still stands, continue under it, trusting from
+        that beat. Else stop the kept attempts, too."""
         asked_at = await self._isolation.wait_for_beat(self._clock.boot())
         if asked_at is None:
             self._isolation.keep_none()
@@ -228,12 +222,8 @@ class Registration(Lease):
         return True
 
     async def _hand_in_ends(self) -> bool:
-        """Hand in, while the old row still stands, the attempts that ended before the lease was
-        lost.
-
-        Once that row says ``stopped``, any scan treats its jobs as orphans, and finished work would
-        run again. Return whether the store answers at all.
-        """
+        """Hand in the attempts that ended before the lease was lost, while the old row stands: once
+        it says ``stopped``, finished work would run again. Return whether the store answers."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS_MAX):
                 await self._store.observe()
@@ -246,7 +236,7 @@ class Registration(Lease):
     async def _come_back(self) -> bool:
         try:
             async with self._registering, asyncio.timeout(PATIENCE_SECONDS_MAX):
-                # the old row must not stay alive beside the new one: its lock file is the same
+                # the new row has the same lock file, which would keep the old one alive
                 await self._store.set_status(self.me, WorkerStatus.STOPPED)
                 await self.register()
         except Exception as error:
@@ -274,8 +264,7 @@ class Registration(Lease):
             self._reviving.cancel()
 
     async def set_status(self, status: WorkerStatus, *, asleep: float | None = None) -> None:
-        """Write the worker's status to the row, if the store answers; ``asleep``: the seconds
-        within which it is to be back."""
+        """Write the status to the row, if the store answers; ``asleep``: for how many seconds."""
         try:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await self._store.set_status(self.me, status, asleep=asleep)
@@ -286,13 +275,9 @@ class Registration(Lease):
 
 
 class Isolation:
-    """A period in which the worker cannot renew its lease, and the attempts that continue in it.
-
-    Another worker may take over this one's jobs once the lease has ended, so attempts are stopped
-    before. Attempts with ``keep_running_when_isolated`` continue, as their author chose; whether
-    they are still the current ones is known when a beat is answered again. ``keep``: whether any
-    attempt may continue at all.
-    """
+    """A period in which the worker cannot renew its lease. Attempts are stopped before it ends, but
+    those with ``keep_running_when_isolated`` continue, unless ``keep`` is off; an answered beat
+    shows whether they are still the current ones."""
 
     def __init__(self, in_flight: InFlight, *, keep: bool) -> None:
         self._in_flight = in_flight
@@ -324,8 +309,8 @@ class Isolation:
             self._answered.set()
 
     async def wait_for_beat(self, since: float) -> float | None:
-        """Wait for the answer to a beat requested after ``since``; return when it was requested, on
-        the boot clock, or None if the lease is lost."""
+        """Wait for the answer to a beat requested after ``since``; return the boot time of its
+        request, or None if the lease is lost."""
         self._since = since
         await self._answered.wait()
         return self._asked_at

@@ -1,9 +1,9 @@
 """Publishes to a worker's messenger: jobs that other workers should claim, and its own state.
 
-A messenger may lose any message: after the commit, or with its stream; a job can be stored by the
-user's own transaction, which publishes nothing, or fall due. So the workers together, once in a
-poll interval however many they are, find jobs that have waited for a while and publish them again.
-The store remains the truth: a message for a job that is gone is acknowledged and forgotten.
+A messenger may lose any message, and hears nothing of jobs that the user's own transaction stores,
+or that fall due. So the workers together, once in a poll interval however many they are, publish
+jobs again that have waited for a while. The store remains the truth: a message for a job that is
+gone is acknowledged and forgotten.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class Announcer:
         self._reclaimed: dict[int, str] = {}  # job -> why it was taken from a dead worker
 
     def note_reclaimed(self, applied: Sequence[Transition]) -> None:
-        """Note jobs taken from dead workers: the next sweep announces those that may run at once,
-        with the reason."""
+        """Note jobs taken from dead workers: the next sweep announces them, with the reason."""
         for each in applied:
             if each.state is State.QUEUED and each.delay <= 0:
                 self._reclaimed[each.job_id] = each.message
@@ -119,18 +118,14 @@ class Announcer:
 
 
 def repeat_of(seconds: float) -> int:
-    """Return the ordinal of the announcement that is due after ``seconds`` of waiting.
-    Announcements become ever rarer, so that a long line costs the messenger little: each worker
-    makes that of one ordinal once."""
+    """Return the ordinal of the announcement due after ``seconds`` of waiting. They become ever
+    rarer, so that a long line costs little, and each worker makes each once."""
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
 
 
 class Passed:
-    """The duty that reports messages whose job another worker runs.
-
-    It asks the store afterwards, for all of them at once, so that claims pay nothing for it. An
-    attempt is reported once, however many messages name its job: anyone may have written them.
-    """
+    """The duty that reports messages whose job another worker runs: of all at once, so that claims
+    pay nothing for it. An attempt is reported once: anyone may have written the messages."""
 
     name = "passed"
 

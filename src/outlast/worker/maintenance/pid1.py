@@ -1,8 +1,7 @@
 """Waits for adopted child processes if the worker is process 1 of a container.
 
-Process 1 adopts a process whose parent has died. An init would wait for it; a worker as process 1
-has to do the same, or processes left behind by its runners fill the process table. It runs only in
-a worker that is process 1, and never in ``app.worker()``, where the children belong to the caller.
+Process 1 adopts processes whose parent has died and, like an init, has to wait for them, or they
+fill the process table. This never runs in ``app.worker()``, where the children are the caller's.
 """
 
 from __future__ import annotations
@@ -17,12 +16,9 @@ LOOK_SECONDS = 2.0
 
 
 class Pid1:
-    """The duty that waits for dead children that this process has not started.
-
-    The code that started a child of the worker waits for that child: ``known`` names their pids. A
-    child that has just been started may not be in ``known`` yet. By the next check its starter has
-    waited for it, so a dead child is waited for here only if two checks in a row have seen it.
-    """
+    """The duty that waits for dead children that this process has not started (``known``: those
+    that it has). One that has just been started may be missing there, but its starter waits for it
+    by the next check: so a dead child is waited for here once two checks in a row have seen it."""
 
     name = "pid1"
 

@@ -1,7 +1,5 @@
-"""Deletes jobs and workers that ended long ago, adds up the counts of workers, in batches, has the
-permits of limits recounted, and tells who keeps limits from going on.
-
-Each batch is bounded in rows, and roughly in time.
+"""Deletes jobs and workers that ended long ago, and does other chores of tables, in batches bounded
+in rows and, roughly, in time.
 """
 
 from __future__ import annotations
@@ -24,8 +22,8 @@ EXPIRE_SECONDS = 10.0  # between two checks; an exchange that claims checks as w
 
 
 class Pruner:
-    """The duty that keeps the tables small. Dead jobs are kept unless an operator sets
-    ``keep_dead``, the seconds to keep them. ``kind`` gives the number of workers of this kind."""
+    """The duty that keeps the tables small. ``keep_dead``: seconds to keep dead jobs, if an
+    operator sets it. ``kind`` gives the number of workers of this kind."""
 
     name = "pruner"
 
@@ -96,16 +94,14 @@ class Pruner:
         return peers <= PRUNE_PEERS or self._clock.random() * peers <= PRUNE_PEERS
 
     def _pause(self) -> float:
-        """Return the seconds until the next run: random ones keep many workers from running
-        together."""
+        """Return the seconds until the next run, at random: many workers do not run together."""
         if self._kind.peers <= PRUNE_PEERS:
             return PRUNE_SECONDS
         return PRUNE_SECONDS * (0.5 + self._clock.random())
 
     def _suit(self, seconds: float, *, more: bool) -> None:
-        """Adapt the size of batches: smaller if they take long, for example with large rows, and
-        larger if they are quick. If half the rows take as long, for example on a disk with slow
-        commits, small batches would never finish: then batches grow, too."""
+        """Adapt the size of batches: smaller if they take long. If half the rows take as long, as
+        on a disk with slow commits, small batches would never finish: then they grow, too."""
         slow, self._slow = self._slow, None
         if seconds <= BATCH_SECONDS:
             self._limit = min(PRUNE_MAX, 2 * self._limit) if more else self._limit
@@ -117,9 +113,8 @@ class Pruner:
 
 
 class Expirer:
-    """The duty that ends queued jobs which have not begun in time, unless a claim has done so.
-    ``kind`` gives the number of workers of this kind: by lot, all of them together do it as often
-    as ``EASED_PEERS`` workers would."""
+    """The duty that ends queued jobs which have not begun in time. By lot, all workers of this kind
+    (``kind`` gives their number) do it as often as ``EASED_PEERS`` workers would."""
 
     name = "expirer"
 

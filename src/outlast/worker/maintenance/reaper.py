@@ -1,19 +1,18 @@
 """Finds workers that are gone and puts their jobs back. Any worker does this for all.
 
-A few workers at a time scan all workers each second, the others as ``OwnLooks`` says. One statement
-for each scan reads all workers, and whether there are any orphans, or attempts past their hard
-deadline (``Deadlines``): further statements follow only if there are.
+A few workers at a time scan all workers each second (``OwnLooks``). One statement reads all
+workers, and whether there are any orphans, or attempts past their hard deadline (``Deadlines``):
+further statements follow only if there are.
 
 Two kinds of evidence show a death. Either the host-local lock file is free (the kernel released it
 when the last process that held it died), as seen here or, on another host, by the worker's own
 tether, which notes it on the row; or its presence in the database is gone, and its next beat is
-overdue. Without such evidence the observer's rule decides (the beat counter stood still for
-that worker's own lease, on this process's own clock). The observer starts over after a failed scan,
-and after a scan that another incarnation of the database answers: neither an outage of the store
-nor the loss of beats in a failover ever counts as silence of a worker.
+overdue. Without such evidence the observer's rule decides (``model/lease.py``). The observers start
+over after a failed scan, and after one that another incarnation of the database answers: neither an
+outage of the store nor the loss of beats in a failover counts as silence of a worker.
 
-The consequences of a scan are tried one by one. One that fails does not stop the others, and is
-tried again: a row that stays locked does not delay the rescue of other workers' jobs.
+The consequences of a scan are tried one by one, and again after a failure: a row that stays locked
+does not delay the rescue of other workers' jobs.
 """
 
 from __future__ import annotations
@@ -55,8 +54,8 @@ SLACK_BEATS = 3  # heartbeats of the attempt's worker, if these are longer
 
 
 class Reaper:
-    """The duty that cleans up after workers that are gone. ``own``: the registration that it leaves
-    alone. ``looks`` decides when this worker scans; without it, each run scans."""
+    """The duty that cleans up after workers that are gone, but its ``own``. It scans at each run,
+    or when ``looks`` decides."""
 
     name = "reaper"
 
@@ -86,8 +85,7 @@ class Reaper:
         self._first = True  # whether nothing has been reconciled yet
 
     async def run_once(self) -> float:
-        """Scan all workers once, reap those that are gone, and reclaim their jobs; if other workers
-        do that, only peek at the store."""
+        """Scan all workers, reap those that are gone, and reclaim their jobs; or only peek."""
         if self._looks is not None and not await self._has_to_look(self._looks):
             return self._looks.pause()
         asked_at = self._clock.boot()
@@ -259,9 +257,9 @@ class OwnLooks:
     a watch (``model.watch``), and when it finds the lock file of a neighbour free, which only a
     worker of the same host can see.
 
-    Peeks show the marks of the watchers and those files. Beats bring them along, and a worker makes
-    one by itself if none came for a second. It omits that if it hears of new work at once, enough
-    others of its kind (``turns``) peek as well, and no peek shows that a watcher may be gone.
+    Peeks show the marks and those files. They come with beats; without one for a second a worker
+    peeks by itself, unless it hears of new work at once, enough others of its kind (``turns``) peek
+    as well, and no peek shows that a watcher may be gone.
     """
 
     def __init__(
@@ -284,8 +282,8 @@ class OwnLooks:
         self._has_stepped_in = False
 
     async def peek(self) -> Peek | None:
-        """Peek at the store, unless that was done lately, and leave a mark if a watch was free;
-        return the new peek, if any."""
+        """Peek, unless that was done lately, and leave a mark if a watch was free; return the new
+        peek, if any."""
         peek = None
         is_rare = self._may_peek_rarely() and not self._watch.doubts()
         if self._clock.boot() - self._peeked_at >= (EASED_SECONDS if is_rare else LOOK_SECONDS / 2):
@@ -340,14 +338,12 @@ class Deadlines:
     """The part of the reaper that closes overdue attempts, by their token, if their own worker's
     watchdog is stuck while its heartbeats continue. Three rules protect healthy attempts.
 
-    - The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins.
-      A worker gives an attempt back if it would begin later after the request than its patience
-      (``worker/claims/exchange.py``) plus BEGIN_SECONDS: that much time is allowed on top.
-    - A stopped worker could neither end the attempt nor hand in its end. So the worker must have
-      been seen to beat without a pause for as long as the slack, all of it after the limit. One
-      that does not beat is left to the rules of the lease.
-    - The store's clock is trusted only while it runs in step with this process's own: a step of it
-      ends no attempt.
+    - The hard deadline is the claim plus the timeout, but an attempt's clock starts when it begins:
+      its worker gives it back if it has not begun within the patience plus BEGIN_SECONDS after the
+      request, and that much time is allowed on top.
+    - The worker must have been seen to beat without a pause for as long as the slack, all of it
+      after the limit: a stopped one could neither end the attempt nor hand in its end.
+    - The store's clock is trusted only while it runs in step (``SteadyClock``).
     """
 
     def __init__(self, store: Store, clock: Clock, counters: Counters | None = None) -> None:

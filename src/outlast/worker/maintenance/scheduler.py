@@ -1,9 +1,9 @@
 """Fires due schedules, and declares the schedules and limits of this worker's code.
 
 Every worker fires all schedules that were put at run time, and the code's schedules that it
-declares itself: so a fired schedule of the code is declared by a live worker. It does not matter
-which worker is first, since a firing is a compare-and-set (``store.schedules``). The reaper's peeks
-and scans show when the next schedule is due; until then no statement is sent.
+declares itself. It does not matter which is first: a firing is a compare-and-set
+(``store.schedules``). Peeks and scans show when the next schedule is due; until then no statement
+is sent.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ class Scheduler:
     # -- declared schedules --------------------------------------------------------------------
 
     async def _declare_limits(self) -> None:
-        """Declare limits and tasks: the newest declaration is in use. Those that hold jobs up are
-        declared again and again, as another release may have declared others meanwhile."""
+        """Declare limits and tasks. The newest declaration is in use, so those that hold jobs up
+        are declared again, as another release may have declared others meanwhile."""
         code = self._code.declared().limits
         if code == self._limits and self._clock.boot() < self._limits_at:
             return
@@ -151,8 +151,7 @@ class Scheduler:
     # -- due schedules -------------------------------------------------------------------------
 
     async def _fire_due(self) -> None:
-        """Fire all due schedules, page by page; those that fall due meanwhile wait for the next
-        run."""
+        """Fire all due schedules, page by page; those that fall due meanwhile wait."""
         page = await self._store.due_schedules(DUE_MAX, FIRST_PAGE)
         until = page.now
         await self._fire_page(page)
@@ -218,7 +217,6 @@ class Scheduler:
             self._owner.look_for_work()
 
     def _count(self, event: str, name: str) -> int:
-        """Count an event of a schedule; return the number to report, if it is time."""
         if self._cleaning.count():
             kept = [(key, each) for key, each in self._throttles.items() if not each.is_at_rest]
             self._throttles = dict(kept)
@@ -239,8 +237,8 @@ def firing_of(due: DueSchedule, now: float) -> Firing:
     spec = _spec_of(due.spec)
     owed, left = count_owed(due.owed, _spec_of)
     if left:
-        # count a part of the owed ticks and leave the rest to the next run: it is due at once, with
-        # a new next_tick, so that no worker that has seen the old one counts the part again
+        # count a part of the owed ticks, and leave the rest to the next run: it is due at once,
+        # with a new next_tick, so that no other worker counts the part again
         return Firing(
             name=due.name,
             revision=due.revision,

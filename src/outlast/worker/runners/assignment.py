@@ -1,12 +1,11 @@
 """Decides which runner takes which attempt.
 
 Ordinary attempts use the pool's runners: plain functions have a runner to themselves, async tasks
-share. A suspect takes the spare, the idle runner that is ready beyond the pool's size, so that it
-waits for no other attempt: even the longest job cannot starve it. While one runs, others most
-likely wait: they get the next idle runners, so that as many run as the pool has runners, and one
-runner at least is left to other jobs. A suspect's runner takes no other attempt until the suspect
-has ended. One plain function at a time takes the spare in the same way if async tasks fill all
-runners: a stream of async tasks that end at different moments would never leave a runner idle.
+share. A suspect takes the spare, the idle runner that is ready beyond the pool's size, so that even
+the longest job cannot starve it. While one runs, other suspects get the next idle runners, but one
+runner at least is left to other jobs. A suspect's runner takes no other attempt until it has ended.
+One plain function at a time takes the spare in the same way if async tasks, which end at different
+moments, leave no runner idle.
 
 Items of a batch collect in a runner of their own: the first is placed like a plain function, then
 more are requested until the call is full or starts. A suspect is a call of its own.
@@ -39,13 +38,8 @@ Plan = dict[RunnerProcess, list[Running]]
 
 class Assignment:
     """The rules of one pool, of ``size`` runners that take up to ``concurrency`` attempts each.
-
-    ``ahead``: the attempts that wait for a place. ``stocks``: whether runners may have a stock; one
-    with many slots needs none.
-
-    Attributes:
-        runners: all runners of the pool, always the same list.
-    """
+    ``ahead``: the attempts that wait for a place. ``stocks``: whether runners may have a stock.
+    ``runners``: all runners of the pool, always the same list."""
 
     def __init__(
         self,
@@ -78,7 +72,7 @@ class Assignment:
 
     def make_requests(self, unanswered: int) -> list[ClaimRequest]:
         """Return requests for what fits, or may wait for a place: idle runners take any attempt,
-        the others only shared ones. Suspects are requested while a spare is ready to take them."""
+        the others shared ones, and a ready spare suspects."""
         alone = self._ahead.alone.room()
         part = self._ahead.shared.part(self.size * self.concurrency)
         fit = self._fit()
@@ -114,8 +108,8 @@ class Assignment:
         return requests
 
     def _asks_for_crowded_out(self) -> bool:
-        """Whether to request a plain function for the spare, since async tasks leave it no other
-        runner: now and then, since a request costs a search."""
+        """Whether to request a plain function for the spare: now and then, since it costs a search,
+        if async tasks leave it no other runner."""
         now, active = self._clock.boot(), self.active()
         if now < self._next_crowded_at or not (_own(active) and _is_crowded(active)):
             return False
@@ -135,9 +129,8 @@ class Assignment:
         return len(self._idle(self._fit()))
 
     def places_to_share(self) -> int:
-        """Return the number of attempts that could share a runner with others, idle runners
-        included. A stock is filled once half of it is empty, so that many attempts are sent
-        together."""
+        """Return the number of attempts that could share a runner, idle runners included. A stock
+        is filled once half of it is empty, so that many attempts are sent together."""
         places, stock = 0, self._stock()
         for runner in self.active():
             if not runner.exclusive:
@@ -207,9 +200,8 @@ class Assignment:
         *,
         packed: bool,
     ) -> Sequence[Running]:
-        """Assign shared attempts to the runners that know them and have fewer than ``most``: to as
-        few runners as possible, so that others stay idle for plain functions, or evenly to all.
-        Return the attempts that fit nowhere."""
+        """Assign shared attempts to runners that have fewer than ``most``: to as few as possible,
+        so that others stay idle for plain functions, or evenly. Return those that fit nowhere."""
         open_ = [runner for runner in active if not runner.exclusive and len(runner.tokens) < most]
         if not open_ or not attempts:
             return attempts
@@ -232,8 +224,8 @@ class Assignment:
         *,
         packed: bool,
     ) -> int:
-        """Assign attempts to runners that know all of them: the fullest runner first, or so that
-        all become equally full. Return how many of the first attempts have a place."""
+        """Assign attempts to runners that know all of them, the fullest first, or so that all
+        become equally full. Return how many have a place."""
         places = [most - len(runner.tokens) for runner in runners]
         order = sorted(range(len(runners)), key=places.__getitem__)  # the fullest first
         free = sum(places)
@@ -267,8 +259,7 @@ class Assignment:
     # -- runners -------------------------------------------------------------------------------
 
     def _fit(self) -> list[RunnerProcess]:
-        """Return the runners that may take attempts, the busy ones first. Those of suspects may
-        not."""
+        """Return the runners that may take attempts, not those of suspects, the busy ones first."""
         ready = [
             each
             for each in self.runners
@@ -277,8 +268,8 @@ class Assignment:
         return sorted(ready, key=lambda runner: (not runner.tokens, runner.exclusive))
 
     def _idle(self, fit: Sequence[RunnerProcess]) -> list[RunnerProcess]:
-        """Return the runners in which plain functions may begin: the idle ones or the spare, if
-        async tasks fill all the others."""
+        """Return the runners in which plain functions may begin: idle ones or, if async tasks fill
+        all the others, the spare."""
         active, spares = fit[: self.size], fit[self.size :]
         candidates = spares[:1] if _is_crowded(active) else active
         return [runner for runner in candidates if not runner.tokens]
@@ -290,5 +281,4 @@ def _is_crowded(active: Sequence[RunnerProcess]) -> bool:
 
 
 def _own(active: Sequence[RunnerProcess]) -> set[str]:
-    """Return the tasks that have a runner to themselves."""
     return {name for runner in active for name, alone in runner.tasks.items() if alone}

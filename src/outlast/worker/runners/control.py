@@ -1,7 +1,4 @@
-"""Ends attempts in runners: asks them to stop, and kills the runners of those that do not.
-
-The session is that of a command that runs as a job, or of a runner that shows no stacks.
-"""
+"""Ends attempts in runners: asks them to stop, and kills the runners of those that do not."""
 
 from __future__ import annotations
 
@@ -72,9 +69,8 @@ class RunnersControl:
         return next((runner for runner in self._runners if token in runner.tokens), None)
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if its code has not begun, else ask it to stop; the first reason
-        stays. At a limit, request its stack first. A cancelled job in a batch stops nothing while
-        the others go on."""
+        """Take an attempt back, or ask it to stop: at a limit, after its stack is requested. A
+        cancelled job in a batch stops nothing while the others go on."""
         self._ahead.stop(token, reason)
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None or runner is None or running.stopped_at is not None:
@@ -90,8 +86,7 @@ class RunnersControl:
         runner.send(Stop(token, reason))
 
     def _others_go_on(self, runner: RunnerProcess, token: int) -> bool:
-        """Whether the call with this attempt has others that are not to stop: it goes on with
-        them, and the runner is not killed."""
+        """Whether the call with this attempt goes on with others, and its runner is not killed."""
         others = runner.tokens - {token} if runner.batch is not None else ()
         attempts = (self._in_flight.running.get(other) for other in others)
         return any(each is not None and each.stop_reason is None for each in attempts)
@@ -108,8 +103,7 @@ class RunnersControl:
         return answered
 
     async def find_stack(self, token: int) -> str:
-        """Return the stacks of an attempt's runner, the attempt's own first; for a command, return
-        its processes."""
+        """Return the stacks of the attempt's runner, its own first, or a command's processes."""
         running, runner = self._in_flight.running.get(token), self.runner_of(token)
         if running is None:
             return ""
@@ -125,8 +119,8 @@ class RunnersControl:
         return stacks or f"{SILENT}\n\n{describe_session(runner.pid)}"
 
     async def _until_shown(self, running: Running, runner: RunnerProcess) -> None:
-        """Wait until the runner's loop and its threads have answered: the stacks are complete once
-        they no longer grow. A blocked loop does not answer."""
+        """Wait until the stacks of the runner's loop, if it is not blocked, and threads are here:
+        they no longer grow."""
         until, size = self._clock.boot() + SHOW_SECONDS_MAX, 0
         while not runner.gone and self._clock.boot() < until:
             await self._clock.sleep(SHOW_LOOK_SECONDS)
@@ -135,7 +129,6 @@ class RunnersControl:
                 return
 
     def end_all(self, reason: str, spare: Collection[int] = ()) -> None:
-        """Kill every runner with attempts other than ``spare``; give back waiting attempts."""
         self._ahead.give_back(reason)
         for runner in self._runners:
             if runner.tokens.difference(spare):
@@ -144,7 +137,6 @@ class RunnersControl:
     # -- by force ------------------------------------------------------------------------------
 
     def kill(self, token: int) -> None:
-        """Kill the runner of an attempt, with the stacks of its threads."""
         runner, running = self.runner_of(token), self._in_flight.running.get(token)
         if runner is not None and running is not None:
             reason = running.stop_reason or "stop"
@@ -168,12 +160,10 @@ class RunnersControl:
     # -- for the watchdog ----------------------------------------------------------------------
 
     def look_at_loops(self, still: Sequence[Span]) -> None:
-        """Check whether the runners' event loops turn. ``still``: the spans in which this worker
-        did not run."""
+        """Check whether the loops turn; ``still``: the spans in which this worker did not run."""
         self._monitor.look(self._runners, still)
 
     def responsiveness_of(self, token: int) -> Responsiveness | None:
-        """Return the responsiveness of the attempt's runner."""
         runner = self.runner_of(token)
         return None if runner is None else self._monitor.of(runner)
 

@@ -1,13 +1,10 @@
 """Turns the exit of a runner into the end of each attempt that ran in it.
 
-An attempt that was alone in its runner is the culprit and is charged. With neighbours the culprit
-is not certain: all are bystanders, uncharged but counted as losses. All of them are suspects, or
-only the one that the stack of the death names (model/lifecycle.py). An attempt whose runner the
-worker killed because of it ends with the reason of the kill, and its neighbours are released. A
-runner ignores the signals that ask a process to end. If its user code re-enabled these signals and
-one of them ended it, the runner was interrupted from outside, or by its attempt: no attempt is
-charged, and each counts a loss, as when the application's lifespan has failed. During a drain that
-costs nothing.
+``model/lifecycle.py`` has the rules of blame. An attempt whose runner the worker killed because of
+it ends with the reason of the kill, and its neighbours are released. A runner ignores the signals
+that ask a process to end. If its user code re-enabled them and one of them ended it, or if the
+application's lifespan has failed, no attempt is charged, and each counts a loss; during a drain
+that costs nothing.
 """
 
 from __future__ import annotations
@@ -25,8 +22,7 @@ from outlast.worker.runners.recycling import MAX_RSS, describe
 from outlast.worker.runners.responsiveness import UNANSWERED
 from outlast.worker.runners.supervisor import LIFESPAN
 
-# reasons of a kill: an attempt in the runner is no longer current; a transaction that its attempt
-# or an earlier one holds keeps the store's file locked
+# reasons of a kill: an attempt is no longer current; a transaction in it keeps the file locked
 SUPERSEDED, LOCKS_FILE = "superseded", "locks_file"
 _DEAF = "it did not stop when asked"
 _ASKED_TO_END = {"SIGTERM", "SIGINT", "SIGHUP"}
@@ -75,12 +71,8 @@ def outcome_of(
 
 
 def suspects_of(attempts: Sequence[Running], death: Death) -> dict[int, int]:
-    """Return the suspects of the death of the runner that ran these attempts, each with the
-    incident of which it is suspected.
-
-    The stack of the current thread is evidence if a fault raised the signal. If an outside process
-    asked the runner to end, no attempt becomes a suspect that was not one before.
-    """
+    """Return the suspects of a runner's death -> the incident. The stack of the current thread is
+    evidence if a fault raised the signal. A request from outside creates no new suspect."""
     if death.signal in _ASKED_TO_END:
         claims = [running.claimed for running in attempts]
         return {one.token: one.incident for one in claims if one.incident is not None}

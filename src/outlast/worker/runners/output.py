@@ -1,10 +1,7 @@
 """Passes on what runners write, without ever waiting for the reader.
 
-Output is passed on as it comes or, for a log that programs read, line by line.
-
-Bytes with a head (``runner/printing.py``) belong to the attempt that it names. Bytes without a
-head, which C code and child processes write, belong to the attempt that is alone in the runner;
-with several attempts, or none, the writer is unknown.
+Bytes with a head (``runner/printing.py``) belong to the attempt that it names. Bytes without one,
+from C code and child processes, belong to the attempt that is alone in the runner, if one is.
 """
 
 from __future__ import annotations
@@ -38,11 +35,7 @@ NOT_KNOWN = "outlast: it is not known which of the attempts in this runner wrote
 
 class Output:
     """Copies runners' output to this process's stderr on a thread; drops it while stderr is
-    blocked.
-
-    Attributes:
-        dropped: the number of chunks that did not fit.
-    """
+    blocked. ``dropped``: the number of dropped chunks."""
 
     def __init__(self, fd: int | None = None) -> None:
         self._fd = sys.__stderr__.fileno() if fd is None and sys.__stderr__ else fd
@@ -85,11 +78,8 @@ def write_all(fd: int, data: bytes) -> bool:
 
 
 class Lines:
-    """Splits runners' output into lines, separately for each attempt, for ``on_line(pid, text,
-    job)``.
-
-    ``job_of`` returns the job of a token.
-    """
+    """Splits runners' output into lines of each attempt, for ``on_line(pid, text, job)``.
+    ``job_of`` returns the job of a token."""
 
     def __init__(self, on_line: OnLine, job_of: Callable[[int], JobName | None]) -> None:
         self._on_line = on_line

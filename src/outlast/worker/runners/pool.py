@@ -63,11 +63,8 @@ SIGNAL_SECONDS = 0.2  # for a signal to the whole group to reach the worker, too
 
 
 class RunnerPool:
-    """The ``Pool`` of a worker with runners.
-
-    ``make`` returns a runner that is not started yet. The pool has ``size`` runners, each of which
-    runs up to ``concurrency`` attempts.
-    """
+    """The ``Pool`` of a worker: ``size`` runners, each of which runs up to ``concurrency``
+    attempts. ``make`` returns a runner that is not started yet."""
 
     def __init__(
         self,
@@ -131,15 +128,13 @@ class RunnerPool:
         return Reloader(self._supervisor, self.control, self._clock)
 
     async def close(self) -> None:
-        """Ask idle runners to exit; kill those that do not, and wait until all are gone."""
         self.starter.give_back("the worker stopped")
         await self._supervisor.close()
 
     # -- frames from runners --------------------------------------------------------------------
 
     def take_frames(self, runner: RunnerProcess, frames: Iterable[ToWorker]) -> None:
-        """Obey frames, and give freed slots to waiting attempts. Raises FrameError for a frame that
-        no genuine runner sends."""
+        """Obey frames, and give freed slots to waiting attempts. FrameError for a forged frame."""
         for frame in frames:
             self._take_frame(runner, frame)
         self.starter.refill()
@@ -199,7 +194,6 @@ class RunnerPool:
             loop.call_later(SIGNAL_SECONDS, self._end_signalled, runner, signalled)
 
     def _end_signalled(self, runner: RunnerProcess, ends: list[End]) -> None:
-        """End attempts that failed after their runner was signalled, unless it has died since."""
         left = [end for end in ends if end.token in runner.tokens]
         others = runner.tokens - {end.token for end in left}
         if left:
@@ -226,8 +220,7 @@ class RunnerPool:
 
     def _excuse(self, end: End, others: AbstractSet[int]) -> End:
         """Return the end of an attempt that failed after its runner was signalled from outside:
-        during a drain it is an interruption, and costs nothing; else it is a loss, like a
-        bystander's. ``others``: the other tokens in its runner."""
+        during a drain it costs nothing, else it is a loss. ``others`` are in its runner."""
         crash = end.outcome.crash
         assert crash is not None
         if self._owner.registration.draining:
@@ -252,7 +245,6 @@ class RunnerPool:
             )
 
     def _add_evidence(self, token: int, runner: RunnerProcess) -> None:
-        """Add to an attempt its output, and its stacks if it obeyed a stop at a limit."""
         running = self._in_flight.running.get(token)
         if running is None:
             return

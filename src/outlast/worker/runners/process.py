@@ -1,7 +1,7 @@
 """Runs one runner for its worker: its start, messages, kill, and the evidence of its exit.
 
-A death is reported only when nothing of the runner is left: the process was waited for, its session
-is empty, and all its frames and output were read.
+A death is reported only once the process was waited for, its session is empty, and all its frames
+and output were read.
 """
 
 from __future__ import annotations
@@ -59,12 +59,10 @@ READ_BYTES = 1 << 16
 
 
 class RunnerState:
-    """The pool's notes on one runner; the process itself is ``RunnerProcess``.
-
-    ``started_at`` is on the boot clock. ``taken`` counts attempts since the start; ``rss`` is the
-    bytes of its process group, at the last check. ``left_by``: the jobs that have ended in it since
-    its memory was last found within ``max_rss``: they may have left that memory behind, or a lock.
-    """
+    """The pool's notes on one runner. ``started_at`` is on the boot clock. ``taken``: attempts
+    since the start. ``rss``: bytes of its process group, at the last check. ``left_by``: the jobs
+    that have ended in it since its memory was last within ``max_rss``, and may have left some
+    behind, or a lock."""
 
     def __init__(self, started_at: float) -> None:
         self.started_at = started_at
@@ -96,8 +94,7 @@ class RunnerState:
     def note_ready(
         self, hello: Hello, tags: Collection[str], has: Mapping[str, int] = NOTHING
     ) -> None:
-        """Note what the runner announced. Only tasks are served for which the worker has the
-        tags and the units."""
+        """Note what the runner announced. Only tasks whose tags and units it has are served."""
         self.ready = True
         self.tasks, self.lacks = split_by_tags(hello.tasks, tags, has)
         self.batches = {info.name: info.batch for info in hello.tasks if info.batch}
@@ -131,8 +128,7 @@ class RunnerState:
         return sorted(self.gathering)
 
     def find_stock(self, slots: int) -> list[int]:
-        """Return the attempts that wait in the runner because its ``slots`` are taken. None of
-        them has begun. A batch takes no slots."""
+        """Return the attempts that wait in the runner, unbegun, because its ``slots`` are taken."""
         if self.batch is not None:
             return []
         return list(islice(self._unended, slots, None))
@@ -157,8 +153,7 @@ class RunnerState:
             self.batch = None
 
     def note_recalling(self, tokens: Collection[int]) -> list[int]:
-        """Note that it is asked whether these attempts have begun; return those that it was not
-        asked about before."""
+        """Note that it is asked whether these have begun; return those not asked about before."""
         new = sorted(set(tokens) - self.recalling - self.begun)
         self.recalling.update(new)
         return new
@@ -188,10 +183,9 @@ class Death(msgspec.Struct, frozen=True):
 
 
 class RunnerOwner(NamedTuple):
-    """What a runner calls. ``take_frames`` obeys frames that came together, one after the other; it
-    raises for a frame that cannot be read or obeyed: the runner is then killed. ``take_death``
-    notes that the runner is gone. ``fail`` notes that its death could not be reported: its attempts
-    would be held forever."""
+    """What a runner calls. ``take_frames`` obeys frames in order, and raises for one that cannot be
+    read or obeyed: the runner is then killed. ``take_death`` notes that the runner is gone,
+    ``fail`` that this could not be reported: its attempts would be held forever."""
 
     take_frames: Callable[[RunnerProcess, Iterable[ToWorker]], None]
     take_death: Callable[[RunnerProcess, Death], None]
@@ -240,8 +234,7 @@ class RunnerProcess(RunnerState):
         self._printed = Printed(lambda: self.tokens, clock)
 
     async def start(self) -> None:
-        """Spawn the process and listen to it. Raises OSError, or RuntimeError if no thread can be
-        started; then no process is left."""
+        """Spawn the process and listen to it. Raises OSError or RuntimeError, and leaves none."""
         ours, theirs = socket.socketpair()
         stacks_read, stacks_write = os.pipe()
         output_read, output_write = os.pipe()
@@ -276,18 +269,15 @@ class RunnerProcess(RunnerState):
 
     @property
     def gone(self) -> bool:
-        """Whether the process has died or hung up, and so reads no more frames, even if its death
-        is not reported yet."""
+        """Whether the process reads no more frames, even if its death is not reported yet."""
         hung_up = self._transport is None or self._transport.is_closing()
         return hung_up or self._ending is not None
 
     def send(self, frame: ToRunner) -> None:
-        """Send a frame, with the loop's next iteration; frames to a dead runner are dropped.
-
-        Not at once: waking the runner takes the processor from the worker, which has to send its
-        request to the store first. But a frame of only a few attempts goes at once: there were no
-        more jobs, so no request follows. Raises FrameError for a frame that is too large.
-        """
+        """Send a frame, with the loop's next iteration: waking the runner takes the processor from
+        the worker, which first has to send its request to the store. A frame of only a few attempts
+        goes at once: there were no more jobs, so no request follows. Frames to a dead runner are
+        dropped. Raises FrameError for a frame that is too large."""
         if self._transport is not None and not self._transport.is_closing():
             self._unsent.append(pack(frame))
             if isinstance(frame, Run) and len(frame.attempts) <= FEW:
@@ -301,8 +291,7 @@ class RunnerProcess(RunnerState):
             self._transport.write(data)
 
     def recall(self, tokens: Collection[int]) -> None:
-        """Recall, once, those of these attempts whose code has not begun. A blocked loop does not
-        delay the answer."""
+        """Recall, once, attempts whose code has not begun, even if the loop is blocked."""
         if new := self.note_recalling(tokens):
             self.send(Recall(new))
 
@@ -311,18 +300,15 @@ class RunnerProcess(RunnerState):
         self.send(Quit())
 
     def kill(self, reason: str | None = None) -> None:
-        """Kill the runner and its process group, unless it has died already. Other groups of its
-        session follow before its death is reported."""
+        """Kill the runner and its process group, unless it has died; other groups of its session
+        follow before its death is reported."""
         if self._ending is None:
             self.doom(reason)
             kill_group(self.pid)
 
     def ask_stacks(self) -> None:
-        """Request the stacks of all threads: ``faulthandler`` obeys also while C code holds the
-        GIL.
-
-        They replace older ones.
-        """
+        """Request the stacks of all threads, which replace older ones: ``faulthandler`` obeys also
+        while C code holds the GIL."""
         now = self._clock.boot()
         if self._ending is None and now - self._asked_at >= STACKS_SECONDS:
             self._asked_at = now
@@ -359,11 +345,8 @@ class RunnerProcess(RunnerState):
         self.pid = self._process.pid
 
     def _raise_oom_score(self) -> None:
-        """Let the kernel, when memory runs out, kill the runner before its worker.
-
-        The worker sets the score, since even a runner that still loads its interpreter needs it:
-        while the memory of the first killed process is not free yet, the kernel kills another one.
-        """
+        """Let the kernel, when memory runs out, kill the runner before its worker. The worker sets
+        the score: the kernel may kill again at once, even a runner that loads its interpreter."""
         score = Path(f"/proc/{self.pid}/oom_score_adj")
         with contextlib.suppress(OSError, ValueError):  # not Linux, or the process has died already
             inherited = int(score.read_text())
@@ -447,8 +430,7 @@ class RunnerProcess(RunnerState):
             await self._clock.sleep(0.01)
 
     def _groups(self) -> set[int] | None:
-        """Return the groups of its session that have a process left; None if that cannot be read,
-        for example while this process has no free descriptor."""
+        """Return the groups of its session that have a process left; None if that is unreadable."""
         try:
             return groups_of({self.pid})
         except OSError:
@@ -472,11 +454,8 @@ class RunnerProcess(RunnerState):
 
 
 class Pipe:
-    """Passes the data of a pipe to ``sink``; ``ended`` is set at its end. Owns ``fd``.
-
-    No transport of the loop reads the pipe: uvloop's transport closes the descriptor once too
-    often, and in a process with threads that number may belong to another file by then.
-    """
+    """Passes the data of a pipe to ``sink``; ``ended`` is set at its end. Owns ``fd``: uvloop's
+    transport closes a descriptor once too often, when it may belong to another file."""
 
     def __init__(self, fd: int, sink: Callable[[bytes], None]) -> None:
         self._fd = fd
@@ -487,7 +466,7 @@ class Pipe:
         self._loop.add_reader(fd, self._read, READ_BYTES)
 
     def drain(self) -> None:
-        """Read only the data that is there now: an endless writer must not hold up the loop."""
+        """Read only the data that is there now: an endless writer must not block the loop."""
         if self._fd >= 0:
             waiting = fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4))
             if size := int.from_bytes(waiting, sys.byteorder):

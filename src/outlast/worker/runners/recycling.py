@@ -1,15 +1,14 @@
 """Decides when a runner is replaced: after a number of attempts, above an amount of memory, or if a
-task has changed in its process what cannot be set back.
+task has changed its process for good.
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves once
-it is empty. A long job does not delay its replacement, since only runners that take work count for
-the pool's size. Far above the memory limit it is killed. The next attempt is not blamed for memory
-that an earlier one leaves behind: the runner is weighed as each attempt ends, and attempts that
-have left it since it was last light count as neighbours of those that are killed with it.
+it is empty. Only runners that take work count for the pool's size. Far above the memory limit it is
+killed. The next attempt is not blamed for memory that an earlier one leaves behind: the runner is
+weighed as each attempt ends, and attempts that have left it since it was last light count as
+neighbours of those that are killed with it.
 
-When the kernel kills a process for want of memory, its parent only sees SIGKILL. The cgroup's count
-of such kills has then risen: evidence, not proof, since a worker, its runners and their children
-share one cgroup, and a pod or service may have other processes in it.
+When the kernel kills a process for want of memory, its parent only sees SIGKILL, and the cgroup's
+count of such kills has risen: evidence, not proof, since other processes may share the cgroup.
 """
 
 from __future__ import annotations
@@ -96,7 +95,6 @@ def find_cgroup(proc: Path = Path("/proc")) -> Cgroup | None:
 
 
 def _mounts(proc: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield the kind, the root and the local path of each mount of a memory hierarchy."""
     for line in _lines(proc / "self/mountinfo"):
         before, _, after = line.partition(" - ")
         kind, _, rest = after.partition(" ")
@@ -117,11 +115,8 @@ def _below(mount: Path, root: str, path: str) -> Path:
 
 
 class OomWatch:
-    """Compares deaths by SIGKILL with the cgroup's count. One kill explains one death.
-
-    A death is reported only when the runner's whole group is gone, so the rise is counted from the
-    last check that is older than that may take.
-    """
+    """Compares deaths by SIGKILL with the cgroup's count, in which one kill explains one death. The
+    rise is counted from the last check that is older than the report of a death may take."""
 
     def __init__(self, cgroup: Cgroup | None, clock: Clock) -> None:
         self.cgroup = cgroup
@@ -158,10 +153,8 @@ class OomWatch:
 
 
 def read_resident(proc: Path = Path("/proc")) -> dict[int, int]:
-    """Return the resident bytes of each session; a process that ends meanwhile is left out.
-
-    Pages that a parent shares with its forked children are counted for each of them.
-    """
+    """Return the resident bytes of each session. Pages that a parent shares with its forked
+    children are counted for each of them."""
     sizes: dict[int, int] = {}
     for name in os.listdir(proc):
         if name.isdigit():
@@ -258,9 +251,8 @@ class Recycling:
                 kill(runner, MAX_RSS)
 
     def note_left(self, runner: RunnerProcess, jobs: Collection[int]) -> bool:
-        """Weigh a runner that these jobs have left; return whether it is due. Only its own process
-        is weighed, since that is one small file: its children wait for the next
-        check."""
+        """Weigh a runner that these jobs have left, without its children, since that is one small
+        file; return whether it is due."""
         if self._max_rss is None:
             return self.alone
         runner.left_by.update(jobs)
@@ -268,11 +260,8 @@ class Recycling:
         return self.alone or runner.rss > self._max_rss
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
-        """Retire runners that are due for recycling; return whether any was due.
-
-        A runner retires for its number of attempts only when a spare is ready, so that there is
-        always a runner to take work, unless that number is one. A runner that has run nothing yet
-        is not due, however large it is.
+        """Retire runners that are due; return whether any was. For its number of attempts, unless
+        it is one, a runner retires only when a spare is ready. One that has run nothing is not due.
         """
         if not self.has_limits:
             return False

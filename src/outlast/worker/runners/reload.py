@@ -1,10 +1,10 @@
 """Replaces the runners when the application's code has changed: ``outlast worker --reload``.
 
-Only runners import the application, so the worker itself continues, with its lease, its row and its
-connections. At a change runners take no more attempts; a runner without work leaves at once.
-Running attempts have ``ATTEMPT_SECONDS`` to end, are asked to stop (as in a drain), and then killed
-with their runner: released, uncharged, to run again with the new code. The first new runner is on
-trial: if it cannot start, no other is started until the next change.
+Only runners import the application, so the worker continues, with its lease, row and connections.
+At a change runners take no more attempts, and leave once they have none. Running attempts have
+``ATTEMPT_SECONDS`` to end, are asked to stop, and then killed with their runner: released, to run
+again with the new code. The first new runner is on trial: if it cannot start, no other is started
+until the next change.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Checks whether a runner's event loop turns, and which attempt blocks it.
 
 Each runner with work is pinged about once a second, and answers from its loop. A missing answer
-alone proves nothing: a busy machine is slow, too. After a while it is reported, with the stack. It
-also decides whose limit has passed: while a loop is blocked, time passes only for the attempt that
-blocks it, and an attempt that waits behind is not to blame (``worker/runners/watchdog.py``).
+alone proves nothing: a busy machine is slow, too. After a while it is reported, with the stack.
+``worker/runners/watchdog.py`` says whose time passes while a loop is blocked.
 """
 
 from __future__ import annotations
@@ -61,8 +60,7 @@ class Responsiveness:
         return self._runner.gone or self._runner.kill_reason is not None
 
     def look(self, still: Sequence[Span]) -> None:
-        """Count the silence, ping if it is time, report a blocked loop. ``still``: the spans in
-        which this worker did not run."""
+        """Count the silence, ping if it is time, report a blocked loop."""
         now = self._clock.boot()
         self._leave_out(still, now)
         if self._asking:
@@ -84,7 +82,6 @@ class Responsiveness:
             self._runner.send(Ping(self._seq))
 
     def _leave_out(self, still: Sequence[Span], now: float) -> None:
-        """Leave time in which neither this worker nor the runner ran out of all limits here."""
         self.may_have_stood_still = bool(still) and still[-1][1] > self._turned_at
         for since, until in find_shared(still, self._still):
             emit(
@@ -100,9 +97,8 @@ class Responsiveness:
         self._still.clear()
 
     def take_answer(self, seq: int, still: Iterable[Span]) -> None:
-        """Take the answer to a ping: the loop has turned since the ping was sent. ``still``: spans
-        in which the runner did not run; the next look, which knows those of this worker, uses
-        them."""
+        """Take the answer to a ping: the loop has turned since. ``still``: spans in which the
+        runner did not run, for the next look, which knows those of this worker."""
         self._still.extend(still)
         if not self._asking or seq != self._seq:
             return
@@ -120,11 +116,8 @@ class Responsiveness:
         return self._turned_at >= when
 
     def knows_blocker(self) -> bool:
-        """Whether it is freshly known which attempt blocks the loop: ``named``, None for no
-        attempt.
-
-        If not, stacks are requested: check again soon.
-        """
+        """Whether it is freshly known which attempt blocks the loop (``named``, None for none). If
+        not, stacks are requested: check again soon."""
         now = self._clock.boot()
         if self._named_at is not None and now - self._named_at < FRESH_SECONDS:
             return True
@@ -177,8 +170,7 @@ class Responsiveness:
 
 
 class ResponsivenessMonitor:
-    """The responsiveness of all runners that have work. ``tell`` writes to the store what is known
-    of an attempt."""
+    """The responsiveness of all runners that have work. ``tell`` writes it to the store."""
 
     def __init__(self, in_flight: InFlight, tell: Tell, clock: Clock) -> None:
         self._in_flight = in_flight

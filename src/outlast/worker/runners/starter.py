@@ -1,7 +1,4 @@
-"""Starts attempts in runners: makes claim requests, lets attempts wait, sends them to runners.
-
-``worker/runners/assignment.py`` decides which runner takes which attempt.
-"""
+"""Starts attempts in runners: makes claim requests, lets attempts wait, sends them to runners."""
 
 from __future__ import annotations
 
@@ -50,7 +47,6 @@ class RunnerStarter:
         self._clock = clock
 
     def tasks(self) -> list[str]:
-        """Return the names that the active runners have announced, less those in ``lacks``."""
         return sorted({name for runner in self._assignment.active() for name in runner.tasks})
 
     def lacks(self) -> dict[str, list[str]]:
@@ -58,7 +54,6 @@ class RunnerStarter:
         return {name: runner.lacks[name] for runner in active for name in sorted(runner.lacks)}
 
     def declared(self) -> Declared:
-        """Return what the newest active runner declares."""
         active = self._assignment.active()
         return active[-1].declared if active else Declared()
 
@@ -82,12 +77,10 @@ class RunnerStarter:
         self._supervisor.retire_worn()
 
     def _replace_spare(self, *, is_taken: bool = False) -> None:
-        """Let another spare be started if suspects or a plain function have taken the last one."""
         if is_taken or self._assignment.is_overfull():
             self._owner.note_pool_change()
 
     def _send_all(self, attempts: list[Running]) -> list[Running]:
-        """Send attempts to runners; return those that fit nowhere."""
         if not attempts:
             return []
         plan = self._assignment.place(attempts)

@@ -1,7 +1,6 @@
 """Supervises the runners of a pool: starts, recycles and kills them, and reports their ends.
 
 It keeps a fixed number of runners and a warm spare, which replaces a dead runner or runs suspects.
-The pool decides what they run; this module only knows whether a runner has work.
 """
 
 from __future__ import annotations
@@ -78,8 +77,8 @@ class RunnerSupervisor:
     # -- their number --------------------------------------------------------------------------
 
     async def run_once(self) -> float | None:
-        """Spawn missing runners, including one spare; handle starting runners and those due for
-        recycling. Return the seconds until the next run; None: until something happens."""
+        """Spawn missing runners and the spare; handle those that start or are due for recycling.
+        Return the seconds until the next run; None: until something happens."""
         pauses = [
             await self._fill(),
             await self._look_at_starts(),
@@ -98,10 +97,9 @@ class RunnerSupervisor:
         return None
 
     def _is_missing_one(self) -> bool:
-        """Whether to spawn a runner. At the start the spare comes last: it must not take time from
-        the first runners, nor from their first work, unless one of them has died. One runner
-        with a suspect comes on top of the others and the spare, as does one with a plain function
-        that async tasks have crowded out."""
+        """Whether to spawn a runner. At the start the spare comes last, unless a runner has died:
+        it must not take time from the first ones, nor from their first work. A runner with a
+        suspect, or with a crowded-out plain function, comes on top of the others and the spare."""
         if not self.ever_ready and len(self.runners) >= self._size:
             return False
         if self._on_trial and self._count_staying():
@@ -121,8 +119,8 @@ class RunnerSupervisor:
             self._owner.note_pool_change()
 
     def start_over(self) -> None:
-        """Replace all runners, since the code has changed. Runners without work leave at once; the
-        caller decides when the others end. A single runner tries the new code first."""
+        """Replace all runners, since the code has changed: those without work now, the others when
+        the caller ends them. A single runner tries the new code first."""
         for runner in self.runners:
             if runner.retiring != UNKILLABLE:
                 runner.retiring = RELOAD
@@ -137,8 +135,8 @@ class RunnerSupervisor:
     # -- starts --------------------------------------------------------------------------------
 
     async def _look_at_starts(self) -> float | None:
-        """Report runners that start slowly, and kill very late ones: code that hangs while it is
-        imported, or in the lifespan, hangs before there is an attempt whose limit could end it."""
+        """Report runners that start slowly, and kill very late ones: code that hangs in an import
+        or the lifespan has no attempt whose limit could end it."""
         starting = [each for each in self.runners if not (each.ready or each.kill_reason)]
         self._slow &= {runner.pid for runner in starting}
         for runner in starting:
@@ -159,8 +157,8 @@ class RunnerSupervisor:
         emit("runner_started", pid=runner.pid)
 
     def take_hello(self, runner: RunnerProcess, frame: Hello) -> None:
-        """Accept a runner as ready, with the tasks that it announces. Raises FrameError for a name
-        that no store can hold: the store would refuse each exchange that requests it."""
+        """Accept a runner as ready, with its tasks. FrameError for a name that no store can hold:
+        the store would refuse each exchange that requests it."""
         if any(
             "\x00" in text
             for info in frame.tasks
@@ -253,10 +251,8 @@ class RunnerSupervisor:
         return death
 
     def give_up(self, tokens: Collection[int]) -> None:
-        """Stop waiting for killed runners with these attempts: others are started in their places.
-
-        Killed runners run no more user code; their attempts are held until they are gone.
-        """
+        """Stop waiting for killed runners with these attempts, and start others in their places.
+        The attempts, whose code runs no more, are held until the runners are gone."""
         for runner in self.runners:
             if runner.kill_reason is not None and not runner.tokens.isdisjoint(tokens):
                 _tell_unkillable(runner)
@@ -264,10 +260,8 @@ class RunnerSupervisor:
         self._owner.note_pool_change()
 
     async def close(self) -> None:
-        """Let idle runners leave; kill those that do not, and wait until all are gone.
-
-        A runner that cannot be killed is left behind, with its attempts: a worker has to end.
-        """
+        """Let idle runners leave; kill those that do not. One that cannot be killed is left behind,
+        with its attempts: a worker has to end."""
         self.closing = True
         for runner in self.runners:
             if runner.ready and not runner.tokens:

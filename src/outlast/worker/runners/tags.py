@@ -1,8 +1,7 @@
 """Finds the tasks that a worker may serve: it has the tags that they require, and what they use.
 
-A runner announces every task that it knows. A task that may not be served is never requested, so
-that the claim needs no tags; it is listed separately, so that people can see which tags are
-missing.
+A task that may not be served is never requested, so that the claim needs no tags. It is listed
+separately, so that people can see which tags are missing.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ def lacking(uses: Mapping[str, int], has: Mapping[str, int]) -> list[str]:
 def split_by_tags(
     infos: Iterable[TaskInfo], tags: Collection[str], has: Mapping[str, int] = NOTHING
 ) -> tuple[dict[str, bool], dict[str, list[str]]]:
-    """Return the tasks to serve (name -> own runner), and the others (name -> what the worker
-    lacks: tags, and units as in ``gpu=2``)."""
+    """Return the tasks to serve (name -> own runner), and the others (name -> the lacking tags, and
+    units as in ``gpu=2``)."""
     serves: dict[str, bool] = {}
     lacks: dict[str, list[str]] = {}
     for info in infos:

@@ -1,7 +1,7 @@
 """Starts and feeds the tether: the small process that kills the runners if the worker cannot.
 
-``outlast.runner.tether`` describes that process. If it dies, or has not read for so long that its
-pipe is full, it is started again. If that fails, the next message tries again; each beat sends one.
+If that process (``outlast.runner.tether``) dies, or has not read for so long that its pipe is full,
+it is started again, at each message until that succeeds; each beat sends one.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to kill what is left and e
 
 
 class Tether:
-    """Sends the runners' sessions to the tether process, and until when they may continue.
-
-    The process holds ``shared_fds`` until the groups are empty; ``will_fd``: the file of a last
-    will.
-    """
+    """Sends the runners' sessions to the tether process, and until when they may continue. The
+    process holds ``shared_fds`` until the groups are empty; ``will_fd``: the last will's file."""
 
     def __init__(self, shared_fds: tuple[int, ...] = (), will_fd: int = NO_WILL) -> None:
         self._shared_fds = shared_fds
@@ -72,8 +69,8 @@ class Tether:
         self._tell(f"until {boottime!r}")
 
     def stop(self) -> None:
-        """End the process. It kills any group still on the tether, or else this method does. No
-        will is carried out: this worker leaves by itself."""
+        """End the process, and any group on the tether. The worker leaves by itself: no will is
+        carried out."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -138,9 +135,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _choose_environment() -> dict[str, str]:
-    """Return the environment that finds Python's libraries, without passwords.
-
-    A preloaded libfaketime needs its settings, too: without them the tether would read another
-    clock than its worker, and end all runners at once."""
+    """Return an environment that finds Python's libraries, without passwords; with the settings of
+    a preloaded libfaketime, or the tether would read another clock and end all runners at once."""
     loader = ("LD_", "DYLD_", "FAKETIME")
     return {name: value for name, value in os.environ.items() if name.startswith(loader)}

@@ -1,17 +1,16 @@
 """Watches running attempts: the lease's trust, their limits, and stops that they ignore.
 
-Limits count an attempt's own time. It starts when its code begins, which its runner reports, and
-ends when its function ends; time in which another attempt kept it from running is left out, and
-time in which neither this worker nor the runner ran (``model/standstill.py``). An
-attempt that reaches the deadline on its row (``worker/maintenance/reaper.py``) by time that was
-not its own is given back, uncharged.
+Limits count an attempt's own time: from the report that its code begins to the end of its function,
+without time in which another attempt kept it from running, or in which neither this worker nor the
+runner ran (``model/standstill.py``). An attempt that reaches the deadline on its row by time that
+was not its own is given back, uncharged.
 
 The watchdog acts on a limit once the attempt's runner has answered after it, or once the stacks
-name the attempt as the one that keeps the runner from answering. So an attempt that only waits
-behind another one's blocking call is never charged. The blocking attempt is stopped at its own
-limits. If it has none, or makes another attempt wait ``PATIENCE_SECONDS`` above that one's limit,
-the waiting attempt's limit counts for the runner. If no attempt can be named, the runner is killed
-at that point and all are bystanders.
+name the attempt as the one that blocks the runner: an attempt that only waits behind another's
+blocking call is never charged. The blocking attempt is stopped at its own limits. If it has none,
+or makes another wait ``PATIENCE_SECONDS`` above that one's limit, the waiting attempt's limit
+counts for the runner. If no attempt can be named, the runner is killed at that point and all are
+bystanders.
 """
 
 from __future__ import annotations
@@ -48,10 +47,8 @@ HELD_SECONDS = 5.0  # for which all slots are held before it is reported, once e
 
 
 class Watchdog:
-    """The duty that stops attempts: it asks first, and kills after the attempt's own grace.
-
-    ``loops``: None if attempts run in the worker's own loop, which cannot be killed.
-    """
+    """The duty that stops attempts: it asks first, and kills after the attempt's own grace. Without
+    ``loops``, attempts run in the worker's own loop."""
 
     name = "watchdog"
 
@@ -90,15 +87,14 @@ class Watchdog:
         return self._look_at_attempts(now) if self._in_flight.running else LOOK_IDLE_SECONDS
 
     def _look_at_attempts(self, now: float) -> float:
-        """Hold each attempt to its limits; return the seconds until the next check."""
         self._control.recall("expired", lambda claimed: _has_expired(claimed, now))
         for running in list(self._in_flight.running.values()):
             self._judge(running, now)
         return LOOK_SOON_SECONDS if self._pending else LOOK_SECONDS
 
     def _credit_lateness(self, now: float) -> None:
-        """Leave out the lateness of this check, which runs in the loop of the attempts themselves:
-        one of them has kept the others from running, and no check can show which one."""
+        """Leave out the lateness of this check, which shares its loop with the attempts: one of
+        them has kept the others from running, and no check can show which one."""
         late = now - self._next_look_at
         if late > LOOK_SECONDS and len(self._in_flight.held()) > 1:  # one may have ended just now
             for running in self._in_flight.running.values():
@@ -188,8 +184,7 @@ def _grace(running: Running, loop: Responsiveness | None) -> float:
 
 
 def find_limit(running: Running) -> tuple[str, float]:
-    """Return the limit that is reached first, and when, on the boot clock. For an attempt whose
-    begin is not reported yet, assume that it began at once."""
+    """Return the limit reached first, and its boot time; an unreported begin is at once."""
     policy, began = running.claimed.policy, running.began_at
     given_at = running.started_at + running.still
     ends: list[tuple[float, str]] = []
@@ -220,12 +215,9 @@ def _waits(running: Running) -> bool:
 
 
 class Waits:
-    """Checks, with the watchdog, whether all attempts wait for other jobs and no slot is free.
-
-    A task that enqueues a job and waits for its result holds its slot meanwhile. If all slots are
-    held like this, no job that they wait for begins here; without another worker, they wait
-    forever. The worker cannot fix that; it emits an event.
-    """
+    """Checks whether all attempts wait for other jobs and no slot is free. A task that waits for a
+    job's result holds its slot: if all do, no such job begins here and, without another worker,
+    they wait forever. The worker cannot fix that; it emits an event."""
 
     def __init__(self, in_flight: InFlight, starter: AttemptStarter, clock: Clock) -> None:
         self._in_flight = in_flight
@@ -254,8 +246,8 @@ class Waits:
             )
 
     def _has_free_slot(self) -> bool:
-        """Whether a task like the waiting ones could begin. If async tasks fill all runners, the
-        spare takes a plain function, which may not be the job that they wait for."""
+        """Whether a task like the waiting ones could begin. A crowded-out spare takes only a plain
+        function, which may not be the job that they wait for."""
         waiting = {each.claimed.task for each in self._in_flight.running.values()}
         requests = self._starter.make_requests(0)
         return any(not request.solo and waiting & {*request.tasks} for request in requests)
