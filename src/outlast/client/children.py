@@ -96,8 +96,8 @@ class _Children:
     async def _spawn(
         self, store: AttemptStore, plan: Plan, step: str, counted: int | None
     ) -> tuple[int, list[Job[Any]]]:
-        """Return the children of this plan, those that are there, or new ones, and the ordinal of
-        the first. If this is repeated since the answer was lost, it finds what was committed."""
+        """Return the children of this plan, new ones or those that an earlier try has committed,
+        and the ordinal of the first."""
         digest = _digest(plan, store.payloads)
         (found,) = await store.find(step)
         if found is None:
@@ -161,8 +161,7 @@ def _is_of(child: Child, task: Task[..., Any]) -> bool:
 
 
 def _digest(plan: Plan, payloads: Payloads) -> str:
-    """Return what tells the jobs of a plan from others: their arguments and order. Their
-    tasks, which may be renamed, are on their rows."""
+    """Return what tells the jobs of a plan from others: their arguments and order."""
     work = [(payloads.decode("args", job.args), job.policy.inputs, job.after) for job in plan.jobs]
     return sha256(msgspec.json.encode(work)).hexdigest()
 

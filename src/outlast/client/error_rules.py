@@ -48,8 +48,7 @@ class ErrorRules(NamedTuple):
         return next((reason for reason in reasons if reason is not None), None)
 
     def _refuse_one(self, error: BaseException) -> str | None:
-        """Judge one error by the listed class nearest to its own: a subclass may have its own
-        rule."""
+        """Judge one error by the listed class nearest to its own."""
         for kind in type(error).__mro__:
             if kind in self.dead_on:
                 return f"dead_on names {kind.__name__}"

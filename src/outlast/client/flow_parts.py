@@ -24,8 +24,7 @@ class FlowPart(Protocol):
     """A part of a flow: a call, such as ``parse.call(outlast.RESULT)``, or a flow."""
 
     def _lay(self, plan: Plan, upstream: tuple[Upstream, ...]) -> list[int]:
-        """Add its jobs to a plan, the first ones after ``upstream``; return the places of the last
-        ones."""
+        """Add its jobs to a plan; return the places of the last ones."""
         ...
 
 

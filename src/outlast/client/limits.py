@@ -263,8 +263,7 @@ def make_limit_keys(keys: object) -> dict[str, str]:
 def _check_order(
     task: str, limit: Limit, limits: Sequence[Limit], costs: Mapping[str, float]
 ) -> None:
-    """Raise ConfigError for options that would spread the jobs of one key of an ordered limit over
-    several streams: they would pass each other."""
+    """Refuse options that would spread the jobs of one key of an ordered limit over streams."""
     if costs:
         raise ConfigError(
             f"{task} is under the ordered limit {limit.name!r}: jobs of other costs would pass"

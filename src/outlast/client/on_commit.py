@@ -27,8 +27,7 @@ from outlast.store.values import Enqueued, NewJob
 
 
 class _Waiting(msgspec.Struct, eq=False):
-    """One call. ``home``: the transaction (or savepoint) in which it was handed over;
-    ``stored_in``: the one in which it was stored, or None."""
+    """One call, and the transactions (or savepoints) in which it was handed over and stored."""
 
     job: NewJob
     stores: StoreProvider
@@ -136,8 +135,8 @@ def _listen() -> None:
 
 
 def _before_commit(session: Any) -> None:
-    """Store the waiting calls, even at the release of a savepoint: this event does not show which
-    of the open transactions is committed."""
+    """Store the waiting calls also at the release of a savepoint: this event does not tell them
+    apart."""
     if (pending := _pending.get(session)) is not None:
         pending.is_committing = True
         _store(session, pending)
@@ -178,8 +177,8 @@ def _after_end(session: Any, transaction: Any) -> None:
 
 
 def _store(session: Any, pending: _Pending) -> None:
-    """Store the waiting calls in the innermost transaction. An error leaves the rest waiting, so
-    the transaction cannot be committed without them."""
+    """Store the waiting calls in the innermost transaction. After an error the rest still waits, so
+    the transaction cannot be committed."""
     inner = session.get_nested_transaction() or session.get_transaction()
     waiting = pending.unstored()
     for stores in dict.fromkeys(each.stores for each in waiting):

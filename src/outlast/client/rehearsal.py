@@ -320,8 +320,8 @@ def _plain_args(app: App, args: str) -> str:
 
 
 def _check_workers(app: App, rows: Sequence[WorkerRow], queues: Sequence[str] | None) -> _Found:
-    """Yield tasks whose next jobs no worker would take. Without ``queues``: tasks that active
-    workers know under an earlier release."""
+    """Yield tasks whose next jobs no worker would take, among ``queues``, or those of active
+    workers of an earlier release."""
     active = [row for row in rows if row.status is WorkerStatus.ACTIVE]
     known = {name for row in active for name in (*row.tasks, *row.lacks)}
     taken = {queue for row in active for queue in row.queues} if queues is None else {*queues}

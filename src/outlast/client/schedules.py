@@ -129,8 +129,8 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
 
 
 def _encode_alike(call: Call[Any]) -> str:
-    """Return the arguments encoded identically on each worker: they are part of the schedule's
-    version. A worker copies them into the job of each tick, and needs no key for that."""
+    """Encode arguments identically on each worker: they are part of the schedule's version. A
+    worker copies them into the jobs, and needs no key for that."""
     payloads = call.task.stores.payloads
     if payloads is PLAIN:
         return call.job.args

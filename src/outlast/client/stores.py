@@ -43,9 +43,8 @@ LOOK_SECONDS = 0.05  # between checks whether an event loop of another thread st
 
 
 class _Opened(msgspec.Struct):
-    """The store of one event loop: the task that opens it, the generator that closes it when the
-    loop ends, and, once a call has waited for it, the store itself, where most calls find it.
-    ``is_closed``: it was closed before the loop's end."""
+    """The store of one event loop: the task that opens it, the generator that closes it with the
+    loop, and, once a call has waited for it, the store itself."""
 
     opening: asyncio.Task[Store]
     life: AsyncGenerator[Store]
@@ -250,7 +249,7 @@ class StoreProvider:
         self, batches: Sequence[Sequence[NewJob]], take: Callable[[list[Enqueued]], None]
     ) -> None:
         """Store batches. ``call_soon`` runs ``take`` once the next batch is on its way, so that
-        ``take`` and the store work at the same time, often on two processors."""
+        both work at the same time."""
         stored: list[list[Enqueued]] = []
 
         def catch_up() -> None:
@@ -267,7 +266,7 @@ class StoreProvider:
     async def _enqueue_here(
         self, batch: Sequence[NewJob], spawn: Spawn | None = None
     ) -> list[Enqueued]:
-        """Store jobs; once that is committed, announce them to the messenger, if there is one."""
+        """Announce the jobs to the messenger, if there is one, once they are committed."""
         store = await self.store()
         stored = await (store.enqueue(batch) if spawn is None else store.spawn(batch, spawn))
         messengers = self._messengers  # usually empty
@@ -321,8 +320,7 @@ class StoreProvider:
                 await _close_on(loop, opened)
 
     async def _life(self) -> AsyncGenerator[Store]:
-        """Yield a store until it is closed: by ``close``, or by ``asyncio.run`` at its end, which
-        closes all generators of its loop."""
+        """Yield a store until ``close``, or until ``asyncio.run`` closes the loop's generators."""
         with importing:
             from outlast.store import open_store
 
@@ -381,8 +379,8 @@ def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
 
 
 def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:
-    """Return the error of a store that could not be opened for a call on a caller's connection,
-    whose own transaction may hold the lock on the file."""
+    """Return the error of a store that could not be opened: the caller's own transaction may hold
+    the lock on the file."""
     if file_of(url) is None:
         return error
     return StoreUnavailable(
@@ -396,9 +394,8 @@ def _is_here(loop: asyncio.AbstractEventLoop) -> bool:
 
 
 def _keep_until_closed(stores: dict[asyncio.AbstractEventLoop, _Opened]) -> None:
-    """Keep a reference to the stores that their loops close at the end: the garbage collector would
-    begin to close them earlier, and a loop that ends just then does not wait for that. Closed
-    stores are dropped."""
+    """Keep the stores that their loops close at the end: the garbage collector would begin earlier,
+    and a loop that ends just then does not wait for that."""
     _left_open.extend(stores.items())
     _left_open[:] = [
         (loop, opened) for loop, opened in _left_open if not (opened.is_closed or loop.is_closed())
@@ -421,9 +418,8 @@ async def _close_on(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
 
 
 async def _close_there(loop: asyncio.AbstractEventLoop, opened: _Opened) -> None:
-    """Close a store on a running loop; a loop that ends meanwhile closes it by itself. A loop that
-    is blocked, perhaps because its thread waits for this very call, closes it once it runs
-    again."""
+    """Close a store on a running loop, or let the loop do so at its end, or once it runs again: its
+    thread may wait for this very call."""
     _keep_until_closed({loop: opened})
     there = asyncio.run_coroutine_threadsafe(opened.close(), loop)
     closing = asyncio.wrap_future(there)
