@@ -7,32 +7,32 @@
 --
 -- The line: position is NULL while a queued job is not due yet. It is drawn from an ever-rising sequence when the job
 -- becomes due, so (queue, priority, position) is the order of the line, and future jobs are not in it. A lane is the
--- part of the line with one queue, task and priority. All that an index sorts is compared by its bytes. So clients put
--- lanes in the order of the index, for every locale of the database, and keys stay unique when the server's library
--- begins to sort in another way. The line has one index, which begins with the task, so that a worker never meets
--- jobs of tasks that it does not know, in however many queues they wait.
+-- part of the line with one queue, task and priority. Indexes compare by bytes, so clients order lanes as the index does,
+-- for every locale of the database, and keys stay unique when the server's library begins to sort in another way. The line
+-- has one index, which begins with the task, so that a worker never meets jobs of tasks that it does not know, in however
+-- many queues they wait.
 --
 -- A job that is under limits, or shares its task fairly (stream, and needs, its permits: tables/outlast_streams.sql),
 -- has its position in the same way, and is in no lane: each stream has its part of an index of its own. It begins as
--- that of the line does, so that queries for people read both in the same way. aged: where waiting raises
--- priorities, the time in milliseconds at which the job became due, less what its priority is worth: its place in its
--- stream, instead of its position. It is computed once, from the server's clock, so no sweep changes it.
+-- that of the line does, so that queries for people read both in the same way. aged: where waiting raises priorities, the
+-- time in milliseconds at which the job became due, less the worth of its priority: its place in its stream, instead of its
+-- position. It is computed once, from the server's clock, so no sweep changes it.
 --
--- Scheduled jobs are indexed by their time over all queues, so that one look shows what is due, and by queue for
--- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) >= 0 for
--- the first and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those of all queues
--- (seen).
+-- Scheduled jobs are indexed by their time over all queues, so that one look shows the due ones, and by queue for
+-- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) >= 0 for the first
+-- and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those of
+-- all queues (seen).
 --
 -- worker_id is set exactly while the job is running, so the index of running jobs needs no predicate on state. (A
 -- prepared completion beside an index "WHERE state = 'running'" was seen to get a plan quadratic in the batch.) token
 -- stays after the end, since it decides the answer "already". completed_by is the worker of the attempt that
 -- completed; the other attempts have their own rows in outlast_attempts, and the view outlast_history shows both
--- kinds as one list. The index of keys recognises an unfinished job by ended_at: in each statement
--- a test for NULL costs less than one of states.
+-- kinds as one list. The index of keys recognises an unfinished job by ended_at: a test for NULL costs less than one of
+-- states.
 --
 -- solo: 0 shares a runner with others; 1 runs alone in a runner, since it shared one that died; 2 runs alone in its
--- whole worker. incident names that first shared death (by the lowest token in it). Suspects wait in the line
--- or in their streams. Claims for other jobs pass over them; an index of their own shows claims for them where they are.
+-- whole worker. incident names that first shared death (by the lowest token in it). Claims for other jobs pass over
+-- suspects in the line and in streams; an index of their own shows them to claims for suspects.
 --
 -- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of
 -- a bit, and for a job that has begun and gone back to the queue. An expired job is recognised as one that is
@@ -46,12 +46,11 @@
 -- index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person last
 -- asked.
 --
--- Workers: lacks maps tasks that a worker may not serve to the tags that it would need. presence: the incarnation of
+-- Workers: lacks maps tasks that a worker may not serve to the tags that it needs for them. presence: the incarnation of
 -- the database under which the worker's advisory lock was taken, and the role of the session (INCARNATION/ROLE);
--- presence_off: why there is none. wakeup: how it is woken, and what is wrong with that. cause: why the row ended;
--- begun: the newest token that the worker had let begin, if that is known. failing: which duty of a live worker
--- fails, and with which error. stacks: the attempts for which a worker is asked for a stack (store/stacks.py); NULL:
--- its release cannot show one.
+-- presence_off: why there is none. wakeup: how it is woken, and what is wrong with that. cause: why the row ended; begun:
+-- the newest token that the worker had let begin, if known. failing: a live worker's failing duty, and its error. stacks:
+-- the attempts whose stacks a worker is asked for (store/stacks.py); NULL: its release cannot show one.
 --
 -- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the indexes
 -- of queued jobs, until outlast_follow_v1 makes it queued. awaited: other jobs wait for this one, so its end, and a
@@ -59,17 +58,15 @@
 --
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
 -- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
--- its end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL parses each CHECK again in every statement that writes: ten
--- small ones took 90 of the 270 us that it spent on enqueuing a job, and a part of each exchange; this one takes 45.
--- So it names columns as seldom as possible, and leaves out conditions whose violation harms no job: that only
--- completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. Functions write those in one
--- place each, and the tables of SQLite have CHECKs for them, under the same tests.
+-- its end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL
+-- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that it spent on enqueuing a
+-- job; this one takes 45. So it names columns as seldom as possible, and leaves out conditions whose violation harms no job:
+-- that only completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. The tables of SQLite have
+-- CHECKs for them, under the same tests.
 --
 -- The columns of a job are in the order of how often they change, and its pages are filled by less than half. So the
 -- next version of a row finds room on the same page, and only the stretch in the middle that has changed goes into
--- the WAL (a version that has to go to another page is written whole, and its old one is locked by a separate
--- record). This is room for the row's three versions (queued, running, ended), which the table needs at its peak in
--- any case.
+-- the WAL. This is room for the row's three versions (queued, running, ended), which the table needs at its peak anyway.
 
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;

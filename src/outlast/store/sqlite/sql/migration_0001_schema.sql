@@ -2,8 +2,8 @@
 -- compatible_from: 0.1
 --
 -- Tables and columns mean what they mean on PostgreSQL (postgres/sql/migration_0001_schema.sql and the tables/ beside it);
--- only the differences are told here. Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1.
--- presence and presence_off stay NULL.
+-- the comments here name the differences. Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1.
+-- There is no presence.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index for every row that is
 -- written, which was seen to double the cost of a claim.

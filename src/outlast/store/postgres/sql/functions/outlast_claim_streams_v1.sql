@@ -1,14 +1,13 @@
 -- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places), and count them
 -- as started. The caller starts exactly the returned rows, in this transaction, with `started` as the time of their start.
 --
--- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds
--- by turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower
--- priority than the first of their queue get only what the others leave; if these give less than they were offered
--- (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something
--- goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million
--- jobs holds up the others by one turn. At most 256 pairs of task and queue (besides paused ones) that have open streams
--- are looked at, those of queues behind p_from. If there may be more, `reached` is the last of these queues, for the
--- caller's next call; otherwise it is empty.
+-- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds by
+-- turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower priority
+-- than the first of their queue get the places that the others leave; if these start less than they were offered (their
+-- jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something goes to
+-- the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million jobs delays
+-- the others by one turn. At most 256 pairs of task and queue that have open streams are looked at, those of queues behind
+-- p_from. If there may be more, `reached` is the last of these queues, for the caller's next call; otherwise it is empty.
 --
 -- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect. Suspects are passed over, and
 -- their streams stay open. Above 0: for suspects of this kind.
@@ -27,10 +26,10 @@
 --     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. If its end,
 --     or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded after this commit.
 --   * A stream that needs several permits, beside streams that need one of them: where it has room under some and others
---     are in use by running attempts, or open in time, a place of each of the first is kept for it, on the permit's row.
---     It is kept for half as long as the stream has waited, and not again before as long a time
---     has passed: so the stream starts in the end, and what others may use rests for half of the time at most. Who looks
---     later reads that the place is taken, and opens_at when it no longer is (outlast_leave_permits_v1).
+--     are full, or open in time, a place of each of the first is kept for it, on the permit's row, for half as long as the
+--     stream has waited, and not again before as long a time has passed: so the stream starts in the end, and the place
+--     rests for half of the time at most. A later look reads that the place is taken, and opens_at when it no longer is
+--     (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,

@@ -1,44 +1,38 @@
--- Hand in what has ended and claim what can run next, in one round trip and one commit.
+-- Hand in ended attempts and claim jobs, in one round trip and one commit. Returns one row for each claimed job and, last,
+-- a row with the head of the reply.
 --
--- Returns one row for each claimed job and, last, a row with the head of the reply.
---
--- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees what other
--- sessions committed while an earlier step waited. A statement costs 20 to 100 us before it touches a row, since its
--- executor is set up again, and an expression of PL/pgSQL about 1 us, since it is prepared again in each transaction.
--- So the common exchange, which completes jobs and claims others in lanes that the caller knows, passes through four
--- statements. What else there may be to do is done by functions that it does not call. Parameters are arrays and not
--- JSON, and functions are called from assignments and not from a SELECT, for the same reason. The steps, as numbered
--- in the body:
+-- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees the commits of
+-- other sessions during an earlier step's wait. A statement costs 20 to 100 us before it touches a row, and an expression of
+-- PL/pgSQL about 1 us, since each is set up again in each transaction. So the common exchange, which completes jobs and
+-- claims others in lanes that the caller knows, passes through four statements; all other work is in functions that it does
+-- not call. For the same reason parameters are arrays and not JSON, and functions are called from assignments and not from
+-- a SELECT. The steps, as numbered in the body:
 --
 -- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect
---    take FOR UPDATE and raise the epoch. Whichever of them and the exchange comes second waits, then re-checks the
---    row; an exchange that comes second finds another epoch or status and claims nothing. Beats are plain updates and
---    do not conflict with KEY SHARE.
---    In the same statement, look for what most exchanges need not do: a job has fallen due or has expired, notices are
+--    take FOR UPDATE and raise the epoch. Whichever comes second waits, then re-checks the row; an exchange that comes
+--    second finds another epoch or status and claims nothing. Beats are plain updates and do not conflict.
+--    In the same statement, look for work that most exchanges need not do: a job has fallen due or has expired, notices are
 --    to be folded or resolved, streams are open (is_long), some job is a suspect (suspects), the lanes are not those
---    that the caller knows (unknown). What commits after this look is seen by the next exchange.
+--    that the caller knows (unknown). The next exchange sees later commits.
 -- 2  Hand in ends (outlast_hand_in_v1).
--- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation: its
---    server was started, or it has crashed, failed over, or was restored or copied, and tokens have not yet jumped over
---    those that may be lost. The reply then says that the worker is not valid; the worker reconnects, which draws an
---    incarnation. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so
---    the incarnation seen in step 1 holds until the commit.
---    What the look or the ends have shown is done first (outlast_prepare_claim_v1). One session at a time folds notices
---    and claims from streams: that which gets the keeper lock (outlast_keeper_lock_v1), to its commit. Exchanges and
---    changes of limits get it in the order in which they came. An exchange waits for 30 ms at most, as long as some others
---    take: if it only tried, workers with single places got few turns, and came again at the wrong times (seen). Without
---    the lock it claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing
---    (`contended`, TripPlan).
---    If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1), and the reply names them.
+-- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation
+--    (outlast_begin_incarnation_v1). The reply then says that the worker is not valid; the worker reconnects, which draws
+--    one. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so the
+--    incarnation seen in step 1 holds until the commit.
+--    The work that step 1 or the ends have shown is done first (outlast_prepare_claim_v1). One session at a time folds
+--    notices and claims from streams, by the keeper lock (outlast_keeper_lock_v1), to its commit. Exchanges and changes of
+--    limits get it in the order in which they came. An exchange waits for 30 ms at most, as long as some others take: if it
+--    only tried, workers with single places got few turns, and came again at the wrong times (seen). Without the lock it
+--    claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing (`contended`,
+--    TripPlan). If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1).
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
---    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
---    The line is read lane by lane, each from its floor on (outlast_lock_lanes_v1). If two lanes of a queue are of one
---    rank, or if the caller wants a look below the floors, outlast_claim_line_v1 puts the lanes in order first.
+--    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide. The
+--    line is read by outlast_lock_lanes_v1, where necessary by way of outlast_claim_line_v1.
 --
---    Streams: jobs under limits, and jobs of tasks whose tenants take turns, stand in no lane. Half of the places go to
---    streams (outlast_claim_streams_v1), then the line gets what is left, and then streams what the line has left; if
---    the line looks empty, streams get all places at once. An odd place goes to either side at random, so a worker
---    with one free slot serves both. Streams come first, since large jobs of the line could fill each reply.
+--    Streams: half of the places go to streams (outlast_claim_streams_v1), then the line gets the others, and then streams
+--    those that the line has left; if the line looks empty, streams get all places at once. An odd place goes to either
+--    side at random, so a worker with one free slot serves both. Streams come first, since large jobs of the line could
+--    fill each reply.
 --
 --    Concurrent claims: two claims never take the same job. Each skips rows that the other has locked, and a row that
 --    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and
@@ -53,21 +47,19 @@
 --    here.
 --
 --    Reply size: a reply is also bounded in bytes of arguments and checkpoints (bytes_max), since a slow link must
---    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay queued.
---    Other claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay queued;
+--    other claims skip them until this transaction commits, which takes no longer than sending such a reply.
 --    A client that stops reading holds up the commit once the buffers between it and the server are full, and with it
 --    the keeper lock. So a session that has the lock sends no more than those hold: 200 jobs at most, and 64 KiB of
---    their texts (room). Jobs that go beyond it are claimed, but sent without texts (apart): the client reads these jobs
---    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together. Nor does it send more than
---    64 KiB of lanes.
+--    their texts (room), and of lanes. Jobs beyond that are claimed, but sent without texts: the client reads these jobs
+--    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together.
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller gives back jobs that were claimed before it knew of a pause.
--- 5  Look once more at the permits that this has looked at (outlast_leave_permits_v1). Say when to come back: if there are
---    places left, when the next job falls due or a limit opens; in a few milliseconds, if another session had the
---    keeper lock.
--- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller had heard before this call
---    (wakes, outlast_followed_v1).
+-- 5  Look once more at the permits (outlast_leave_permits_v1). Say when to come back: if there are places left, when the
+--    next job falls due or a limit opens; in a few milliseconds, if another session had the keeper lock.
+-- 6  Announce jobs that can run now, and report the fate of the wake-ups that the caller had heard (wakes,
+--    outlast_followed_v1).
 -- 7  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
 --    their places, the next exchange would do again. (After a failover, the clock of the standby may be behind: there a
 --    job would begin whose expiry was shown and then lost. So a commit that has ended expired jobs waits.)

@@ -21,10 +21,10 @@
 -- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst can never
--- start, so it blocks no other job. If the caller can claim none of them (no live worker may serve them, or their queue or tenant is
--- paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not paused,
--- however many others stand before them; of paused tenants it opens those that stand before them, too, p_most at most, so
--- that the next fold goes on behind those.
+-- start, so it blocks no other job. If the caller can claim none of them (no live worker may serve them, or their queue or
+-- tenant is paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not
+-- paused, however many others come first; and of paused tenants the streams that come first, too, p_most at most, so that
+-- the next fold goes on behind those.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
     p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT more boolean)

@@ -1,36 +1,33 @@
--- See what follows from the ends and requeues of upstream jobs: jobs that no longer wait for anything become queued, jobs
--- that wait for what can no longer come are cancelled, and jobs that were cancelled for that reason wait again if the job
--- upstream was requeued or skipped. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their own
+-- Resolve the ends and requeues of upstream jobs: a job that waits for nothing more becomes queued, one that waits for an
+-- end that can no longer come is cancelled, and one that was cancelled for that reason waits again if the upstream job was
+-- requeued or skipped. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their own
 -- transaction (outlast_hand_in_v1), which cost no notice. Changes at most p_most dependencies. stay: jobs that must be
 -- looked at again, since there may be more, or another session holds a job that waits. more: there are new notices.
 -- Returns the ids of jobs that can run now.
 --
--- Most completions change no dependency. Of those in which a job waits for the completion of a job that was stored with
--- it, only the one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a
--- walk down the places passes over those that have completed too, and stops at the first that has not; that one is watched
--- next, through a notice. So of a blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met;
--- and a job is free when no such dependency is above the one that was met just now, and the walk down from there finds
--- none. A walk stops after ten times p_most quiet ones, and goes on by a
--- notice; it stops at none that is in state 2: a child that the job does not wait for is. An upstream job that has not completed but ended is seen at once,
--- quiet or not.
+-- Most completions change no dependency. Of the jobs that were stored with the waiting one and have to complete, only the
+-- one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a walk down the
+-- places passes over completed ones, and stops at the first other one, which is watched next, through a notice. So of a
+-- blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met; and a job is free when no such
+-- dependency is above the one that was met just now, and the walk down from there finds none. A walk stops after ten times
+-- p_most quiet ones, and goes on by a notice; it passes over state 2. Any other end of a quiet upstream job is seen at once.
 --
 -- Nothing here waits: rows that other sessions hold are passed over (SKIP LOCKED). Why no end is missed, and none is
 -- counted twice:
---   * Jobs stored by the same statement as what waits for them are awaited from the start, so each end is followed: a
---     completion by this function, any other end by a notice (outlast_note_v1).
---   * Two ends at once, each the last but one: a session that resolves a dependency holds the row of the blocked job, and looks
---     only after that, by a new statement, at what is left. So one of the two sees all of them met.
+--   * Jobs stored by the same statement as the jobs that wait for them are awaited from the start, so each end is followed:
+--     a completion by this function, any other end by a notice (outlast_note_v1).
+--   * Two ends at once, each the last but one: a session that resolves a dependency holds the row of the blocked job, and
+--     only then counts, by a new statement, the dependencies that are left. So one of the two sees all of them met.
 --   * The completion of a quiet job that the walk does not see yet, which itself does not see that it would be watched: the
---     dependency is put into state 0 with a notice, as one on a job that is there already, and that is looked at under the
---     lock of the upstream job (outlast_resolve_v1): by the next exchange, since this one would hold the row of a job that is
---     about to end until its commit.
---   * A requeue of the upstream job while its end is resolved: it leaves a notice of its own. Its state is read under the
---     lock of the blocked job; so either the requeue is seen here, or its notice is done by an exchange that locks the
---     blocked job after this commit, and takes the failure back.
---   * A cancel, an expiry or a requeue of the blocked job: they hold its row. What waits no longer is left alone.
---   * An upstream job that is no longer there counts as ended, and not as completed; one that a walk meets has completed,
---     as any other end of it was seen before it was deleted. What needs its result is told that it is gone (dependencies.sql).
---   * A cancelled job that has a key does not wait again: its key may be another's by now, and the unique index would make
+--     dependency is put into state 0 with a notice, and the next exchange looks at it under the lock of the upstream job
+--     (outlast_resolve_v1); this one would hold the row of a job that is about to end until its commit.
+--   * A requeue of the upstream job while its end is resolved: its state is read under the lock of the blocked job; so
+--     either the requeue is seen here, or its notice is resolved by an exchange that locks the blocked job after this
+--     commit, and takes the failure back.
+--   * A cancel, an expiry or a requeue of the blocked job: they hold its row. A job that no longer waits is left alone.
+--   * A deleted upstream job counts as ended, and not as completed; one that a walk meets has completed, as any other end
+--     was seen before the job was deleted. A job that needs its result is told that it is gone (dependencies.sql).
+--   * A cancelled job that has a key does not wait again: another job may have its key, and the unique index would make
 --     this wait for a transaction that has stored such a job and not committed.
 CREATE FUNCTION outlast_follow_v1(p_looks bigint[], p_most integer, OUT ids bigint[], OUT stay bigint[], OUT more boolean)
 LANGUAGE plpgsql
