@@ -33,21 +33,19 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         clock: where "now" comes from.
-        connections: to a server, at most, per event loop; reserved: how many of them are for a
-            worker's own trips (its exchange, its registration), and for nothing else: neither
-            waits for the other; idle_seconds: how long others stay open without being used, None:
-            they are kept.
+        connections: to a server, at most, per event loop; reserved: how many of them are only for
+            a worker's own trips (its exchange, its registration); idle_seconds: how long others
+            stay open without being used, None: they are kept.
         notify: whether enqueuing wakes idle workers (NOTIFY takes a global lock at commit).
         statement_timeout: seconds that a server may work on one statement; keep it below the
             lease. connect_timeout: seconds for a new connection.
         busy_timeout: seconds that a call waits for the write lock of a file.
-        pooler: a transaction pooler stands between: nothing is kept in the session, neither
-            settings nor prepared statements. One that refuses our settings is recognised by that.
+        pooler: a transaction pooler stands between: nothing is kept in the session. One that
+            refuses our settings is recognised by that.
         read_only: never make a file or a schema, never write.
         application: the name of its sessions in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
-        durable: whether a commit survives a power cut, if the store decides that. False is for
-            the stores of tests, which are deleted at their end.
+        durable: whether a commit survives a power cut, if the store decides that; False in tests.
     """
 
     clock: Clock = SYSTEM
@@ -105,8 +103,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         open_presence: returns the lock that a live worker's session holds, given the URL and the
             seconds that one answer may take; None if the store knows no presence.
         find_file: returns the absolute path of the file that a URL names; None if URLs name a
-            server. Lock files are beside a file, its path may hold any character, and its workers
-            are on one machine, so that they need no messenger.
+            server. Workers of a file are on one machine, so that they need no messenger.
         read_route: returns how safe the network path to the server is, given the URL and the
             environment variables; None if there is no server.
         make_query: returns the parameters of a URL that connects as another client of that server
@@ -154,10 +151,8 @@ def backend_of(url: str) -> Backend:
 
 def resolve_url(url: str | None) -> str:
     """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
-
-    Raises ConfigError unless it names a store that Outlast knows. An empty ``url`` or variable
-    (from a template that was not filled in) is refused: jobs in an unintended file would wait
-    forever.
+    ConfigError unless it names a store. An empty ``url`` or variable (from a template that was not
+    filled in) is refused: jobs in an unintended file would wait forever.
     """
     if url is None and (given := os.environ.get(URL_VARIABLE)) is not None:
         if not given:
@@ -176,11 +171,8 @@ def resolve_url(url: str | None) -> str:
 
 
 def open_store(url: str, **options: Any) -> Store:
-    """Return the store that the URL names, not yet connected: call its ``open``.
-
-    ``options`` are those of ``StoreOptions``. Raises ConfigError for any other URL, or if the
-    driver is not installed.
-    """
+    """Return the store that the URL names, not yet connected; ``options``: of ``StoreOptions``.
+    ConfigError for any other URL, or if the driver is not installed."""
     return backend_of(url).open_store(url, StoreOptions(**options))
 
 

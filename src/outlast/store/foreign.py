@@ -1,12 +1,9 @@
 """Leads into the caller's transaction: finds the driver of a connection, for all stores.
 
-``fetch`` runs a statement and ``run`` a function of a store inside the transaction that is open.
 Drivers of one database alone are in the folder of its store. SQLAlchemy's connections are used
-through SQLAlchemy, which does not commit a transaction that it has not seen begin; Django's are
-used at their driver, which ``atomic()`` commits for every writer. Neither the caller's row
-factories nor its cursors matter.
-
-No library is imported for this: an object of a library that is not loaded cannot exist.
+through SQLAlchemy, which does not commit a transaction that it has not seen begin; Django's at
+their driver, which ``atomic()`` commits for every writer. The caller's row factories and cursors do
+not matter. No library is imported: an object of a library that is not loaded cannot exist.
 """
 
 from __future__ import annotations

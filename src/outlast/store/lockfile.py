@@ -4,16 +4,14 @@ It also records which attempts a dead worker may have run: the newest that it le
 it had claimed and not begun, or handed back at its end without reaching the store, are not losses.
 
 The worker and its tether hold flock(LOCK_SH) through ``fd``, its runners through ``runners_fd``,
-which they inherit, so the lock is free (LOCK_EX can be had) only when *all* of them are gone, in
-whichever way they died. (A record lock as of ``lockf`` does not pass on to children, and closing
-any other descriptor of the file drops it.) ``runners_fd`` has its own open file description, for
-reading only: a task that unlocks it takes the lock from runners alone.
+which they inherit, so the lock is free only when *all* of them are gone. (Children do not inherit a
+record lock of ``lockf``, and closing any descriptor of the file drops it.) ``runners_fd`` has its
+own open file description, for reading only: a task that unlocks it takes the lock from runners
+alone.
 
 A file proves something only if device and inode are those on the worker's row: cleaners of
-temporary directories unlink files, and a new file under an old name shows nothing about the old
-worker. So each worker makes its own file. It is unlinked by its owner at a clean end, by the reaper
-that has found it free once the row is marked lost, and, once it is a day older, by a worker that
-starts.
+temporary directories unlink files. So each worker makes its own file. Its owner unlinks it at a
+clean end, a reaper once the row is marked lost, or a worker that starts, once it is a day older.
 """
 
 from __future__ import annotations
@@ -94,10 +92,7 @@ class LockFile:
     @classmethod
     def create(cls, directory: Path, name: str) -> Self:
         """Make and lock a new file ``NAME-xxxxxxxx.lock``; make the directory if needed.
-
-        Raises ConfigError if no lock file can work: a network file system, a directory of another
-        user, no permission, no space. A worker can go on without one.
-        """
+        ConfigError if no lock file can work; a worker can go on without one."""
         try:
             _prepare(directory)
             fd, path = tempfile.mkstemp(prefix=f"{_plain(name)}-", suffix=".lock", dir=directory)

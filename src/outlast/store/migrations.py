@@ -1,10 +1,9 @@
 r"""Defines the rules of schema migrations, the same for every store; pure, the stores run the SQL.
 
-A migration is a file ``DIALECT/sql/migration_NNNN_name.sql``. A line ``\ir functions/NAME_v1.sql``
-in it stands for that file of the same folder, as in psql. Steps are numbered from 1 without gaps
-and go forward only. A released step never changes, nor do the files that it includes: the checksum
-of the whole text is kept in the store. So a function that changes gets a new file and a new name,
-``NAME_v2``, which a new step includes.
+A migration is a file ``DIALECT/sql/migration_NNNN_name.sql``; a line ``\ir functions/NAME_v1.sql``
+in it includes that file, as in psql. Steps are numbered from 1 without gaps and go forward only. A
+released step never changes, nor do its files: the store keeps the checksum of the whole text. A
+function that changes gets a new name, ``NAME_v2``, in a new step.
 
 Each step names, in a comment line ``-- compatible_from: 0.1``, the oldest program that still works
 on a schema that has it. So a rolling upgrade is: migrate first, then restart one by one; a program

@@ -1,9 +1,8 @@
 """Defines the counters of workers: by minute, queue, task and outcome, for sparklines and counters.
 
-Each worker counts in its memory and writes one row for each queue, task and outcome once a minute
-(``worker/claims/counters.py``). ``merge`` adds these rows up: to minutes of all workers and to
-totals after WORKER_SECONDS. They stay when jobs are pruned, minutes for a day. No decision depends
-on them: a worker that dies loses the counts since it last wrote, a minute's at most.
+Each worker writes one row for each queue, task and outcome once a minute
+(``worker/claims/counters.py``), and ``merge`` adds them up: to minutes of all workers, which stay
+for a day, and to totals. No decision depends on them: a worker that dies loses a minute's counts.
 """
 
 from __future__ import annotations

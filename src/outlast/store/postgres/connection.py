@@ -1,9 +1,8 @@
 """Opens one connection to PostgreSQL, by its URL and settings, through a pooler or not.
 
-A session of our own gets its settings once, at its start. Behind a transaction pooler nothing may
-be left in a session: there each call is a transaction that begins with all settings, in the message
-of its BEGIN, which costs that message and a COMMIT. The arguments in the SQL files rest on READ
-COMMITTED.
+A session of our own gets its settings once, at its start. Behind a transaction pooler, each call is
+a transaction that begins with all settings, in the message of its BEGIN. The arguments in the SQL
+files rest on READ COMMITTED.
 """
 
 from __future__ import annotations
@@ -61,10 +60,9 @@ _NOT_SET = (
     " DATABASE … SET …, also behind a pooler"
 )
 
-# How the server finds that a client's host is gone while it has nothing to send: it probes after a
-# minute of silence, then each ten seconds, and ends the session once tcp_user_timeout is over as
-# well. That is never sooner than the default lease, by which the worker itself has stopped.
-# Otherwise each host that loses its power would leave its idle sessions for two hours.
+# How the server finds that a client's host is gone: it probes after a minute of silence, then each
+# ten seconds, and ends the session once tcp_user_timeout is over as well, but never before the
+# default lease. Otherwise a host without power would leave its idle sessions for two hours.
 KEEPALIVE = {
     "tcp_keepalives_idle": "60",
     "tcp_keepalives_interval": "10",
@@ -184,13 +182,9 @@ class Transaction(StrEnum):
 
 @lru_cache(maxsize=64)
 def settings_of(statement_timeout: float, *, keeps_plans: bool) -> dict[str, str]:
-    """Return the settings of a session or transaction; ``statement_timeout`` is in seconds.
-
-    It bounds how long rows may stay locked that the client no longer needs: while the session
-    works, while it waits for the next statement, and while the client does not read its reply.
-    Neither of the first two limits ends the last (the TCP one does on Linux;
-    outlast_terminate_stuck_v1 does for a Unix socket).
-    """
+    """Return the settings of a session or transaction. ``statement_timeout``, in seconds, bounds
+    how long rows stay locked while the session works, waits for the next statement, or waits for a
+    client that does not read (on Linux by TCP; outlast_terminate_stuck_v1 for a Unix socket)."""
     milliseconds = str(int(statement_timeout * 1000))
     return {
         "statement_timeout": milliseconds,
@@ -210,9 +204,8 @@ def begin_text(
     *,
     read_only: bool = False,
 ) -> str:
-    """Return the text that begins a transaction; with a timeout (seconds), it also sets what a
-    session of our own has from its start. ``more``: what it sets besides, as ``local`` of an
-    ``OpenedConnection``. ``read_only``: the transaction may not write."""
+    """Return the text that begins a transaction; with a timeout (seconds), it sets all settings of
+    a session, and ``more``, as ``local`` of an ``OpenedConnection``."""
     begin = f"BEGIN {kind}"
     if statement_timeout is None:
         return begin

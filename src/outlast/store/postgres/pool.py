@@ -1,11 +1,8 @@
 """Shares a store's connections to PostgreSQL among its calls.
 
-A constant small number of connections, last used first, without asyncpg's own pool: its reset costs
-a round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose statement broke
-off is never used again: its outcome is unknown, and so is its state.
-
-Connections belong to the event loop and the process that opened them; a store used from another
-loop or after a fork opens its own.
+A small constant number of connections, last used first. The reset of asyncpg's own pool costs a
+round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose statement broke off
+is never used again, and none from another event loop or process.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Holds a worker's presence on PostgreSQL: a session advisory lock.
 
-The lock is taken in the session that listens for this event loop, if there is one that hears, and
-otherwise in a separate session. Nothing but a check of the wake-up ever runs in it besides, so only
-the end of the session releases the lock. The session is not that of the beats, whose silence is the
-other half of the proof of a death. A separate session sets nothing and keeps no statements, so it
-works behind a pooler as well, far enough to find out that there is one. Each proof is a transaction
-that sets what it needs itself: a serialization failure would cost the lock, and a transaction that
-stays open would keep the worker's row locked.
+The lock is taken in the session that listens for this event loop, if that hears, and otherwise in a
+separate one. Only a check of the wake-up runs in it besides, so only its end releases the lock. It
+is not the session of the beats, whose silence is the other half of the proof of a death. A separate
+session sets nothing and keeps no statements, so it works behind a pooler far enough to notice it.
+Each proof is a transaction with its own settings: a serialization failure would cost the lock, and
+an open transaction would keep the worker's row locked.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
 """Makes and migrates the schema on PostgreSQL, and refuses one that does not fit.
 
-Each step runs in a separate transaction, under an advisory lock that admits one migrator; a
-migrator that had to wait looks again at what is applied. So any number of programs may start at
-once. A server that refuses such locks, LISTEN or unlogged tables gets no schema.
+Each step runs in a separate transaction, under an advisory lock that admits one migrator; the next
+one reads again which steps are applied. So any number of programs may start at once. A server that
+refuses such locks, LISTEN or unlogged tables gets no schema.
 
-A step that changes a table waits a moment for its lock, since all statements on the table queue
-behind it. If it cannot have the lock, the step is rolled back and tried again a little later. An
-index of a table with rows is built CONCURRENTLY, by a session beside the transaction: that has
-read no table by then, so the build does not wait for it.
+A step that changes a table waits only briefly for its lock, since all statements on the table queue
+behind it, and is tried again later. An index of a table with rows is built CONCURRENTLY, by a
+session beside the transaction, which has read no table by then.
 """
 
 from __future__ import annotations

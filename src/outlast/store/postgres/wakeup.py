@@ -1,26 +1,18 @@
-"""Wakes workers by NOTIFY: one connection listens, and checks that it receives.
-
-It listens on a channel of its store (``outlast_channel_v1``).
+"""Wakes workers by NOTIFY: one connection for all workers of a loop listens on the channel of its
+store (``outlast_channel_v1``), and checks that it receives.
 
 A silent network and a transaction pooler both look like "no news". So the listener notifies itself
-on a private channel, once for each connection, and asks now and then whether the session that
-answers still listens there; without an answer it opens a new connection. One ``on_wake("")`` after
-each reconnect covers notifications missed meanwhile.
+on a private channel, once for each connection (an echo wakes all sessions that listen on any
+channel), and asks now and then whether the session that answers still listens; without an answer it
+opens a new connection. One ``on_wake("")`` after each reconnect covers missed notifications.
 
-Through a quiet pool of transactions both LISTEN and NOTIFY reach the same session, which then hears
-itself. So behind a pooler another connection notifies: only the session of the pool that is lent to
-that one can hear it, unless the listener's is its own for as long as it is connected.
-
-Notifying oneself now and then would show no more. But for each notification the server wakes all
-sessions that listen on any channel: the echoes of a thousand workers would cost it more than
-everything else they do.
+Through a quiet pool of transactions LISTEN and NOTIFY reach the same session, which then hears
+itself. So behind a pooler another connection notifies, which borrows another session, unless the
+listener's is its own for as long as it is connected.
 
 A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
-holder, and ends with whichever of the two needs it longer. A proof of presence and an echo take
-turns in it. If either of them ends it, both find out at once, and come back.
-
-Each worker hears all notifications, in the same order. Each has the wake-up's one ``health``; a
-worker that leaves ends nothing for the others, and the last one closes the session.
+holder, and ends with the last of the two. A proof of presence and an echo take turns in it. If
+either of them ends it, both notice at once and reconnect.
 """
 
 from __future__ import annotations

@@ -3,15 +3,13 @@
 All SQL runs in plain functions of a cursor, passed as ``work``; this module opens the connection,
 brackets transactions, waits for locks and turns errors into Outlast's.
 
-A file that is deleted or replaced lives on for processes that have it open, and for no others. So
-each call first looks whether the file at the path is still the open one, and after a commit looks
-again. SQLite does the same as it closes the old file, and leaves the log of the new one alone.
+A file that is deleted or replaced lives on only for processes that have it open. So each call first
+looks whether the file at the path is still the open one, and after a commit looks again.
 
-A fork would copy SQLite's record of the locks that this process holds into a process that holds
-none; so connections are closed just before a fork and opened again when next needed.
+A fork would copy SQLite's record of this process's locks into a process that holds none; so
+connections are closed just before a fork and opened again when next needed.
 
-A call is one entry in a queue and one future of the loop that asked, which the thread resolves
-there. That takes a third of the processor time of a ThreadPoolExecutor.
+A queue and a future for each call take a third of the processor time of a ThreadPoolExecutor.
 """
 
 from __future__ import annotations

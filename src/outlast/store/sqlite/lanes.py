@@ -2,10 +2,9 @@
 
 These functions run inside an exchange's transaction (sqlite/sql/exchange.sql).
 
-The line is indexed by task, then by queue, and a worker asks for its own tasks: jobs of unknown
-tasks are never read, in however many queues they wait. Queues take turns. A claim starts behind the
-queue at which the last one has stopped, reads as many queues as it has places, and shares the
-places out among them; the number of other queues does not matter.
+The line is indexed by task, then by queue, so jobs of unknown tasks are never read. Queues take
+turns: a claim starts behind the queue at which the last one has stopped, reads as many queues as it
+has places, and shares the places out among them.
 """
 
 from __future__ import annotations

@@ -4,11 +4,10 @@
 memory and takes no lock that others wait for. The look runs on a separate thread: no event loop
 ever waits for the disk.
 
-An event for the write-ahead log comes early, and just once: when a page is written to the log,
-before the disk has it, and so before the commit can be seen. So after an event looks follow at
-growing intervals, from a quarter of a millisecond to a second, which is also the interval without
-any event. While this connection is open the log stays the same file: only the last connection to
-close deletes it.
+An event for the write-ahead log comes once, when a page is written to the log, and so before the
+commit can be seen. So after an event looks follow at growing intervals, from a quarter of a
+millisecond to a second, which is also the interval without any event. While this connection is open
+the log stays the same file.
 
 If there is no inotify, or it sends no events, each look follows the last after 15 ms.
 """
