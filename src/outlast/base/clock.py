@@ -1,7 +1,6 @@
 """Read time and draw random numbers; no other module may.
 
-Everything else takes a ``Clock`` as an argument, so that a test or a simulation can hand in
-its own. The linter forbids ``time`` and ``random`` elsewhere.
+Everything else takes a ``Clock``, so that a test or a simulation can hand in its own.
 """
 
 from __future__ import annotations
@@ -67,8 +66,7 @@ def draw_secret() -> str:
 
 
 def secret_bytes(count: int) -> bytes:
-    """Return random bytes of the system, for keys and nonces; a simulation does not replace
-    them."""
+    """Return random bytes of the system, for keys and nonces; no simulation replaces them."""
     return os.urandom(count)
 
 

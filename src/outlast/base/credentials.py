@@ -1,8 +1,7 @@
 """Find the secrets in URLs of stores and messengers, and hide them in texts for people.
 
-Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redact`` alone.
-If the password holds characters that have a meaning in URLs, its end cannot be recognized, and all
-of the URL is hidden: part of a password is a leak, too.
+Every text that Outlast writes (logs, reports, errors, pages) shows a URL by ``redact`` alone. If
+the end of a password cannot be recognized, all of the URL is hidden: a part is a leak, too.
 """
 
 from __future__ import annotations
@@ -54,8 +53,8 @@ class _Parts(NamedTuple):
 
 
 def redact(url: str) -> str:
-    """Return ``url`` without its secrets, fit for logs and messages. Passwords become ``***``; if a
-    password cannot be told from the rest, so does everything after the scheme."""
+    """Return ``url`` with ``***`` for its passwords or, if one cannot be told from the rest, for
+    all that follows the scheme."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return HIDDEN if "@" in url or "=" in url else url
@@ -120,8 +119,8 @@ def _is_known_to_python(url: str) -> bool:
 
 
 def check_ends(url: str) -> None:
-    """Raise ConfigError if a URL begins or ends with white space, as one that comes from a file or
-    from ``echo``: a file of that name would be another one."""
+    """Raise ConfigError if a URL begins or ends with white space, as one from a file or ``echo``:
+    it would name another file."""
     bare = url.strip()
     if url != bare:
         raise ConfigError(
@@ -131,8 +130,8 @@ def check_ends(url: str) -> None:
 
 
 def check_encoded(url: str) -> str:
-    """Return a server's URL. Raises ConfigError if a special character splits it in the wrong
-    place: a driver's message about that would show pieces of the password."""
+    """Return a server's URL. ConfigError if a special character splits it in the wrong place: a
+    driver's message about that would show pieces of the password."""
     check_ends(url)
     parts = _cut(url)
     pieces = parts.query.split("&") if parts is not None and parts.query else []
@@ -154,8 +153,8 @@ def _hidden(found: re.Match[str]) -> str:
 
 
 def make_hider(*urls: str | None) -> Callable[[str], str]:
-    """Return a function that hides the secrets of all URLs in a text, and the secrets of ``urls``
-    even outside a URL. A password as short or as common as a word is hidden only in a URL."""
+    """Return a function that hides the secrets of all URLs in a text, and those of ``urls`` also
+    alone, unless one is as short or as common as a word."""
     secrets = [each for url in urls if url is not None for each in secrets_of(url)]
 
     def hide(text: str) -> str:
@@ -168,8 +167,8 @@ def make_hider(*urls: str | None) -> Callable[[str], str]:
 
 
 def secrets_of(url: str) -> list[str]:
-    """Return the secrets of a URL, in encoded and decoded form, the longest first. Secrets that are
-    short, or also occur elsewhere in the URL, are left out."""
+    """Return the secrets of a URL, encoded and decoded, the longest first, without those that are
+    short or also occur elsewhere in the URL."""
     parts = _cut(url)
     if parts is None:
         return []
@@ -183,8 +182,7 @@ def secrets_of(url: str) -> list[str]:
 
 
 def without_secrets(url: str) -> str:
-    """Return a server's URL in a form that anyone may see: it names the place, and opens nothing. A
-    URL that cannot be parsed is left out as a whole."""
+    """Return a server's URL without secrets; nothing of one that cannot be parsed."""
     if _is_file(url):
         return redact(url)
     parts = _cut(url)

@@ -1,8 +1,7 @@
 """Make forks safe in a process with several threads, such as a prefork server's.
 
-A child has its parent's memory but only the forking thread: a lock that another thread held, or
-work that it had begun, stays as it is. So a fork waits until no other thread is in the middle of
-something that a child could not finish.
+A child has its parent's memory but only the forking thread: a lock of another thread, or work that
+it had begun, stays as it is. So a fork waits until no thread is in the middle of such a thing.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 generation = 0
-"""The number of forks between the process that imported this module and this one. Code whose data
-belongs to one process compares this number: asking for the process id is a system call."""
+"""How many forks separate this process from the one that imported this module. Data of one process
+is told by it: asking for the process id is a system call."""
 
 importing = threading.RLock()
-"""Held while a call imports modules. In a forked child no thread would finish the import, and each
-call would wait for it or find half a module. Its holder never waits for user code."""
+"""Held while a call imports modules, which no thread of a forked child would finish. Its holder
+never waits for user code."""
 
 
 class _Hooks(NamedTuple):
@@ -34,9 +33,8 @@ _begun: list[_Hooks] = []  # the hooks of the fork that runs
 def at_fork(
     before: Callable[[], None], in_parent: Callable[[], None], in_child: Callable[[], None]
 ) -> None:
-    """Register hooks as ``os.register_at_fork`` does. That function alone could call, after a fork,
-    hooks that were registered while the fork waited for an import, and so were not called before
-    it."""
+    """Register hooks as ``os.register_at_fork`` does, which after a fork could call hooks that were
+    registered while the fork waited for an import, and so were not called before it."""
     _hooks.append(_Hooks(before, in_parent, in_child))
 
 

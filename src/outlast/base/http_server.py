@@ -1,8 +1,7 @@
 """Serve HTTP for probes and metrics; the page shares the rules about addresses and names.
 
 Anyone who reaches the port can send requests, so their cost is bounded: a connection gets one
-answer and is closed, a client has a few seconds and a few kilobytes for its request, and if there
-are too many connections the oldest is cut, so that slow clients cannot block others.
+answer, within a few seconds and kilobytes, and of too many connections the oldest is cut.
 """
 
 from __future__ import annotations
@@ -51,11 +50,8 @@ class _Request(NamedTuple):
 
 
 def listen(host: str | None, port: int, option: str) -> socket.socket:
-    """Return a socket that listens at this address; None: at all addresses. Raises ConfigError that
-    names the option if the address cannot be used.
-
-    A name with IPv4 and IPv6 addresses, such as localhost, listens at its IPv4 address.
-    """
+    """Return a socket that listens at this address, None: at all; of a name such as localhost, at
+    its IPv4 address. ConfigError that names the option if the address cannot be used."""
     try:
         listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
     except OSError as error:
@@ -106,8 +102,7 @@ def name_of(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Whether the name in a Host header is an address or localhost, so not a foreign site's
-    name."""
+    """Whether the name in a Host header is an address or localhost: no foreign site has it."""
     try:
         return name == "localhost" or bool(ip_address(name))
     except ValueError:
@@ -124,11 +119,11 @@ async def serving(
     *,
     checks_host: bool = False,
 ) -> AsyncIterator[None]:
-    """Answer requests on a listening socket while the block runs; close it at the end.
+    """Answer requests on a listening socket while the block runs; close it at the end. ``answer``
+    gets the path of each GET and HEAD.
 
-    ``answer`` gets the path of each GET and HEAD. ``checks_host``: on a loopback address, refuse
-    foreign names. A site that makes its name resolve here would otherwise read the answers through
-    a browser.
+    ``checks_host``: on a loopback address, refuse foreign names: a site that makes its own name
+    resolve here would read the answers through a browser.
     """
     is_local = checks_host and is_loopback(listening.getsockname()[0])
     readers = _Readers(answer, is_local=is_local)

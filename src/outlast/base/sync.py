@@ -3,13 +3,10 @@
 A public coroutine runs in its caller's thread, even in its ``NAME_sync`` form. Only the parts that
 need an event loop *hop*: onto the running loop, or onto one background loop per process (a daemon
 thread, started at first use). So the caller's ``sqlite3`` connection stays in its thread, and no
-class is needed in two versions.
+class is needed in two versions. A coroutine that is to have a ``NAME_sync`` awaits only ``hop``.
 
-The rule for the body of a coroutine that is to have a ``NAME_sync``: await only through ``hop``.
-
-A signal handler or a finalizer may make such a call anywhere, even while the same thread is in the
-middle of another one; and a handler of ``atexit`` may make one after ours has stopped the
-background loop.
+A signal handler or a finalizer may make such a call anywhere, even in the middle of another one in
+its thread, and a handler of ``atexit`` after ours has stopped the background loop.
 """
 
 from __future__ import annotations
@@ -36,10 +33,8 @@ FAREWELL_SECONDS = 2.0  # that connections get to close when the process ends
 def blocking(
     coroutine: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], R]:
-    """Return ``NAME_sync`` for the method ``NAME``.
-
-    Raises SyncInLoop when called in a thread whose event loop (of asyncio or trio) is running.
-    """
+    """Return ``NAME_sync`` for the method ``NAME``. It raises SyncInLoop in a thread whose event
+    loop (of asyncio or trio) is running."""
     name = coroutine.__name__
 
     @functools.wraps(coroutine)
@@ -70,9 +65,8 @@ def refuse_in_loop(name: str) -> None:
 
 
 def serve() -> None:
-    """Mark this thread as one for which calls wait. It runs no code of users except finalizers, if
-    garbage happens to be collected in it: a finalizer that calls a NAME_sync would wait for
-    itself."""
+    """Mark this thread as one for which calls wait: a finalizer that is run in it by the garbage
+    collector, and calls a NAME_sync, would wait for itself."""
     _thread.serves = True
 
 
@@ -108,9 +102,8 @@ def drive(coroutine: Coroutine[Any, Any, R]) -> R:
 
 
 def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
-    """Return an awaitable that runs ``make()`` on the running loop; without one, it blocks until
-    the background loop has run it. Raises UsageError on an event loop that is not asyncio's, since
-    it would block that."""
+    """Return an awaitable that runs ``make()`` on the running loop or, without one, on the
+    background loop while it blocks. UsageError on a loop that is not asyncio's: it would block."""
     if loop_is_running():
         return make()
     if not _drives():
@@ -122,8 +115,8 @@ def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
 
 
 def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Return the result of ``make()``, run on the background loop, while this thread waits, even if
-    an event loop runs in this thread (for tests only). SyncInLoop on the background loop."""
+    """Return the result of ``make()``, run on the background loop, even if a loop runs in this
+    thread (for tests only). SyncInLoop on the background loop."""
     if getattr(_thread, "is_background", False):
         raise SyncInLoop("this would wait for the loop that it runs on: call it in your test")
     return _background.run(make)
@@ -134,12 +127,9 @@ async def _in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 
 class _Call(Generic[R]):
-    """A coroutine on the background loop, for which a thread waits.
-
-    A future of ``concurrent.futures`` has a lock that both threads take: if a signal handler makes
-    a call while the waiting thread holds it, the loop waits for the lock, and the handler for the
-    loop.
-    """
+    """A coroutine on the background loop, for which a thread waits. A future of
+    ``concurrent.futures`` has a lock: a signal handler that makes a call while the waiting thread
+    holds it would wait for the loop, and the loop for the lock."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> None:
         self._loop = loop
@@ -191,15 +181,14 @@ class _Background:
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if there is none. UsageError once Python shuts down: no
-        other thread runs then, and a lock may be held without end."""
+        other thread runs then."""
         if sys.is_finalizing():
             raise UsageError("Python shuts down, and runs no threads: call it before, or in atexit")
         with self._starting:
             return self._loop or self._take(_start_loop())
 
     def _take(self, started: asyncio.AbstractEventLoop) -> asyncio.AbstractEventLoop:
-        """Keep this loop, unless a signal handler in this very thread has started another
-        meanwhile."""
+        """Keep this loop, unless a signal handler in this thread has started another meanwhile."""
         if self._loop is not None:
             self._stopped.append(started)
             started.call_soon_threadsafe(started.stop)
@@ -208,8 +197,7 @@ class _Background:
         return started
 
     def stop(self) -> None:
-        """Let connections close when the process ends, for a limited time. A later call starts
-        another loop."""
+        """Let connections close, for a limited time. A later call starts another loop."""
         loop, self._loop = self._loop, None
         if loop is not None:
             self._stopped.append(loop)

@@ -95,10 +95,8 @@ def at_least(number: int, more: object) -> str:
 
 
 def safe(text: str) -> str:
-    """Return an untrusted text with all characters that could steer a terminal shown as escapes.
-
-    Lines and tabs stay. A task's output may hold escape sequences, and so may an argument.
-    """
+    """Return an untrusted text, such as output or an argument, with characters that could steer a
+    terminal shown as escapes. Lines and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)

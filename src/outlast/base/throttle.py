@@ -21,8 +21,7 @@ class Throttle:
         return not self._count and self._clock.boot() >= self._open_at
 
     def count(self, *, is_new: bool = False) -> int:
-        """Count one more; return the number to report, or 0 while it is too early. ``is_new``:
-        report it in any case."""
+        """Count one more; return the number to report: 0 if it is too early, and not ``is_new``."""
         self._count += 1
         now = self._clock.boot()
         if now < self._open_at and not is_new:

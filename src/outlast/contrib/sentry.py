@@ -97,8 +97,7 @@ class _Reporter:
 
 
 def _redactor(hide: Callable[[str], str]) -> Callable[[Any, Any], Any]:
-    """Return a function that redacts an event before it is cut and sent: its messages, lines of
-    code, values of variables, extras, spans and breadcrumbs, as in reports in the store."""
+    """Return a function that redacts an event, like reports in the store, before it is cut."""
 
     def redact(shown: Any) -> Any:
         if isinstance(shown, dict):

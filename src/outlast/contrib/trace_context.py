@@ -1,8 +1,8 @@
 """Store a trace's context in the ``meta`` of a job: ``{"otel": {"traceparent": "…", "sent": …}}``.
 
 ``sent``, in seconds since 1970, is present if the attempt may be a child of the span that sent it.
-A producer in another language may write ``traceparent`` (and ``tracestate``) itself, there or
-beside ``otel``, in the format of W3C.
+A producer in another language may write ``traceparent`` (and ``tracestate``), in the format of W3C,
+there or beside ``otel``.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ _W3C = ("traceparent", "tracestate", "baggage")
 
 
 class SentBy(NamedTuple):
-    """The span that has sent a job, in the format of propagators; ``sent_at``: when, if the first
-    attempt may be a child of it."""
+    """The span that has sent a job, as propagators write it; ``sent_at``: as ``sent`` above."""
 
     carrier: dict[str, str]
     sent_at: float | None = None

@@ -1,8 +1,7 @@
 """Read a store, and turn that into metric families: the names in docs/metrics.md, and no others.
 
 No label ever holds a worker, a host, a tenant, an id, a key or a message: their number has no
-bound. Values with the same labels are added up, so that no series occurs twice. The read is
-bounded, and touches no payload.
+bound. The read is bounded, and touches no payload.
 """
 
 from __future__ import annotations
@@ -189,8 +188,7 @@ def _cumulate(numbers: Sequence[int]) -> list[tuple[str, float]]:
 def _by_outcome(
     found: Iterable[Counted], kind: CountKind, known: Iterable[str]
 ) -> dict[Labels, float]:
-    """Return the numbers of a kind; a known outcome that was never counted is 0, so that a rate
-    sees its first count."""
+    """Return the numbers of a kind, 0 for a known outcome: a rate then sees its first count."""
     counts: Counter[Labels] = Counter(dict.fromkeys([(each,) for each in known], 0))
     for each in found:
         if each.kind == kind:
@@ -213,9 +211,8 @@ def _fill(family: GaugeMetricFamily | CounterMetricFamily, values: Mapping[Any, 
 
 
 class Names:
-    """The names that have their own label: the first that were seen. Each is a series that a
-    Prometheus server has to store. A name keeps its label as long as the program runs, so that no
-    counter falls because another name came first."""
+    """The names with a label of their own, since each is a series: the first that were seen, as
+    long as the program runs, so that no counter falls because another name came first."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -1,8 +1,7 @@
 """Make the page for Prometheus servers, kept for a while: one read of the store for all clients.
 
-If the store cannot be read, the page says so (``outlast_store_up`` 0) and is still a page: a failed
-scrape would look like a missing exporter. It does not repeat earlier values then, since old numbers
-look like new ones.
+If the store cannot be read, the page says so (``outlast_store_up`` 0), since a failed scrape would
+look like a missing exporter, and does not repeat earlier values, which would look like new ones.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ class Exporter:
         self._looked_at = 0.0
 
     async def page(self) -> bytes:
-        """Return the page, at most KEEP_SECONDS old. Clients that ask while it is made wait for it,
-        and a client that leaves does not end the read."""
+        """Return the page, at most KEEP_SECONDS old. Clients that ask while it is made wait for it;
+        one that leaves does not end the read."""
         if self._page is None or (self._page.done() and self._clock.boot() >= self._good_until):
             self._page = asyncio.create_task(self._make(), name="outlast-exporter-look")
         return await asyncio.shield(self._page)
@@ -67,8 +66,7 @@ class Exporter:
 
 
 def render(look: LookCollector | None, looked_at: float) -> bytes:
-    """Return the page of one read; None: the store could not be read. ``looked_at``: when it was
-    last read, in seconds since 1970; 0: never."""
+    """Return the page of one read; None: it failed. ``looked_at``: the last read's time, or 0."""
     seen = () if look is None else look.collect()
     families = chain(_describe_exporter(looked_at, is_up=look is not None), seen)
     registry: Any = SimpleNamespace(collect=lambda: families)
@@ -102,8 +100,7 @@ def _find_own_version() -> str:
 async def serving(
     make_page: Callable[[], Awaitable[bytes]], host: str, port: int
 ) -> AsyncIterator[int]:
-    """Serve the page over HTTP while the block runs, for ``outlast exporter``; yield the port.
-    Raises ConfigError if the port is not available."""
+    """Serve the page over HTTP while the block runs; yield the port. ConfigError if it is taken."""
 
     async def answer(path: str) -> Response:
         if path == "/metrics":

@@ -1,9 +1,8 @@
 """Writes values and results as JSON text, and reads and checks them by an annotation.
 
-msgspec writes NaN and infinities as ``null``; they are refused here, since they would come back
-as None. Numbers and arrays of numpy are written as Python's numbers and lists of them. Text with
-NULs is fine; lone surrogates are refused. Lists and objects may be DEPTH_MAX levels deep: a worker
-may have less room for recursion than the caller, and a job that no worker can read would never run.
+msgspec writes NaN and infinities as ``null``; they are refused here. Values of numpy are written as
+Python's. Text with NULs is fine; lone surrogates are refused. Lists and objects may be DEPTH_MAX
+levels deep: a worker may have less room for recursion than the caller.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _NEITHER_BRACKETS_NOR_QUOTES = bytes(set(range(256)) - set(b'[]{}"'))
 
 def _to_json(value: Any) -> Any:
     """Encode types that msgspec does not know: paths, subclasses of plain types, values of numpy,
-    and models of pydantic by their own methods. It knows None and booleans, except as keys."""
+    models of pydantic. It knows None and booleans, except as keys."""
     if value is None or isinstance(value, bool):
         raise TypeError(f"an object with {value} as a key has no place in JSON: write a text")
     if isinstance(value, PurePath):
@@ -53,8 +52,8 @@ def _to_json(value: Any) -> Any:
     raise TypeError(f"a value of class {_full_name(type(value))} cannot be written as JSON")
 
 
-# What is written for a value of a subclass, by what the plain type itself says of it. Of times it
-# is the text: where a test freezes time, the name of the plain type leads to a subclass.
+# How a value of a subclass is written: as by the plain type. Times are texts: where a test freezes
+# time, the name of the plain type leads to a subclass.
 _PLAIN_OF: dict[type, Callable[[Any], Any]] = {
     str: str.__str__,
     int: int.__pos__,
@@ -70,9 +69,8 @@ _PLAIN_OF: dict[type, Callable[[Any], Any]] = {
 
 
 def _is_of_numpy(value: Any) -> bool:
-    """Whether a value is a number, boolean or text of numpy, or an array of them, with an
-    equivalent in Python: no complex number, no time in nanoseconds, nothing of more than 64
-    bits."""
+    """Whether a value of numpy, or an array of such values, has an equivalent in Python: no complex
+    number, no time in nanoseconds, nothing of more than 64 bits."""
     if type(value).__module__.partition(".")[0] != "numpy" or not hasattr(value, "tolist"):
         return False
     if not _OF_NUMPY.fullmatch(getattr(getattr(value, "dtype", None), "name", "")):
@@ -92,8 +90,7 @@ def _full_name(kind: type) -> str:
 
 
 def _to_builtins(value: Any) -> Any:
-    """As ``_to_json``, with numbers unchanged: a NaN, which pydantic writes as null, stays
-    visible."""
+    """As ``_to_json``, with numbers unchanged: a NaN, for which pydantic writes null, stays."""
     dump = getattr(value, "model_dump", None)
     if dump is not None and not isinstance(value, type):
         return dump(round_trip=True)
@@ -115,15 +112,15 @@ def _from_json(wanted: Any, value: Any) -> Any:
 
 
 class Misfit(ValueError):
-    """A model of pydantic refuses a value. The text is for the caller, who has the value."""
+    """A model of pydantic refuses a value, which the text shows: it is for the caller."""
 
     def __init__(self, error: Any, wanted: Any) -> None:
         super().__init__(_name_fields(error))
         self._error, self._wanted = error, wanted
 
     def without_values(self) -> str:
-        """Return which fields are wrong, and by which rule. A key that is no field of the model
-        counts as a value, and so does a validator's message: both are left out."""
+        """Return which fields are wrong, and by which rule, without unknown keys and messages of
+        validators: these are values."""
         fields = getattr(self._wanted, "model_fields", {})
         known = {*fields, *(getattr(one, "alias", None) for one in fields.values())}
         wrong = {
@@ -135,8 +132,7 @@ class Misfit(ValueError):
 
 
 def _name_fields(error: Any) -> str:
-    """Return which fields of a model are wrong, and how, on one line and without the values, which
-    pydantic's own text shows."""
+    """Return the wrong fields of a model on one line; pydantic's own text shows the values."""
     if not hasattr(error, "errors"):
         return text_of(error)
     found = [
@@ -154,10 +150,8 @@ _SAYS_A_VALUE = ("Invalid enum value", "Invalid value", "Object contains unknown
 
 
 def to_json(what: str, value: Any) -> bytes:
-    """Return ``value`` as JSON; BadArguments, naming ``what``, if JSON would lose something.
-
-    A value may run its own code (a pydantic validator), so any exception may occur here.
-    """
+    """Return ``value`` as JSON; BadArguments, naming ``what``, if JSON would lose something. A
+    value may run its own code (a pydantic validator), so any exception may occur here."""
     try:
         text = encoder.encode(value)
         if text.count(b"[") + text.count(b"{") > DEPTH_MAX:  # otherwise it cannot be too deep
@@ -176,11 +170,8 @@ def to_json(what: str, value: Any) -> bytes:
 
 
 def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any) -> Any:
-    """Return the value that ``text`` holds, of the annotated type; BadArguments naming ``what``.
-
-    Its message is stored and shown even where the value itself is encrypted or hidden. So neither
-    the message nor a cause that a traceback would show holds a value.
-    """
+    """Return the value of ``text``, of the annotated type; BadArguments naming ``what``. The error
+    and its causes hold no values, since it is stored and shown even where they are encrypted."""
     try:
         return make_decoder(annotation).decode(text)
     except Exception as error:
@@ -189,8 +180,7 @@ def from_json(what: str, text: bytes | str | msgspec.Raw, annotation: Any = Any)
 
 
 def check_fits(what: str, text: bytes, annotation: Any) -> None:
-    """Raise BadArguments as ``from_json`` does, but with the values in its message, since the
-    caller has given them."""
+    """Raise BadArguments as ``from_json`` does, but with values, which the caller has given."""
     try:
         make_decoder(annotation).decode(text)
     except Exception as error:
@@ -200,8 +190,8 @@ def check_fits(what: str, text: bytes, annotation: Any) -> None:
 
 
 def _without_values(error: Exception) -> str:
-    """Return a decoder's message without values: without a wrong member of an enum, a name that is
-    no field, and the texts of the user's own checks."""
+    """Return a decoder's message without values: wrong members of an enum, unknown names of fields,
+    texts of the user's own checks."""
     if isinstance(error, RecursionError):
         return _TOO_DEEP
     cause, said = error.__cause__, text_of(error)
@@ -227,8 +217,8 @@ def is_ours(text: str) -> bool:
 
 
 def _refuse_too_deep(text: bytes) -> None:
-    """Raise if JSON is nested too deep. Keep only the brackets outside strings, and remove the
-    innermost pairs, level by level. Each step is one call over bytes."""
+    """Raise if JSON is nested too deep: keep only the brackets outside strings, and remove the
+    innermost pairs, level by level, by one call over bytes each."""
     bare = text.replace(rb"\\", b"").replace(rb"\"", b"")
     bare = bare.translate(_BRACKETS, _NEITHER_BRACKETS_NOR_QUOTES)
     left = b"".join(bare.split(b'"')[::2])
@@ -240,8 +230,8 @@ def _refuse_too_deep(text: bytes) -> None:
 
 
 def sort_sets(value: Any, text: bytes) -> bytes:
-    """Return ``text``, the JSON of ``value``, with the members of sets in an order that does not
-    depend on the hashes of this process: by their JSON."""
+    """Return ``text``, the JSON of ``value``, with the members of sets in the order of their JSON,
+    which does not depend on the hashes of this process."""
     if b"[" not in text or not _holds_sets(value):
         return text
     return encoder.encode(_in_one_order(value, msgspec.json.decode(text)))
@@ -258,7 +248,6 @@ def _holds_sets(value: Any) -> bool:
 
 
 def _in_one_order(value: Any, plain: Any) -> Any:
-    """Return ``plain``, which is ``value`` as JSON has it, with its sets in order."""
     if isinstance(value, set | frozenset):
         return sorted(map(_in_one_order, value, plain), key=encoder.encode)
     if isinstance(value, list | tuple):
@@ -273,8 +262,7 @@ def _in_one_order(value: Any, plain: Any) -> Any:
 
 
 def _read_fields(kind: type) -> list[tuple[str, str]]:
-    """Return the fields of a class of msgspec, pydantic, dataclasses or attrs: the name in JSON,
-    and that of the attribute."""
+    """Return (JSON name, attribute) for a class of msgspec, pydantic, dataclasses or attrs."""
     if issubclass(kind, msgspec.Struct):
         return [(each.encode_name, each.name) for each in msgspec.structs.fields(kind)]
     if models := getattr(kind, "model_fields", None):
@@ -297,7 +285,6 @@ def _refuse_not_finite(value: Any) -> None:
 
 
 def _refuse_doubles(value: Any) -> None:
-    """Refuse keys of one object that are one text in JSON, such as 1 and "1"."""
     pending = [msgspec.to_builtins(value, enc_hook=_to_builtins)]
     while pending:
         one = pending.pop()
@@ -312,8 +299,7 @@ def _refuse_doubles(value: Any) -> None:
 
 
 def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a value with their paths, as ``[...][3]``: keys are data, as in
-    msgspec's own messages."""
+    """Yield the leaves of a value with their paths, as ``[...][3]`` in msgspec's messages."""
     pending = [("", value)]
     while pending:
         path, one = pending.pop()
@@ -359,11 +345,8 @@ def encode_result(
     max_payload: int = MAX_PAYLOAD,
     payloads: Payloads = PLAIN,
 ) -> str:
-    """Return a task's result in its stored form: JSON text, encoded by the application's codecs.
-
-    Raises BadArguments if it cannot be encoded, does not fit the task's return annotation, or is
-    above ``max_payload`` bytes.
-    """
+    """Return a task's result in its stored form. BadArguments if it cannot be encoded, does not fit
+    the return annotation, or is above ``max_payload`` bytes."""
     if value is None and annotation is Any and payloads is PLAIN:
         return "null"
     text = to_json("the result", value)
@@ -386,8 +369,8 @@ def encode_payload(
     payloads: Payloads,
     names: Sequence[str | int] = (),
 ) -> str:
-    """Return JSON in its stored form, which is that of the value of ``names`` alone; BadArguments,
-    with ``what`` and ``verb``, if that is larger than ``max_payload`` bytes."""
+    """Return JSON in its stored form, the value of ``names`` alone; BadArguments, with ``what`` and
+    ``verb``, if it is larger than ``max_payload`` bytes."""
     stored = text.decode()
     size = len(text)
     if payloads is not PLAIN:
@@ -415,8 +398,7 @@ def encode_return(
     value: Any, annotation: Any, max_payload: int, payloads: Payloads = PLAIN
 ) -> tuple[str, str]:
     """Return a task's result in its stored form, and a message if it does not fit the return
-    annotation, else "": the task's work is done either way. BadArguments as ``encode_result``.
-    """
+    annotation, else "": the work is done either way. BadArguments as ``encode_result``."""
     try:
         return encode_result(value, annotation, max_payload, payloads), ""
     except BadArguments as error:
@@ -424,8 +406,7 @@ def encode_return(
 
 
 def decode_result(text: str | None, annotation: Any = Any, payloads: Payloads = PLAIN) -> Any:
-    """Return a result as the annotated type; BadArguments if it has another release's type, or was
-    encoded by a codec or key that is unknown here."""
+    """Return a result as the annotated type; BadArguments if that, its codec or key is another."""
     if text is None:
         return None
     return from_json("the result", payloads.decode("result", text), annotation)

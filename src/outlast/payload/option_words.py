@@ -147,16 +147,14 @@ def describe_call_options(unknown: Iterable[str]) -> str:
 
 
 def describe_app_options(unknown: Iterable[str]) -> str:
-    """Return the unknown options of an App, each with the option of ours that is meant, if
-    known."""
+    """Return the unknown options of an App, each with the option of ours that is meant, if any."""
     return ", ".join(f"{name}{_hint(OF_APP_OPTIONS.get(name))}" for name in unknown)
 
 
 def describe_using_options(
     unknown: Iterable[str], known: Collection[str], of_tasks: Collection[str]
 ) -> str:
-    """Return the unknown options of ``using``, each with the option of ours that is meant, if
-    known."""
+    """Return the unknown options of ``using``, each with the option of ours that is meant."""
 
     def meant(name: str) -> str | None:
         if (ours := (OF_CALLS | OF_LINKS).get(name)) is not None:
@@ -172,8 +170,7 @@ def describe_using_options(
 
 
 def describe_attribute(kind: str, unknown: str) -> str:
-    """Return that a Task, Job or App has no such attribute, with the attribute that is meant, if
-    known."""
+    """Return that a Task, Job or App lacks this attribute, and the attribute that is meant."""
     return f"{kind!r} object has no attribute {unknown!r}{_hint(_OF_OBJECTS[kind].get(unknown))}"
 
 

@@ -4,10 +4,9 @@ An encoded payload is also JSON text: a blank, then how to read it, then the dat
 
      ["outlast:payload",["zlib","aes-256-gcm:2026"],"BASE64"]
 
-No text that ``to_json`` makes begins with a blank, so no result or checkpoint looks like it; nor do
-arguments, which are never a list. An encoded payload is read by the codecs that it names, not by
-those with which the application writes now: old payloads stay readable when the chain changes, as
-long as their keys are kept.
+No text that ``to_json`` makes begins with a blank. An encoded payload is read by the codecs that it
+names, not by those with which the application writes now: old payloads stay readable when the chain
+changes, as long as their keys are kept.
 """
 
 from __future__ import annotations
@@ -195,8 +194,7 @@ class Payloads:
     """The chain of codecs with which one application writes and reads payloads."""
 
     def __init__(self, codecs: Sequence[PayloadCodec]) -> None:
-        """ConfigError for an object that is no codec, too many codecs, or an order that cannot
-        work."""
+        """ConfigError for an object that is no codec, too many codecs, or a wrong order."""
         self._codecs = list(codecs)
         for each in self._codecs:
             if isinstance(each, type) or not (hasattr(each, "encode") and hasattr(each, "decode")):
@@ -213,16 +211,16 @@ class Payloads:
 
     @property
     def encryption(self) -> str:
-        """How plain payloads are read: ``required`` refuses them, ``optional`` reads plain and
-        encrypted payloads, ``none`` has no encryption."""
+        """How plain payloads are read: ``required`` refuses them, ``optional`` reads both kinds,
+        ``none`` has no encryption."""
         if self._required:
             return "required"
         has_any = any(isinstance(each, Encryption) for each in self._codecs)
         return "optional" if has_any else "none"
 
     def encode(self, kind: str, text: str, *names: str | int) -> str:
-        """Return JSON text in its stored form. BadArguments if it is too large. ``names``: what it
-        is the value of, which is part of what is sealed."""
+        """Return JSON text in its stored form; BadArguments if it is too large. The seal covers
+        ``names``, of which it is the value."""
         return self._join(kind, text, [each.encode for each in self._codecs], names)
 
     def encode_same(self, kind: str, text: str) -> str:
@@ -254,10 +252,9 @@ class Payloads:
         return f'{MARK}{json.dumps(names)},"{base64.b64encode(data).decode()}"]'
 
     def decode(self, kind: str, text: str, *names: str | int) -> str:
-        """Return the JSON text of a stored payload, encoded or not. BadArguments if this
-        application cannot read it, with the key that it would need or what is wrong. NotEncrypted
-        if encryption is required and none of its keys has decrypted the payload. What was sealed
-        without ``names`` is read under any."""
+        """Return the JSON text of a stored payload. BadArguments, with the missing key or the
+        fault, if this application cannot read it; NotEncrypted if none of its keys has decrypted
+        it, despite ``required``. A payload sealed without ``names`` is read under any."""
         if not self._required and not text.startswith(MARK):
             return text
         parts = _parts_of(text)
@@ -301,8 +298,8 @@ class Payloads:
 
 
 PLAIN = Payloads(())
-"""The payloads of an application without codecs: they write plain JSON, and also read compressed
-payloads."""
+"""The payloads of an application without codecs: they write plain JSON, and read compressed
+JSON."""
 
 
 def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:
@@ -316,14 +313,12 @@ def is_encoded(text: str) -> bool:
 
 
 def is_encrypted(text: str) -> bool:
-    """Whether a stored payload, which may be truncated, names a key among its codecs. Does not
-    check that the key decrypts it."""
+    """Whether a stored payload, which may be truncated, names a key, which need not fit."""
     return is_encoded(text) and f'"{_SEALED}' in text[:HEAD_MAX]  # base64 has no quotation marks
 
 
 def describe_encoded(text: str) -> dict[str, Any] | None:
-    """Describe an encoded payload for people, without any key: the codecs and the stored bytes;
-    None if it is not encoded."""
+    """Return the codecs and the stored bytes of an encoded payload; None for others."""
     parts = _parts_of(text)
     return parts and {"encoded": parts[0], "bytes": len(parts[1])}
 

@@ -1,9 +1,8 @@
 """Bind calls to a task's parameters, encode the arguments as JSON text, and read them back.
 
-Arguments are stored by name (``{"repo": "…", "depth": 50}``), only those that were given: a
-default belongs to the release that runs the job. They are read back once before they are stored, so
-that the caller gets the error for arguments that a worker could not read. An argument without an
-annotation takes any JSON and arrives as plain JSON.
+Arguments are stored by name (``{"repo": "…", "depth": 50}``), without defaults, which belong to the
+release that runs the job. They are read back before they are stored, so that the caller gets the
+error for arguments that a worker could not read. One without an annotation takes any JSON.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _split = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Field(msgspec.Struct, frozen=True):
-    """One parameter of a task. ``annotation`` is that of the whole value: for ``*args`` a list,
+    """One parameter of a task, with the ``annotation`` of its whole value: for ``*args`` a list,
     for ``**kwargs`` an object."""
 
     name: str
@@ -53,8 +52,7 @@ class Field(msgspec.Struct, frozen=True):
 
 
 class Signature:
-    """The parameters of a task's function, and how its arguments are encoded as JSON and
-    decoded."""
+    """The parameters of a task's function, to encode its arguments as JSON, and decode them."""
 
     def __init__(
         self,
@@ -63,8 +61,7 @@ class Signature:
         max_payload: int = MAX_PAYLOAD,
         payloads: Payloads = PLAIN,
     ) -> None:
-        """Read the function's parameters. ConfigError if JSON can never be read as an
-        annotation."""
+        """Read the parameters. ConfigError if JSON can never be read as an annotation."""
         self.task = task
         self.max_payload = max_payload
         self._payloads = payloads
@@ -107,17 +104,15 @@ class Signature:
             raise BadArguments(f"task {self.task}{self._inspected}: {why}") from error
 
     def _describe_unexpected(self, kwargs: dict[str, Any]) -> str | None:
-        """Name the unexpected arguments. A misspelt argument is also missing under its right name;
-        this of the two messages shows the mistake."""
+        """Name the unexpected arguments: a misspelt one is also missing, but this shows why."""
         unknown = [name for name in kwargs if name not in self.fields]
         if not unknown or not self._named:
             return None
         return f"it does not take {describe_call_options(unknown)}"
 
     def encode(self, bound: dict[str, Any]) -> str:
-        """Return bound arguments in their stored form: JSON text that a worker can read, encoded by
-        the application's codecs. BadArguments names the argument that cannot be encoded or has the
-        wrong type, or the sizes if they are too large."""
+        """Return bound arguments in their stored form. BadArguments names the one that cannot be
+        encoded or has the wrong type, or the sizes if they are too large."""
         if not bound and self._payloads is PLAIN:
             return "{}"
         text = self._encode_plain(bound) or encoder.encode(
@@ -131,12 +126,11 @@ class Signature:
     def decode(
         self, text: str, more: Mapping[str, str] | None = None
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return (args, kwargs) to call the function with, as the annotated types. ``more``: JSON
+        """Return (args, kwargs) of the annotated types, to call the function with. ``more``: JSON
         texts of arguments that come from elsewhere.
 
-        Raises BadArguments if they do not fit this release (unknown, missing or of another type) or
-        were encoded by a codec or key that is unknown here; NotEncrypted if encryption is required
-        and missing.
+        BadArguments if they do not fit this release, or if their codec or key is unknown here;
+        NotEncrypted if encryption is required and missing.
         """
         text = self._payloads.decode("args", text)
         if more:
@@ -174,8 +168,8 @@ class Signature:
         return args, kwargs
 
     def _encode_plain(self, bound: dict[str, Any]) -> bytes | None:
-        """Return the JSON of arguments that are plain and exactly of the annotated type; None if
-        one is not, or cannot be encoded: the caller then finds which, one by one."""
+        """Return the JSON of arguments if all are plain and exactly of the annotated type; None
+        otherwise: the caller then finds which is not."""
         plain = self._plain
         for name, value in bound.items():
             if plain.get(name) is not type(value):
@@ -268,8 +262,7 @@ def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
 
 
 def read_returns(fn: Callable[..., Any]) -> Any:
-    """Return the type that a function is annotated to return; Any if there is none, or if JSON
-    cannot be read as it."""
+    """Return the annotated return type; Any if there is none, or none that JSON can be read as."""
     return _usable(read_annotations(fn).get("return", Any))
 
 
@@ -306,8 +299,8 @@ def _annotations(fn: Callable[..., Any]) -> dict[str, Any]:
 
 
 def read_annotations(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return the function's annotations; those that cannot be resolved here (names imported for
-    type checkers only) are left out."""
+    """Return the function's annotations, without those that cannot be resolved here, such as names
+    imported for type checkers only."""
     fn = inspect.unwrap(fn)
     try:
         return typing.get_type_hints(fn, include_extras=True)

@@ -6,8 +6,8 @@
         jobs.drain_sync()
 
 There is no mock of the queue: an enqueued job is a row of a store, and ``drain`` is the worker of
-``app.worker()``, step by step. A crash leaves that worker's row, lock file and jobs as a killed
-process leaves them; the next worker detects its death, as in production.
+``app.worker()``, step by step. A crash leaves its row, lock file and jobs as a killed process does;
+the next worker detects its death, as in production.
 
 app_under_test.py  ``isolate`` and the AppUnderTest that it yields
 arguments.py       finds a job by its task and some of its arguments, and describes differences

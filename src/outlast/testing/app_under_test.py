@@ -275,8 +275,7 @@ class TravelClock:
 
 
 def check_for_tests(url: str) -> None:
-    """Raise ConfigError unless the database's name marks it as one for tests: all data in Outlast's
-    own tables is deleted; other tables stay."""
+    """Raise ConfigError unless the name says that the database, to be emptied, is for tests."""
     name = unquote(urlsplit(url).path.lstrip("/"))
     if not _FOR_TESTS.search(name):
         raise ConfigError(
@@ -286,8 +285,7 @@ def check_for_tests(url: str) -> None:
 
 
 async def empty(store: Store) -> None:
-    """Remove all jobs, workers, schedules, pauses and events, using only the verbs of the store, so
-    that this works on each kind of store."""
+    """Remove all jobs, workers, schedules, pauses and events, by the verbs of any kind of store."""
     for pause in await store.inspector.pauses():
         await store.resume(pause.kind, pause.name)
     for worker in (await store.observe()).workers:

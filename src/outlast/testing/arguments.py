@@ -1,7 +1,6 @@
 """Find the job that a test means by a task and some arguments, and describe how others differ.
 
-Arguments are compared in their stored form: a UUID or a dataclass that the test gives is encoded
-first. An argument that a call left out counts with its default.
+Arguments are compared in their stored form, in which a UUID or a dataclass is encoded.
 """
 
 from __future__ import annotations
@@ -22,10 +21,8 @@ VALUE_MAX = 200  # characters
 
 
 class WantedCall:
-    """A task, and the arguments that its job must have; it may have others, too.
-
-    UsageError for an argument that the task does not take.
-    """
+    """A task, and arguments that its job must have, among others. UsageError for an argument that
+    the task does not take."""
 
     def __init__(
         self, task: Task[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]

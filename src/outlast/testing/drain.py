@@ -1,8 +1,8 @@
 """Step one worker until nothing is due: the parts of ``app.worker()``, by hand.
 
 Its heartbeat and its wake-ups do not run: a test waits for nothing, and the lease is longer than
-any pause in a debugger. The parts that decide about jobs run: the exchange, checkpoints, limits,
-schedules, and the reaper, which detects that the earlier worker is gone if it was killed.
+any pause in a debugger. The exchange, checkpoints, limits, schedules and the reaper, which detects
+the death of a killed worker, run.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNWIND_SECONDS = 0.05  # between checks whether an attempt has ended
 async def drain(
     app: App, watch: FaultWatch, concurrency: int, kind: type[WatchedAttempt] = WatchedAttempt
 ) -> None:
-    """Run due jobs, and jobs that these make due, until none is: by one worker, or by two if the
-    first is killed. ``kind``: the class of the attempts."""
+    """Run due jobs, and jobs that these make due: by one worker, or by two if the first is killed.
+    ``kind``: the class of the attempts."""
     settings = worker_settings(
         concurrency=1 if watch.fault else concurrency,
         lease=LEASE_SECONDS,
@@ -43,8 +43,7 @@ async def drain(
 
 
 def gather_needs(app: App) -> dict[str, Any]:
-    """Return the settings of a worker that has each tag, and enough of each unit for one attempt of
-    each task: so it serves all of them."""
+    """Return the settings of a worker that serves all tasks, with each tag, and enough units."""
     tags = sorted({tag for task in app.tasks.values() for tag in task.requires})
     has: dict[str, int] = {}
     for unit, count in (each for task in app.tasks.values() for each in task.uses.items()):
@@ -72,8 +71,7 @@ class _Steps:
         return self._watch.is_cut_off
 
     async def _look_around(self) -> None:
-        """Read the pauses, declare the schedules of the code, reclaim a dead worker's jobs, and
-        fire due schedules."""
+        """Read the pauses, declare schedules, reclaim a dead worker's jobs, fire due schedules."""
         worker, services = self._worker, self._worker.services
         await services["pauses"].duty.run_once()
         await services["scheduler"].duty.run_once()  # it fires only schedules that it has declared
@@ -82,8 +80,7 @@ class _Steps:
         await self._fire_all_due()
 
     async def _fire_all_due(self) -> None:
-        """Fire until no due schedule can be advanced: one run counts only a few hundred ticks of a
-        cron line."""
+        """Fire until no due schedule can be advanced, a few hundred ticks of a cron line each."""
         before, due = None, await self._find_due()
         while due and due != before:
             await self._worker.services["scheduler"].duty.run_once()
@@ -117,7 +114,7 @@ class _Steps:
 
     async def _cut_off(self) -> None:
         """Wait until the attempt that was hit has ended. With a lost lease its end is handed in,
-        and refused; with a killed worker it is not handed in."""
+        and refused; with a killed worker it is not."""
         hit, nudge = self._watch.hit, self._worker.plan.nudge
         self._watch.let_end()
         while hit is not None and self._worker.pool.control.has(hit.token):

@@ -1,8 +1,8 @@
 """Make a fault happen in a drain, watch the attempts that it hits, and judge their task by it.
 
-A crash takes effect when a checkpoint has been stored. From then on the attempt writes nothing: its
-next request to its worker raises ``Killed``, a BaseException, so that its coroutine or thread ends
-and releases locks and connections, as the death of a process does. Its ``finally`` blocks do run.
+A crash takes effect when a checkpoint has been stored. The attempt's next request to its worker
+raises ``Killed``, a BaseException, so that its coroutine or thread ends and releases locks and
+connections, as the death of a process does. Its ``finally`` blocks do run.
 """
 
 from __future__ import annotations
@@ -178,8 +178,8 @@ class FaultWatch:
     # -- what it shows -------------------------------------------------------------------------
 
     def find_fault(self, *, may_fail: bool) -> str | None:
-        """Return the message with which the test should fail: a failed attempt, a fault that did
-        not happen, or a mistake of the task that it revealed."""
+        """Return why the test should fail: a failed attempt, a fault that did not happen, or a
+        mistake of the task that it revealed."""
         if self._failures and not may_fail:
             return self._describe_failures()
         fault, hit = self.fault, self.hit
@@ -218,12 +218,8 @@ def _describe(attempt: WatchedAttempt | None, crash: Crash) -> str:
 
 
 class WatchedAttempt(Attempt):
-    """An attempt in a drain.
-
-    Attributes:
-        looked: whether the task has read its checkpoint.
-        refused: whether a checkpoint was refused because the lease is lost.
-    """
+    """An attempt in a drain. ``looked``: the task has read its checkpoint. ``refused``: a
+    checkpoint was refused because the lease is lost."""
 
     def __init__(self, watch: FaultWatch, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

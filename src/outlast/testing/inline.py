@@ -1,7 +1,7 @@
 """Call a task here and now, without a store, to test only what the function does.
 
-The arguments are as a worker would read them: encoded as JSON and decoded by the annotations, so
-that the test shows what is lost on the way. The result is treated in the same way.
+Arguments and result are encoded as JSON and decoded by the annotations, as by a worker, so that the
+test shows what is lost on the way.
 """
 
 from __future__ import annotations

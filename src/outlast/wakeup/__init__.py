@@ -1,7 +1,6 @@
 """Wakes workers by messengers, in place of the store's own wake-ups.
 
-Messages are only hints that work exists: the store is the truth, and polling continues as well. A
-store's own wake-up is in the folder of the store.
+Messages are only hints (``messenger.py``). A store's own wake-up is in the folder of the store.
 
 messenger.py    the parts common to all messengers, and the `Broker` protocol that each implements
 kinds.py        messengers before a connection: their kinds, and the checks of a URL
@@ -50,10 +49,11 @@ def open_messenger(
     queues: list[str] | None = None,
     clock: Clock = SYSTEM,
 ) -> Messenger:
-    """Return a messenger for the store of that id, not started.
+    """Return a messenger for the store of that id, not started. ConfigError for a URL that cannot
+    work, or if the driver is not installed.
 
     ``queues``: the queues whose notices it receives, [] for all; None for a client that only
-    publishes. Raises ConfigError for a URL that cannot work, or if the driver is not installed.
+    publishes.
     """
     from outlast.wakeup.messenger import Messenger
 

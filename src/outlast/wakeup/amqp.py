@@ -1,12 +1,12 @@
 """Connects to RabbitMQ: one topic exchange for each store, one quorum queue for each of its queues.
 
-The queues keep notices for a bounded time and number and drop the oldest: they are hints. Each
-connection declares exchange and queues, so the first client that connects repairs a server that has
-lost its data. A consumer exists only while its worker has free slots, and the number of these
-bounds its unsettled messages; a message that is given back goes to another worker at once. A second
-exchange, which keeps nothing, sends watchers heartbeats and deactivations. A third, to which no
-queue is bound, shows whether the server takes messages at all: while its disk or memory is short,
-the server takes the first message of a connection, and then reads nothing more from it.
+The queues keep notices for a bounded time and number and drop the oldest. Each connection declares
+exchange and queues, so the first client repairs a server that has lost its data. A consumer exists
+only while its worker has free slots, which bound its unsettled messages; a message that is given
+back goes to another worker at once. A second exchange, which keeps nothing, sends watchers
+heartbeats and deactivations. A third, to which no queue is bound, shows whether the server takes
+messages at all: while its disk or memory is short, it takes the first message of a connection, and
+then reads nothing more from it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class AmqpBroker:
         )
 
     async def _probe(self) -> None:
-        """Raise if the server takes no messages."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 exchange = await self._exchange("probe")
@@ -195,9 +194,8 @@ class AmqpBroker:
             self._tags.append((queue, await queue.consume(self._heard)))
 
     async def _check(self) -> None:
-        """Bind queues again, some at a time: an exchange that was deleted and recreated by another
-        client has lost its bindings. Raise if a queue or the exchange is missing, which the server
-        reports to no consumer."""
+        """Bind queues again, some at a time: an exchange that another client deleted and recreated
+        has lost its bindings. Raise if one is missing, which no consumer hears."""
         if self._lost.is_set():
             raise ConnectionError("the connection was lost")
         for _ in range(min(CHECK_MAX, len(self._sources))):
@@ -246,8 +244,7 @@ async def _hang_up(dial: asyncio.Task[AbstractConnection]) -> None:
 
 
 def make_delivery(message: AbstractIncomingMessage) -> Delivery:
-    """Return a message of a consumer. The server hands one that is given back at once to the next
-    consumer with free slots."""
+    """Return a message of a consumer; one given back goes at once to the next with free slots."""
     count = (message.headers or {}).get("x-delivery-count", 0)
     times = 1 + (count if isinstance(count, int) else 0)
     give_back = functools.partial(message.nack, requeue=True)

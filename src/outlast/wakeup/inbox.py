@@ -1,10 +1,9 @@
 """Passes names of jobs from a messenger to the exchange, and the number of free slots back.
 
 A message is taken from the messenger only while there is a slot for its job, and handed to one
-exchange, which claims what comes first in the line. Once the store has answered this exchange, the
-message is settled even if nothing was claimed; if the exchange had no slot after all, or broke off,
-the message goes back for another worker. Jobs that were named and not claimed are remembered for a
-while: ``take_passed_over`` returns them.
+exchange, which claims the first job in the line. Once the store has answered, the message is
+settled even if nothing was claimed; if there was no slot after all, or the exchange broke off, it
+goes back for another worker. Jobs that were named and not claimed are remembered for a while.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class Inbox:
     # -- the exchange's side
 
     def hand_over(self, requests: Sequence[ClaimRequest]) -> list[int]:
-        """Hand the waiting names over to an exchange with these requests; return them. They go back
-        to the messenger if no request is for ordinary jobs."""
+        """Hand the waiting names over to an exchange; return them. They go back to the messenger if
+        no request is for ordinary jobs."""
         if not any(each.limit and not each.solo for each in requests):
             self.refuse()
         self._names = sorted({name for names, _ in self._waiting for name in names})
@@ -43,8 +42,8 @@ class Inbox:
         return self._names
 
     def settle(self, *, answered: bool, claimed: Sequence[Claimed] = ()) -> None:
-        """Settle the requested names. ``answered``: whether the store answered the exchange;
-        ``claimed``: the jobs that it claimed."""
+        """Settle the requested names: ``answered`` says whether the store answered the exchange,
+        ``claimed`` which jobs it claimed."""
         if not self._asked:
             return
         _resolve(self._asked, answered=answered)

@@ -1,10 +1,8 @@
 """Lists the kinds of messengers, with all differences between them before a connection.
 
 A kind has one entry here, one branch that imports its broker (``outlast.wakeup``) and one module
-with that broker. This module needs no driver.
-
-``nats://user:password@one:4222,two:4222?replicas=3``. Schemes, ports and settings are in
-``wakeup/kinds.py``.
+with that broker. This module needs no driver. A URL is such as
+``nats://user:password@one:4222,two:4222?replicas=3``.
 """
 
 from __future__ import annotations
@@ -132,8 +130,7 @@ PORT_MAX = 65_535
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A messenger's checked address. ``kind`` is the name of a ``Kind``. ``settings`` holds only
-    the settings in the URL's query."""
+    """A messenger's checked address: ``kind`` names its ``Kind``, ``settings`` holds the URL's."""
 
     kind: str
     tls: bool
@@ -174,8 +171,8 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
     def check_login(self) -> None:
-        """Raise ConfigError if a key cannot be read, or cannot be used without its package. The
-        error does not repeat the given value: it may be the secret itself."""
+        """Raise ConfigError if a key cannot be read, or used without its package. The error does
+        not repeat the given value: it may be the secret itself."""
         for name in {"creds", "nkey"} & self.settings.keys():
             if not os.access(self.settings[name], os.R_OK):
                 raise ConfigError(f"the wake-up's {name} must be the path of a file to read")

@@ -4,10 +4,8 @@ The store is the only truth. A message only asks workers to check the store, and
 published after the commit, fetched only while there are free slots, and settled when the exchange
 has been answered. So a message that is lost, late, doubled, reordered or a year old costs latency
 or a needless request, never a job, and no redelivery can race a recovery. While the messenger is
-away, workers poll as always.
-
-Anyone may write them, in any number, so neither the receiving loop nor a log may wait for them or
-hold them all.
+away, workers poll as always. Anyone may write messages, in any number, so neither the receiving
+loop nor a log may wait for them or hold them all.
 """
 
 from __future__ import annotations
@@ -45,8 +43,8 @@ RESTING_SHARE = 4  # one in this many delivered messages may rest here
 
 
 class Delivery(NamedTuple):
-    """One received message. ``times``: how often it was delivered. ``ack`` settles it: it does not
-    come back. ``give_back`` lets the messenger deliver it again, here or elsewhere."""
+    """One received message, delivered ``times`` times. ``ack`` settles it; ``give_back`` lets the
+    messenger deliver it again, here or elsewhere."""
 
     body: bytes
     times: int
@@ -126,12 +124,11 @@ class Messenger(Listening):
         self._tasks = tasks
 
     async def announce(self, notices: Sequence[Notice]) -> bool:
-        """Publish after a commit; return whether the messenger has all notices. Never raises: the
-        caller waits for a job's id and cannot help it, and a sweep announces the missed notices.
+        """Publish after a commit; return whether the messenger has all notices. Never raises: a
+        sweep announces the missed notices.
 
-        A messenger that is slower than the caller is healthy: it gets the notices that it takes in
-        PUBLISH_SECONDS, and no more. A messenger that does not confirm a batch in that time is not
-        healthy.
+        It gets the notices that it takes in PUBLISH_SECONDS, and no more. It is healthy unless it
+        does not confirm a batch in that time.
         """
         ends = self._clock.boot() + PUBLISH_SECONDS
         broker: Broker | None = None
@@ -155,8 +152,7 @@ class Messenger(Listening):
         return True
 
     def _note_failed_publish(self, broker: Broker | None, error: Exception) -> None:
-        """Give up the connection on which the publish failed, unless it was replaced meanwhile or
-        was not made yet."""
+        """Give up the connection of a failed publish, unless it was replaced meanwhile."""
         if self._broker is not broker:
             return
         self._note_trouble(error)
@@ -277,8 +273,7 @@ class Messenger(Listening):
             await (delivery.ack() if answered else delivery.give_back())
 
     def _look_past_others(self) -> None:
-        """Check the store as often as without a messenger: a long line of messages for other
-        workers may come before those for this one."""
+        """Check the store as often as without a messenger: messages for others may come first."""
         now = self._clock.boot()
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
@@ -315,13 +310,11 @@ async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
 class Strangers:
     """Gives notices of tasks that this worker does not know back for workers that know them.
 
-    A message goes back at once the first time: the messenger hands it to the next waiting worker. A
-    message that comes again rests here first, beside the receiving loop, so that a message for a
-    task that no worker knows does not circulate at full speed. A resting message occupies one of
-    the places for which the messenger delivers, so only a share of the messages may rest, and the
-    others are settled. So a flood of such messages costs two deliveries for each, and holds up
-    nothing. The next sweep, or a worker that polls, finds the job of a message that was settled
-    here.
+    A message goes back at once the first time. If it comes again it rests here, beside the
+    receiving loop, so that a message for a task that no worker knows does not circulate at full
+    speed. It then occupies one of the places for which the messenger delivers, so only a share of
+    the messages may rest, and the others are settled: a flood costs two deliveries for each, and
+    blocks nothing. The next sweep, or a worker that polls, finds the job of a settled message.
     """
 
     def __init__(self, clock: Clock) -> None:

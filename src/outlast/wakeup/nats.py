@@ -1,10 +1,10 @@
 """Connects to NATS JetStream: one durable stream for each store, a durable pull consumer per queue.
 
-The stream keeps notices for a bounded time, as a file, and forgets the oldest first: they are
-hints. Each connection creates or checks it, so the first client that notices restores the data of a
-server that lost them, or a deleted stream. A pull is one request, bounded by the free slots. The
-server sends a sign of life every two seconds, so that a silent network or a consumer without a
-leader is noticed soon and the next connection tries another server.
+The stream keeps notices for a bounded time, as a file, and drops the oldest. Each connection
+creates or checks it, so the first client repairs a server that has lost its data. A pull is one
+request, bounded by the free slots. The server sends a sign of life every two seconds: a silent
+network or a consumer without a leader is noticed soon, and the next connection tries another
+server.
 """
 
 from __future__ import annotations
@@ -45,11 +45,10 @@ _process_info: Callable[[Client, dict[str, Any], bool], Awaitable[None]] = Clien
 class NatsClient(Client):
     """The driver's client, bound to the URL: TLS if the URL asks for it, and no other servers.
 
-    A NATS server begins in clear and says itself whether it requires TLS. The driver believes it
-    and, if not, sends the login in clear. The driver also follows the server to other servers that
-    it names, to any that has a valid certificate for its own name. Data from before TLS is
-    established may be forged on the way, so this class leaves neither to the driver. ``tls``:
-    whether nothing may be sent before TLS is established.
+    The driver would believe a server that does not require TLS, and send the login in clear, and
+    would follow it to any other server with a valid certificate. Data from before TLS is
+    established may be forged, so this class leaves neither to the driver. ``tls``: whether nothing
+    may be sent before TLS is established.
     """
 
     def __init__(self, *, tls: bool) -> None:
@@ -272,11 +271,8 @@ class NatsBroker:
 
 
 class _Pull:
-    """Requests for the messages of one consumer, one at a time.
-
-    A request stays at the server until its time is over or all its messages have come: the next
-    wait continues it instead of making another request.
-    """
+    """Requests for the messages of one consumer, one at a time. One stays at the server until its
+    time is over or all its messages have come: the next wait continues it."""
 
     def __init__(self, client: NatsClient, stream: str, durable: str, news: asyncio.Event) -> None:
         self._client = client
@@ -328,8 +324,8 @@ class _Pull:
             await message.give_back()
 
     async def _heard(self, message: Msg) -> None:
-        """Take a message of the stream, or a status of the server, which names no subject to reply
-        to. The headers of a message are its publisher's."""
+        """Take a message of the stream, or a status, which names no subject to reply to. The
+        headers of a message are its publisher's."""
         self._heard_at = _now()
         if not message.reply:
             self._heard_of_server(message.headers or {})
@@ -339,8 +335,8 @@ class _Pull:
         self._news.set()
 
     def _has_sent(self, message: Msg) -> bool:
-        """Whether the message comes from this consumer. Any client that may read requests can write
-        to the inbox, and a message is settled by writing to the subject that it names itself."""
+        """Whether the message comes from this consumer: other clients can write to the inbox, and a
+        message is settled by writing to the subject that it names itself."""
         try:
             said = message.metadata
         except Exception:  # the message names another subject, or none

@@ -2,7 +2,7 @@
 
 A notice names the job, the token of its last attempt and its position in the line, so that each
 entry into the queue has its own name, which no worker announces twice. Incoming messages may come
-from anyone; they are bounded and checked, and a wrong one costs only itself.
+from anyone; they are bounded and checked.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ Text = Annotated[str, msgspec.Meta(max_length=NAME_MAX)]
 
 
 class Notice(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message. ``token``: the token of the job's last attempt, 0 before the first. ``cleared``:
-    the job was taken from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of
-    the announcement while the job waits; 0 if it was announced when it became due. ``position``:
-    its position in the line; 0 if it was announced when it became due, or is in no line."""
+    """One message. ``token``: that of the job's last attempt, or 0. ``cleared``: the job was taken
+    from a worker that is gone, for ``clear_reason``. ``repeat``: the ordinal of the announcement.
+    ``position``: in the line. Both are 0 when it is announced as it became due."""
 
     job_id: Positive
     queue: Text = ""
@@ -82,8 +81,7 @@ def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notic
 
 
 def can_carry(job: Unpublished) -> bool:
-    """Return whether a notice can name the job. If not, no worker would accept the message, and a
-    messenger with a lower limit would refuse it."""
+    """Return whether a notice can name the job within the limits of workers and messengers."""
     return len(job.queue) <= NAME_MAX and len(job.task) <= NAME_MAX
 
 

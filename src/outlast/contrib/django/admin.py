@@ -1,9 +1,7 @@
 """Show jobs and schedules in Django's admin, and act on them with the right permissions.
 
-``OUTLAST_PAGE`` applies here, too: what the page hides is hidden here, also from searches, and if
-the page is read-only, nothing can be changed. Acts are recorded among the actions of the store.
-
-Lists are bounded: they show, and count, only the newest jobs of a table that may have millions.
+``OUTLAST_PAGE`` applies here, too, also to searches. Acts are recorded among the actions of the
+store. Lists show, and count, only the newest jobs of a table that may have millions.
 """
 
 from __future__ import annotations
@@ -108,8 +106,7 @@ class _ReadOnly(admin.ModelAdmin):
     def _act(
         self, request: Any, verb: Callable[[Store], Awaitable[R]], say: Callable[[R], str]
     ) -> None:
-        """Act on the store, and tell the user what was done. Each act opens a store for itself
-        alone, so no connection to the database stays open."""
+        """Act on the store, which is opened for this act alone, and tell the user what was done."""
         url = store_url()
 
         async def there() -> R:

@@ -1,11 +1,8 @@
 """Wrap each attempt in a worker: give it the context and signals of Django's tasks.
 
-The TaskResult of an attempt is made from the attempt, without a query; ``refresh()`` on it reads
-the rest. If a receiver of a signal raises, Django logs that, and the attempt, whose work may be
-done, does not fail.
-
-No signal waits for the single thread in which asgiref runs thread-sensitive code: the query of a
-neighbour may hold it for long.
+The TaskResult of an attempt is made without a query; ``refresh()`` on it reads the rest. An error
+of a signal's receiver is logged, and the attempt does not fail. No signal waits for the single
+thread in which asgiref runs thread-sensitive code: the query of a neighbour may hold it for long.
 """
 
 from __future__ import annotations
@@ -69,8 +66,7 @@ def _coroutine(task: Any) -> Callable[..., Any]:
 
 
 async def _tell(signal: Any, task: Any, result: Any) -> None:
-    """Send a signal to its receivers, in a thread that no neighbour's query holds; async ones run
-    in this loop."""
+    """Send a signal to its receivers, in a thread of its own; async ones run in this loop."""
     if signal.has_listeners(_sender(task)):
         await sync_to_async(_tell_here, thread_sensitive=False, executor=_tellers)(
             signal, task, result

@@ -1,7 +1,7 @@
 """Turn calls of Django's tasks into jobs, and make the tasks of Outlast that run them.
 
-A job is stored with Django's form of a call, ``{"args": […], "kwargs": {…}}``; its task is named by
-the path of the function.
+A job has Django's form of a call, ``{"args": […], "kwargs": {…}}``, and the function's path as
+task.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_options(options: dict[str, Any]) -> tuple[TaskOptions, Policy, Placemen
 
 def find_limits(names: Any) -> tuple[Limit, ...]:
     """Return the limits of these names in OUTLAST["LIMITS"]; ImproperlyConfigured for one that is
-    not there, or that no job can have."""
+    missing, or that no job can have."""
     known = settings_limits()
     if isinstance(names, str) or not isinstance(names, Iterable):
         raise ImproperlyConfigured(f"OPTIONS: limits must be a list of names, such as [{names!r}]")
@@ -150,8 +150,7 @@ def explain_no_json(task: Any, args: Any, kwargs: Any) -> str:
 
 
 def encode(task: Any, args: list[Any], kwargs: dict[str, Any]) -> str:
-    """Return a call as the arguments of a job. TypeError if it is not JSON, BadArguments if it is
-    larger than a job may be."""
+    """Return a call as the arguments of a job; TypeError if not JSON, BadArguments if too large."""
     given = {name: value for name, value in (("args", args), ("kwargs", kwargs)) if value}
     what = f"the arguments of task {task.module_path}"
     try:

@@ -1,7 +1,6 @@
 """Keep Django's connections usable around each attempt.
 
-No async attempt waits, at its start or its end, for the single thread in which asgiref runs
-thread-sensitive code: the query of a neighbour may hold it for long.
+No async attempt waits for asgiref's single thread (``attempts.py``), at its start or its end.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from outlast.client.attempt import Attempt
 
 def keep_connections_fit(app: App) -> None:
     """Around each attempt, close connections that are too old or broken, as Django does around each
-    request, in the threads in which the attempt and the hooks around it use them. Call it before
-    any hook of a user is registered, so that theirs are inside."""
+    request, in the threads that use them. Call it before users register hooks, which are inside."""
 
     def leave() -> None:
         _close_old()
@@ -48,10 +46,8 @@ def keep_connections_fit(app: App) -> None:
 
 
 async def _call_in_order(close: Callable[[], None]) -> None:
-    """Close connections in the thread that async code shares, before the next call in it.
-
-    That thread keeps calls in order, so nothing needs to wait for this one. If the loop or a
-    ThreadSensitiveContext has another thread, wait for the call."""
+    """Close connections in the thread that async code shares, which keeps calls in order, so
+    nothing waits; but wait if the loop or a ThreadSensitiveContext has another thread."""
     of_its_own = (
         getattr(AsyncToSync.executors, "current", None)
         or asyncio.get_running_loop() in AsyncToSync.loop_thread_executors

@@ -1,7 +1,6 @@
 """Use a database of Django as a store: its URL, and the schema in it.
 
-The settings come from the connection, not from the settings file: tests run on a database of
-another name.
+The settings come from the connection, since tests run on a database of another name.
 """
 
 from __future__ import annotations
@@ -22,8 +21,7 @@ from outlast.store.backend import backend_of
 from outlast.store.foreign import open_driver
 
 _OF_DJANGO = {"isolation_level", "server_side_binding", "pool"}
-# The tables that identify the store, hold the last numbers that it has issued, and what workers
-# announce once.
+# The tables that identify the store, hold its last numbers, and what workers announce once.
 _KEPT = {"outlast_schema", "outlast_incarnation", "outlast_sequences", "outlast_tasks"}
 _IN_TESTS = "memorydb_"  # in the name that Django gives to a test database in memory
 
@@ -118,9 +116,8 @@ def empty(alias: str) -> None:
 
 
 def begins_by_reading(connection: Any) -> bool:
-    """Whether a transaction takes the write lock only at its first write, which fails if another
-    connection has written since its first read. Only Django's backend for SQLite has that option.
-    """
+    """Whether a transaction takes the write lock only at its first write, which fails after another
+    connection's. Only Django's backend for SQLite has that option."""
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
     return hasattr(connection, "transaction_modes") and str(mode).upper() == "DEFERRED"
 

@@ -1,5 +1,4 @@
-"""Present the tables of the store as models. Outlast makes and changes these tables: the models are
-not managed, and only the verbs of the store (``admin.py``) change rows."""
+"""Present the tables of the store as models, which are not managed: only its verbs change rows."""
 
 from __future__ import annotations
 

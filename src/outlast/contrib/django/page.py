@@ -1,8 +1,7 @@
 """Serve the page for operators as a view of Django: for staff, with the admin's permissions.
 
-The page is an ASGI application, which runs on the background loop of this process, with its own few
-connections to the store, which open when it is first visited. It guards its forms itself (a request
-that changes something has to come from the page), so it does not use Django's CSRF tokens.
+The page is an ASGI application on the background loop of this process, with a few connections of
+its own to the store. It guards its forms itself, so it does not use Django's CSRF tokens.
 """
 
 from __future__ import annotations

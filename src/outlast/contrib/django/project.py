@@ -75,8 +75,8 @@ def _is_ours(backend: str) -> bool:
 
 @cache
 def settings_limits() -> dict[str, Limit]:
-    """Declare the limits in OUTLAST["LIMITS"], which maps names to options of ``app.limit``; return
-    them. Raises ImproperlyConfigured for a limit that cannot work."""
+    """Declare and return the limits in OUTLAST["LIMITS"]: name -> options of ``app.limit``.
+    ImproperlyConfigured for one that cannot work."""
     chosen = getattr(settings, SETTING, {})
     is_dict = isinstance(chosen, Mapping)
     unknown = sorted(map(str, chosen.keys() - {LIMITS})) if is_dict else []
@@ -126,8 +126,8 @@ def _is_of_django(url: str) -> bool:
 
 
 class DjangoStores(StoreProvider):
-    """The stores of a project. Jobs are stored on Django's own connection unless another is named
-    or another store is in use, so enqueuing opens no further connection."""
+    """The stores of a project. Jobs are stored on Django's own connection, unless another
+    connection or store is named."""
 
     @property
     def url(self) -> str:
@@ -167,8 +167,7 @@ class DjangoStores(StoreProvider):
 
     @contextmanager
     def replace(self, url: str, clock: Clock) -> Iterator[None]:
-        """As StoreProvider does. If the URL is that of Django's own database, jobs are stored on
-        Django's connection as before."""
+        """As StoreProvider does, but Django's connection stays in use if the URL is its own."""
         is_djangos = _is_of_django(url)
         with super().replace(url, clock):
             if is_djangos:
@@ -182,7 +181,7 @@ class DjangoStores(StoreProvider):
 
 
 async def _by_django(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-    """Return the result of ``make()``, run where Django runs plain code: here, or if a loop runs,
+    """Return the result of ``make()``, run where Django runs plain code: here or, if a loop runs,
     in the thread of ``sync_to_async``."""
     if not loop_is_running():
         return await make()
@@ -191,8 +190,8 @@ async def _by_django(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
 
 
 def refuse_loop_in_atomic() -> None:
-    """Raise UsageError if ``asyncio.run`` was called inside ``atomic``: Django would leave this
-    thread, so the job could not be part of that transaction."""
+    """Raise UsageError if ``asyncio.run`` was called inside ``atomic``: Django would use another
+    thread, and the job could not be part of that transaction."""
     if _of_plain_code(database()).in_atomic_block:
         raise UsageError(
             "this event loop runs inside atomic(), in the same thread, and a job enqueued from"
@@ -202,8 +201,7 @@ def refuse_loop_in_atomic() -> None:
 
 
 def _of_plain_code(alias: str) -> Any:
-    """Return the connection of the plain code that started the loop in this thread: inside a loop,
-    Django returns another one."""
+    """Return the connection of the plain code that started the loop; Django has another inside."""
     loop = asyncio.get_running_loop()
     asyncio._set_running_loop(None)  # noqa: SLF001  (as asgiref does)
     try:
@@ -218,8 +216,7 @@ class DjangoApp(App):
     _provider = DjangoStores
 
     def _register(self, fn: Callable[..., Any], options: TaskOptions) -> Task[..., Any]:
-        """Register a task under its module path, as ``django.tasks`` does, unless it was given a
-        name: the apps of a project do not know each other's names."""
+        """Register a task, by default under its module path, so that apps do not clash."""
         own = getattr(fn, "__name__", "<lambda>")
         if options.get("name") is None and own != "<lambda>" and not isinstance(fn, Task):
             options = {**options, "name": f"{fn.__module__}.{own}"}

@@ -1,5 +1,5 @@
-"""Read a job from the store as a TaskResult. Reads use Django's own connection, so a transaction
-sees the jobs that it has enqueued itself."""
+"""Read a job as a TaskResult, on Django's own connection, which sees what it has enqueued
+itself."""
 
 from __future__ import annotations
 
@@ -31,8 +31,7 @@ _FAILED_PATH, _CANCELLED_PATH = "outlast.JobFailed", "outlast.JobCancelled"
 
 
 def read_result(backend: Any, result_id: str) -> Any:
-    """Return the TaskResult of a job. TaskResultDoesNotExist: there is no such job, or its task is
-    not one of Django's."""
+    """Return the TaskResult of a job. TaskResultDoesNotExist if none of Django's tasks has it."""
     from outlast.contrib.django.models import JobRecord
 
     text = str(result_id)
@@ -46,8 +45,7 @@ def read_result(backend: Any, result_id: str) -> Any:
 
 
 def _task_of(name: str) -> Any:
-    """Return the task of this name. The modules of all apps may be imported for it, but never one
-    that is named only in the database."""
+    """Return the task of this name. It may import modules of apps, none that only a row names."""
     if name not in calls.known:
         autodiscover_modules("tasks")
     return calls.known.get(name)
@@ -77,8 +75,7 @@ def _result_of(backend: Any, task: Any, job: Any) -> Any:
 
 
 def _as_enqueued(backend: Any, task: Any, job: Any) -> Any:
-    """Return the task with the options of this job; if the settings no longer allow them, the task
-    as declared."""
+    """Return the task with the options of this job, or as declared if the settings forbid them."""
     waits = not job.attempt_count and job.run_at > job.enqueued_at
     changes = {"priority": job.priority, "queue_name": job.queue, "backend": backend.alias}
     with contextlib.suppress(Exception):
@@ -87,8 +84,7 @@ def _as_enqueued(backend: Any, task: Any, job: Any) -> Any:
 
 
 def _worker_ids(job: Any, attempts: list[Any]) -> list[str]:
-    """Return the id of a worker for each attempt, in their order; "" for attempts that the store
-    has not kept."""
+    """Return the id of a worker for each attempt; "" for attempts that the store has not kept."""
     ids = [""] * job.attempt_count
     for attempt in attempts:
         if attempt.worker_id is not None and 0 < attempt.number <= len(ids):
@@ -119,16 +115,15 @@ def _crash_of(attempt: Any) -> Crash | None:
 
 
 def _error_of(crash: Crash) -> Any:
-    """Return a crash report as an error: with the traceback if an exception was raised, else with
-    the known facts."""
+    """Return a crash report as an error, with the traceback of an exception or the known facts."""
     path = _path_of(crash)
     text = crash.traceback or f"{path}: {crash.kind.value}: {crash.message}\n"
     return api.TaskError(exception_class_path=path, traceback=text)
 
 
 def _path_of(crash: Crash) -> str:
-    """Return the path of an exception class. A report has the class's name; its module is in the
-    last line of the traceback, unless it is a built-in one."""
+    """Return the path of an exception class, whose module is in the traceback's last line, unless
+    it is a built-in one."""
     if crash.kind in LIMITS:
         return "builtins.TimeoutError"
     if crash.kind is CrashKind.OUT_OF_MEMORY:

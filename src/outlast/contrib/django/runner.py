@@ -1,8 +1,7 @@
 """Provide the application that a project's workers import: ``outlast.contrib.django.runner:app``.
 
-Importing it sets Django up and imports the module ``tasks`` of each app, as `manage.py outlast
-worker` says. Tasks of Django are found by their backends; tasks that are declared on a backend of
-another kind are included, since ``using(backend=…)`` may send them here.
+Importing it sets Django up and imports the module ``tasks`` of each app. Tasks that are declared on
+a backend of another kind are included, since ``using(backend=…)`` may send them here.
 """
 
 from __future__ import annotations

@@ -4,10 +4,9 @@
     report.check()    # AssertionError with a table of what a crash breaks
 
 A *point* is where an attempt is about to do something that lasts: a save, a report, a step, a
-commit, a file that it opens or closes, a request, a job that it enqueues. The code between two
-points leaves nothing behind, so a crash after one point is the crash before the next. The runs are
-in a process of their own, held by the kernel, and in copies of it: names that are replaced there
-only observe what the task does.
+commit, a file that it opens or closes, a request, a job that it enqueues. A crash after one point
+is the crash before the next. The runs are in copies of a process of their own, held by the kernel:
+names that are replaced there only observe the task.
 
 process.py    starts the process, and reads its report
 confine.py    holds the process, before the application is imported

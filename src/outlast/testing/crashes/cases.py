@@ -44,8 +44,7 @@ class Case(msgspec.Struct, frozen=True):
 
 
 class CrashFinding(msgspec.Struct):
-    """An effect that a fate changes: how often it happened, in which cases, where it is in the
-    user's code, and what mends it."""
+    """An effect that a fate changes: how often, in which cases, at which lines, and the remedy."""
 
     effect: str
     times: str

@@ -1,17 +1,18 @@
 """Let the kernel hold this process and all that it starts, and then run a module in it.
 
-A name that is replaced protects nothing: a copy of it may have been bound before, and C calls none.
-So a crash test starts this file alone in a fresh process (``process.py``), by the standard library:
-the application is imported, and a thread started, once nothing real can be changed or reached.
+A replaced name protects nothing: a copy of it may have been bound before, and C calls none. So a
+crash test starts this file alone in a fresh process (``process.py``); the application is imported
+once nothing real can be changed or reached.
 
 - **Landlock**: no file is written, made, renamed or removed outside one folder, no process outside
   gets a signal, and TCP connects to named ports only.
-- **A filter of system calls (seccomp)** lists what is allowed. It has no call that changes
-  metadata, which Landlock does not judge, no socket but those of TCP, and no io_uring, which would
-  pass by a filter. Each call that could name something real by an argument is judged by that.
+- **A filter of system calls (seccomp)** allows no call that changes metadata, which Landlock does
+not
+  judge, no socket but those of TCP, and no io_uring, which would pass by a filter. It judges each
+  call that could name something real by an argument.
 - No capability is left. The open descriptors are those of our pipe and the null device.
 
-What a kernel has no rule for is refused as a whole. It may read what its user may read.
+A kernel without all of this is refused. The process may read what its user may read.
 """
 
 from __future__ import annotations
@@ -85,8 +86,8 @@ _ARCHITECTURE = 0xC000003E  # x86-64
 _LOAD, _EQUAL, _AND, _RETURN = 0x20, 0x15, 0x54, 0x06
 _KILL, _REFUSE, _UNKNOWN, _ALLOW = 0x80000000, 0x00050001, 0x00050026, 0x7FFF0000  # EPERM, ENOSYS
 _RIGHTS = {1: 0x1FF2, 2: 0x3FF2, 3: 0x7FF2, 4: 0x7FF2, 6: 0x7FF2}
-"""Landlock's version -> the rights to change files that it knows: REFER since 2, TRUNCATE since 3;
-rules for TCP since 4, for signals since 6."""
+"""Landlock's version -> its rights to change files: REFER since 2, TRUNCATE since 3; rules for TCP
+since 4, for signals since 6."""
 TCP_SINCE, SIGNALS_SINCE, TRUNCATE_SINCE = 4, 6, 3
 _TO_NULL = 0x4002  # to write and truncate it
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -98,8 +99,8 @@ class CannotConfineError(Exception):
 
 
 def confine(folder: str, ports: list[int]) -> None:
-    """Hold this process, which has one thread, and what it will start, for good. ``ports``: those
-    that TCP may connect to. Raises CannotConfineError; the process may be held in part then."""
+    """Hold this process, which has one thread, and all that it will start, for good; TCP connects
+    to ``ports`` only. After CannotConfineError it may be held in part."""
     if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 2**32:
         raise CannotConfineError("the sandbox needs Linux on x86-64")
     if len(os.listdir("/proc/self/task")) > 1:
@@ -119,7 +120,7 @@ def _drop_capabilities() -> None:
 
 
 def _restrict_files(folder: str, ports: list[int]) -> int:
-    """Return the version of Landlock's rules that holds."""
+    """Restrict what files may be changed; return the version of Landlock's rules that holds."""
     for version in sorted(_RIGHTS, reverse=True):
         rights = _RIGHTS[version]
         size = 8 * (1 + (version >= TCP_SINCE) + (version >= SIGNALS_SINCE))

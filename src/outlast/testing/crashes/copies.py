@@ -16,8 +16,8 @@ Tell = Callable[[Any], NoReturn]
 
 
 class Copy(Generic[T]):
-    """A copy of this process, which runs a function and ends. The function gets ``die``,
-    which returns its argument as the result and kills the copy."""
+    """A copy of this process, which runs a function and ends. The function gets ``die``, which
+    returns its argument as the result and kills the copy."""
 
     def __init__(self, function: Callable[[Tell], T]) -> None:
         self._told, tell = os.pipe()

@@ -34,8 +34,8 @@ def name_rows(table: str, database: str) -> str:
 
 
 class Statements:
-    """What a connection has executed, so that its commits are points with the tables written.
-    ``shown``: the name of the database in the report; "": its commits are no points."""
+    """The tables that a connection has written, for the points of its commits. ``shown``: the name
+    of the database in the report; "": its commits are no points."""
 
     def __init__(self, shown: str) -> None:
         self.shown = shown
@@ -50,8 +50,8 @@ class Statements:
         return bool(tables or _SCHEMA.match(sql))
 
     def before(self, sql: str, *, is_open: bool, at_once: bool) -> None:
-        """Note a statement, which is a point if it commits: a COMMIT in an open transaction, or a
-        write outside one, if such a write commits ``at_once``."""
+        """Note a statement, which is a point if it commits: a COMMIT, or a write outside a
+        transaction, if such a write commits ``at_once``."""
         if _ROLLS_BACK.match(sql):
             self.written = NOWHERE
         writes = self.note(sql)
@@ -72,8 +72,8 @@ class Observed(sqlite3.Connection):
 
 
 class Databases:
-    """The connections to SQLite of this process. ``name_of`` returns the name of a file in the
-    report; ``store``: the file of the store."""
+    """The connections to SQLite of this process. ``name_of`` names a file in the report; ``store``:
+    the file of the store."""
 
     def __init__(self, name_of: Callable[[str], str], store: Callable[[], Path]) -> None:
         self._name_of = name_of

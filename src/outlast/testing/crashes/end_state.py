@@ -26,9 +26,8 @@ Effect = tuple[str, str, str]  # its kind, the database of rows, and its name th
 
 
 class EndState(msgspec.Struct, kw_only=True):
-    """What a run has left behind. ``error``: why the job did not complete; ``effects``: what is
-    there, and how often: rows, with the names of their ``columns``, the sizes and hashes of files,
-    requests, jobs."""
+    """What a run has left behind. ``error``: why the job did not complete; ``effects``: rows, with
+    the names of their ``columns``, sizes and hashes of files, requests, jobs, each with a count."""
 
     state: str = ""
     error: str = ""
@@ -47,8 +46,7 @@ class EndState(msgspec.Struct, kw_only=True):
 
 
 class Difference(NamedTuple):
-    """How a run differs: the kind of effect, its name in the report, how often it happened, and the
-    database of rows."""
+    """How a run differs: kind and name of the effect, how often it happened, database of rows."""
 
     kind: str
     effect: str
@@ -91,8 +89,8 @@ def _read_tables(path: Path, database: str, end: EndState) -> None:
 
 
 def find_mask(first: EndState, last: EndState) -> dict[Effect, list[int]]:
-    """Return what differs between two runs without a crash, and so shows nothing: effects, and the
-    places of the columns that alone differ, if so."""
+    """Return the effects that differ between two runs without a crash, and so show nothing, with
+    the places of the columns that alone differ, if so."""
     mask = {}
     for effect in {*first.effects, *last.effects}:
         before, after = (each.effects.get(effect, Counter()) for each in (first, last))
@@ -121,8 +119,8 @@ def describe_mask(mask: dict[Effect, list[int]], columns: dict[Effect, list[str]
 def compare(
     base: EndState, end: EndState, fate: Fate, mask: dict[Effect, list[int]]
 ) -> Iterator[Difference]:
-    """Yield how a run differs from the one without a crash. Of a cancelled job only effects that
-    happened too often count: it may leave work out, or half done."""
+    """Yield how a run differs from the one without a crash. A cancelled job may leave work out:
+    only effects that happened too often count."""
     is_whole = fate is not Fate.CANCELLED
     if end.state != "completed" and (is_whole or end.state != "cancelled"):
         yield Difference("job", "the job", f"{end.state}: {end.error}")

@@ -17,8 +17,7 @@ REAL_OPEN: Open = builtins.open
 
 
 def observe(name_of: Callable[[str], str]) -> None:
-    """Observe the files of this process from now on. ``name_of`` returns the name of a file in the
-    report, "" for one that does not last."""
+    """Observe this process's files from now on. ``name_of`` names one, "" if it does not last."""
 
     def open_file(file: Any, mode: Any = "r", *args: Any, **kwargs: Any) -> Any:
         opened = REAL_OPEN(file, mode, *args, **kwargs)
@@ -31,7 +30,6 @@ def observe(name_of: Callable[[str], str]) -> None:
 
 
 def _closing(opened: Any, name: str) -> Callable[[], None]:
-    """Return what closes a file, and comes to its end before, once, if it has a name."""
     held, names = weakref.ref(opened), [name] if name else []  # a file may end by being dropped
     recorder = here()
 

@@ -36,11 +36,7 @@ _STARTS = {"subprocess.Popen", "os.system", "os.exec", "os.fork", "os.forkpty", 
 
 
 class RunFolder:
-    """The folder of a run: ``path``, made from ``template``.
-
-    Attributes:
-        store: the name of the store's file in it.
-    """
+    """The folder of a run: ``path``, made from ``template``, with the ``store``'s file."""
 
     def __init__(self, base: Path, commands: Sequence[str]) -> None:
         self.base = base
@@ -75,8 +71,8 @@ class RunFolder:
 
     @contextmanager
     def enter(self, recorder: Recorder) -> Iterator[None]:
-        """Within the block, there is a folder of this process, empty but for copies. It is the
-        working directory, and the code of attempts is recorded."""
+        """Within the block, the working directory is a folder of this process, empty but for
+        copies, and the code of attempts is recorded."""
         self.path = self.base / f"run{os.getpid()}"
         _copy_tree(self.template, self.path)
         recorder.busy, recorder.release = self._databases.locks_store, self._release
@@ -92,7 +88,6 @@ class RunFolder:
         self._servers.release()
 
     def _see(self, event: str, args: tuple[Any, ...]) -> None:
-        """Make a point of an audit event."""
         if event != "open" and event not in _CHANGES and event not in _STARTS:
             return
         if here().attempt is None or is_ours():

@@ -69,8 +69,7 @@ def name_jobs(task: str) -> str:
 
 
 class Recorder:
-    """Notes in ``trace`` what the attempts of one run do, of which one is under way at a time:
-    ``attempt``, in any of its threads."""
+    """Notes in ``trace`` the acts of ``attempt``, one at a time, in any of its threads."""
 
     def __init__(self) -> None:
         self.trace = Trace()
@@ -143,8 +142,7 @@ def owner_of(path: str) -> str:
 
 
 def is_ours() -> bool:
-    """Whether the task has not caused this: Outlast itself has called the standard library, or a
-    module is being imported."""
+    """Whether Outlast itself acts, or a module is being imported, not the task."""
     frame, by_library = inspect.currentframe(), False
     while frame is not None:
         path = frame.f_code.co_filename

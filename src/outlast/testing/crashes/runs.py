@@ -74,8 +74,7 @@ class _Run(NamedTuple):
 
 
 def main(told: dict[str, Any]) -> None:
-    """Run what is asked for in this process, which is for nothing else, and leave the answer in
-    the folder."""
+    """Run a request in this process, which is for nothing else; leave the answer in the folder."""
     request = msgspec.convert(told, Request)
     try:
         verdict = CrashAnswer(report=_answer(request))
@@ -125,8 +124,7 @@ def _check_store(url: str, request: Request) -> None:
 
 
 def may_reach(url: str, ports: Sequence[int]) -> bool:
-    """Whether one of the ports may be that of this server: its URL names that, or not the ports of
-    all its hosts."""
+    """Whether one of the ports may be this server's: in its URL, or if that does not name all."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     named = [each.rpartition(":")[2] for each in hosts if not each.endswith("]")]
@@ -143,8 +141,8 @@ class _Runs:
     request: Request
 
     def explore(self) -> CrashReport:
-        """Run it without a crash, in each case, and without a crash again: what the two runs
-        without a crash do not share, such as times, is not compared."""
+        """Run it without a crash, in each case, and without a crash again: differences between the
+        two runs without a crash, such as times, are not compared."""
         point, points_max = self.request.point, self.request.points_max
         (base,) = self._run_all([None])
         self._check_plain(base)
@@ -173,9 +171,8 @@ class _Runs:
         return report
 
     def _run_all(self, cases: Sequence[Case | None], base: _Run | None = None) -> list[_Run]:
-        """Return a run of each case, in their order: in a copy of this process, so that none finds
-        what another has kept in memory. Several are under way at once, unless they could disturb
-        each other."""
+        """Return a run of each case, in order, each in a copy of this process, so that none finds
+        memory of another; several at once, unless they could disturb each other."""
         asked = self.request
         is_shared = asked.allow_connect or asked.allow_command or asked.reset or asked.compare
         started = (Copy(partial(self._run, case)) for case in cases)
@@ -194,9 +191,8 @@ class _Runs:
         return runs
 
     def _choose(self, base: _Run, point: int | None, points_max: int) -> Iterator[Case]:
-        """Yield the cases. A plain function that never looks whether it should stop is not asked to
-        stop. If the code between two points leaves nothing behind, a crash at the second is the
-        same as at the first, and is not tried."""
+        """Yield the cases, without those that are the same as another: if nothing is left behind
+        between two points, a crash at the second. Only a task that can notice is asked to stop."""
         count = len(base.trace.points)
         step = -(-count // points_max) or 1
         numbers = range(1 + self.request.seed % step, count + 1, step) if point is None else [point]
@@ -318,7 +314,7 @@ def _describe_missed(runs: Sequence[tuple[Case, _Run]], points: Sequence[Point])
 def _find(
     base: _Run, runs: Sequence[tuple[Case, _Run]], mask: dict[Effect, list[int]], store: str
 ) -> list[CrashFinding]:
-    """Return what differs; one effect of several cases is one finding."""
+    """Return the differences; one effect of several cases is one finding."""
     found: dict[tuple[str, str, str], CrashFinding] = {}
     for case, run in runs:
         for difference in (*compare(base.end, run.end, case.fate, mask), *_misbehaves(case, run)):

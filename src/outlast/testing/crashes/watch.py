@@ -30,11 +30,8 @@ _ASKED = {Fate.DRAINED: StopReason.DRAIN, Fate.CANCELLED: StopReason.CANCEL}
 
 
 class CrashWatch(FaultWatch):
-    """The attempts of one run, and the case that one attempt of the job meets.
-
-    Attributes:
-        die: ends this process, a copy in which the attempt is to be killed.
-    """
+    """The attempts of one run, and the case that one of them meets. ``die`` ends this process, a
+    copy in which the attempt is to be killed."""
 
     def __init__(self, app: App, case: Case | None, recorder: Recorder, clock: Clock) -> None:
         super().__init__(None, clock)
@@ -63,7 +60,7 @@ class CrashWatch(FaultWatch):
     @contextmanager
     def ends(self, app: App) -> Iterator[None]:
         """Within the block, note the end of each attempt, and end the transactions that it leaves
-        open: its connection may stay open, and would lock the store."""
+        open, which would lock the store."""
 
         def note(_: Attempt, __: Outcome) -> None:
             self.recorder.release()
@@ -142,8 +139,7 @@ class CrashWatch(FaultWatch):
         await reclaim_all(store)
 
     def _outside(self, verb: Callable[[Store], Awaitable[Any]]) -> None:
-        """Use the store while this thread waits: on the worker's loop or, if that is the loop of
-        this thread, in another one."""
+        """Use the store while this thread waits: on the worker's loop, or else in another one."""
 
         async def use() -> None:
             try:
@@ -159,12 +155,7 @@ class CrashWatch(FaultWatch):
 
 
 class CrashAttempt(WatchedAttempt):
-    """An attempt whose saves, reports and steps are points.
-
-    Attributes:
-        crash_watch: the watch of its run.
-        recorder: the recorder of its run.
-    """
+    """An attempt whose saves, reports and steps are points of ``crash_watch`` and ``recorder``."""
 
     def __init__(self, watch: CrashWatch, *args: Any, **kwargs: Any) -> None:
         super().__init__(watch, *args, **kwargs)
