@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 generation = 0
-"""How many forks separate this process from the one that imported this module. Data of one process
-is told by it: asking for the process id is a system call."""
+"""How many forks separate this process from the one that imported this module. Code whose
+data belongs to one process compares it: asking for the process id is a system call."""
 
 importing = threading.RLock()
 """Held while a call imports modules, which no thread of a forked child would finish. Its holder

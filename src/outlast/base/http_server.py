@@ -50,8 +50,8 @@ class _Request(NamedTuple):
 
 
 def listen(host: str | None, port: int, option: str) -> socket.socket:
-    """Return a socket that listens at this address, None: at all; of a name such as localhost, at
-    its IPv4 address. ConfigError that names the option if the address cannot be used."""
+    """Return a socket that listens at this address, None: at all addresses. Of a name, such as
+    localhost, the IPv4 address counts. ConfigError names the option if it cannot be used."""
     try:
         listening = _listen_everywhere(port) if host is None else _listen_at(host.strip("[]"), port)
     except OSError as error:
@@ -102,7 +102,7 @@ def name_of(host: str) -> str:
 
 
 def is_address(name: str) -> bool:
-    """Whether the name in a Host header is an address or localhost: no foreign site has it."""
+    """Whether the name in a Host header is an address or localhost, not that of a foreign site."""
     try:
         return name == "localhost" or bool(ip_address(name))
     except ValueError:

@@ -165,7 +165,7 @@ class Beating:
         self._seen.clear()
 
     def last_beat(self, worker_id: int, after: float) -> float:
-        """Return when a worker's last beat was seen, minus infinity if it had beaten for less."""
+        """Return when the last beat was seen; minus infinity if it had not beaten for ``after``."""
         beats = self._seen.get(worker_id)
         if beats is None or beats.last_at - beats.since < after:
             return float("-inf")
@@ -259,8 +259,7 @@ class PresenceObserver:
     different counters, unless the worker cannot reach the store either: then a scan has failed or
     was late, and the longest unnoticed pause plus one heartbeat is no more than the span. A
     restarted or promoted database is another incarnation, under which a worker is absent only after
-    it was present. The span counts from the answer to the first scan to the request of the last
-    one.
+    it was present. The span counts from the answer to the first scan to the request of the last.
     """
 
     def __init__(self) -> None:

@@ -96,7 +96,7 @@ class Spec(
 
     def disturbances(self, start: float, days: int = 366) -> Iterator[Disturbance]:
         """Yield the changes of the clocks in the next days that skip, merge or repeat ticks. Late
-        ticks (02:30 on a night without it) are none, nor are those of an hourly expression."""
+        ticks (02:30 on a night without it) do not count, nor do those of an hourly expression."""
         if self.cron is None or self._cron.is_hourly:
             return
         at = math.floor(start)

@@ -219,8 +219,8 @@ class Payloads:
         return "optional" if has_any else "none"
 
     def encode(self, kind: str, text: str, *names: str | int) -> str:
-        """Return JSON text in its stored form; BadArguments if it is too large. The seal covers
-        ``names``, of which it is the value."""
+        """Return JSON text in its stored form; BadArguments if it is too large. It is sealed
+        together with ``names``, whose value it is."""
         return self._join(kind, text, [each.encode for each in self._codecs], names)
 
     def encode_same(self, kind: str, text: str) -> str:
@@ -298,8 +298,7 @@ class Payloads:
 
 
 PLAIN = Payloads(())
-"""The payloads of an application without codecs: they write plain JSON, and read compressed
-JSON."""
+"""The payloads of an application without codecs: plain JSON, and, to read, compressed JSON."""
 
 
 def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:

@@ -69,8 +69,7 @@ class BatchCall:
         self._is_asked = False
 
     def stop(self, asyncio_task: asyncio.Task[None]) -> None:
-        """Cancel the call, once, if it has to stop: not while only some of its jobs are
-        cancelled."""
+        """Cancel the call, once, if it has to stop: not for a cancel of only some of its jobs."""
         reasons = [attempt._stop_reason for attempt in self.attempts]  # noqa: SLF001
         if not self._is_asked and (_first(reasons) or all(reasons)):
             self._is_asked = True

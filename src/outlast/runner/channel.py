@@ -1,4 +1,4 @@
-"""Connects a runner with its worker, without which it ends with its whole process group."""
+"""Connects a runner with its worker: when the socket closes, its whole process group ends."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ QUIET_SECONDS = 1.0  # without an end
 
 def keep_what_is_loaded() -> None:
     """Exclude all current objects from later full collections, which would visit each of them (10
-    to 20 ms in a small worker). Only for processes of Outlast, not for a program that embeds a
-    worker."""
+    to 20 ms in a small worker). Only for processes of Outlast, not for embedded workers."""
     gc.collect()
     gc.freeze()
 

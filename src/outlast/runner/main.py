@@ -1,8 +1,8 @@
 """Runs as a runner: a fresh interpreter that imports the application and runs attempts.
 
 A runner ignores SIGINT, SIGTERM and SIGHUP: its worker controls it through the socket. It does not
-outlive that: the kernel kills it (Linux), the end of the socket ends it, and the tether process
-kills its whole group if it resists.
+outlive its worker: the kernel kills it (Linux), the end of the socket ends it, and the tether
+process kills its whole group if it resists.
 """
 
 from __future__ import annotations

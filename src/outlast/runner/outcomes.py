@@ -126,7 +126,7 @@ def _delayed(
 
 def _decisive(error: BaseException) -> BaseException:
     """Return the deciding exception of a group, as a TaskGroup raises: a lost lease, or the first
-    verdict of nothing but verdicts. Else return the error itself."""
+    verdict if the group holds only verdicts. Else return the error itself."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     leaves = list(leaves_of(error))

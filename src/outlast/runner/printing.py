@@ -6,8 +6,7 @@ text: the token, and the number of bytes that follow, which the worker removes
 (``worker/runners/output.py``). Output of C code or a child process has no head.
 
 A piece with its head is at most as long as a pipe takes in one write (PIPE_BUF), so that pieces of
-several writers do not mix. Where user code has pointed the descriptor elsewhere, there are no
-heads.
+several writers do not mix. Where user code has redirected the descriptor, there are none.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@ only, it is up in a few milliseconds and depends on no user code. Its worker sen
 the sessions of its runners and the time until which they may continue. When the pipe ends (the
 worker died) or the time is up (the worker is stopped, wedged or cut off), the tether kills all
 process groups of those sessions, waits until they are empty, and only then releases the worker's
-lock file. A runner cannot resist, even if its GIL is held in C, or if it is stopped.
-Processes that a runner starts stay in its session, in whichever group, unless they call ``setsid``.
+lock file. A runner cannot resist, even if its GIL is held in C or it is stopped: its help is not
+needed. The processes that it starts stay in its session, in whichever group, unless they call
+``setsid``.
 
 If the worker has died and no process of its runners is left, the tether becomes the program that
 the worker's last will names (``worker/lease/last_will.py``); not after ``quit``.

@@ -127,8 +127,8 @@ class Messenger(Listening):
         """Publish after a commit; return whether the messenger has all notices. Never raises: a
         sweep announces the missed notices.
 
-        It gets the notices that it takes in PUBLISH_SECONDS, and no more. It is healthy unless it
-        does not confirm a batch in that time.
+        The messenger gets the notices that it takes in PUBLISH_SECONDS, and no more. It is healthy
+        unless it does not confirm a batch in that time.
         """
         ends = self._clock.boot() + PUBLISH_SECONDS
         broker: Broker | None = None

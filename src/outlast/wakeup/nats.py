@@ -3,8 +3,7 @@
 The stream keeps notices for a bounded time, as a file, and drops the oldest. Each connection
 creates or checks it, so the first client repairs a server that has lost its data. A pull is one
 request, bounded by the free slots. The server sends a sign of life every two seconds: a silent
-network or a consumer without a leader is noticed soon, and the next connection tries another
-server.
+network or a consumer without a leader is noticed soon, and the next connection tries another.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ async def open_parts(
         yield parts
     finally:
         if lock is not None:
-            # a row still says that this worker lives: the free file proves that it does not
+            # while a row still says that this worker lives, the free file proves that it does not
             lock.release(unlink=parts is None or parts.has_left)
         if given is None:
             await store.close()
@@ -223,8 +223,8 @@ class WorkerProcess:
             that wrote the line, if known; without it, output goes to stderr unchanged.
         reload: folders with code of the application, at whose change the runners are replaced.
         logs: keep the output of every attempt in the store.
-        until_empty, max_jobs: stop once there is nothing left to claim, or this number of jobs was
-        claimed. idle_after: sleep while it is not needed (``Sleeper``).
+        until_empty, max_jobs: stop once nothing is left to claim, or this number was claimed.
+        idle_after: sleep while it is not needed (``Sleeper``).
         known_queues: the queues of the application's tasks; it warns of others without a job.
     """
 

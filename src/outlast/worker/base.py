@@ -143,7 +143,7 @@ class AttemptControl(Protocol):
         ...
 
     def stop(self, token: int, reason: str) -> None:
-        """Take an attempt back if its code has not begun, else ask it to stop: the first reason."""
+        """Take an attempt back or, if it has begun, ask it to stop. The first reason counts."""
         ...
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
@@ -171,8 +171,8 @@ class AttemptControl(Protocol):
         ...
 
     def kill_locking(self, pid: int, waits: int | None) -> None:
-        """Kill the runner with this pid, which keeps the store's file locked, if it is empty; or if
-        the named job, which has long waited for the file, may have locked it itself."""
+        """Kill the runner with this pid, which keeps the store's file locked, if it is empty; even
+        with attempts if a job is named (``waits``) that has long waited for the file."""
         ...
 
     def give_up(self, tokens: Collection[int]) -> None:

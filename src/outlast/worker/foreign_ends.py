@@ -44,7 +44,7 @@ class ForeignEnd(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it failed: not so a cancelled attempt that was killed, which has a report."""
+        """Whether it failed. A report alone does not show that: a cancelled one may have one."""
         return self.crash is not None and self.outcome != OutcomeKind.CANCELLED
 
 

@@ -36,8 +36,7 @@ class ProbeAnswer(NamedTuple):
 
 class TurnWatch:
     """Checks whether a loop turns, by asking it, through ``ask``, to run a call again and again.
-    Time counts as it passes for the checking thread: no suspended machine or stopped process was
-    stuck."""
+    Time counts as it passes for the checking thread, which a suspended machine stops as well."""
 
     def __init__(self, name: str, ask: Callable[[Callable[[], None]], object]) -> None:
         self.name = name

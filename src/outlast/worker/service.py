@@ -76,8 +76,8 @@ class Nudge:
         self.is_given = False
 
     def wait(self, seconds: float | None) -> asyncio.Future[None]:
-        """Return a future that is done at a nudge, and after ``seconds`` at the latest: fewer steps
-        than an event under a timeout, which cost much in a duty that has left the caches."""
+        """Return a future that is done at a nudge, and after ``seconds`` at the latest, in fewer
+        steps than an event under a timeout: each is expensive once a duty has left the caches."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         if self.is_given:

@@ -1,7 +1,7 @@
 """Turn calls of Django's tasks into jobs, and make the tasks of Outlast that run them.
 
-A job has Django's form of a call, ``{"args": […], "kwargs": {…}}``, and the function's path as
-task.
+A job is stored with Django's form of a call, ``{"args": […], "kwargs": {…}}``; its task is named by
+the path of the function.
 """
 
 from __future__ import annotations

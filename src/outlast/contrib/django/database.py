@@ -116,8 +116,8 @@ def empty(alias: str) -> None:
 
 
 def begins_by_reading(connection: Any) -> bool:
-    """Whether a transaction takes the write lock only at its first write, which fails after another
-    connection's. Only Django's backend for SQLite has that option."""
+    """Whether a transaction takes the write lock only at its first write, which fails if another
+    has written since its first read. Only Django's backend for SQLite has that option."""
     mode = connection.settings_dict["OPTIONS"].get("transaction_mode") or "DEFERRED"
     return hasattr(connection, "transaction_modes") and str(mode).upper() == "DEFERRED"
 

@@ -1,5 +1,4 @@
-"""Read a job as a TaskResult, on Django's own connection, which sees what it has enqueued
-itself."""
+"""Read a job as a TaskResult, on Django's own connection, which sees its own transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _FAILED_PATH, _CANCELLED_PATH = "outlast.JobFailed", "outlast.JobCancelled"
 
 
 def read_result(backend: Any, result_id: str) -> Any:
-    """Return the TaskResult of a job. TaskResultDoesNotExist if none of Django's tasks has it."""
+    """Return the TaskResult of a job; TaskResultDoesNotExist if no task of Django has it."""
     from outlast.contrib.django.models import JobRecord
 
     text = str(result_id)
@@ -45,7 +44,7 @@ def read_result(backend: Any, result_id: str) -> Any:
 
 
 def _task_of(name: str) -> Any:
-    """Return the task of this name. It may import modules of apps, none that only a row names."""
+    """Return the task of this name. It imports modules of apps, never one that only a row names."""
     if name not in calls.known:
         autodiscover_modules("tasks")
     return calls.known.get(name)

@@ -3,8 +3,8 @@
 A Unix socket, named in the command's environment, exists while the command runs. Requests take the
 way of every checkpoint and report, fenced by the attempt's token. They have to name it, so that a
 process left behind by an earlier attempt learns that it is too late. The caller's user is checked
-before the first byte is read: only the runner's own is served, with limits on connections, bytes
-and time.
+before the first byte is read: only the runner's own user is served, within limits of connections,
+bytes and time.
 """
 
 from __future__ import annotations

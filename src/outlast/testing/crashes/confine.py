@@ -1,18 +1,18 @@
 """Let the kernel hold this process and all that it starts, and then run a module in it.
 
 A replaced name protects nothing: a copy of it may have been bound before, and C calls none. So a
-crash test starts this file alone in a fresh process (``process.py``); the application is imported
-once nothing real can be changed or reached.
+crash test starts this file alone in a fresh process (``process.py``); the application is imported,
+and a thread started, once nothing real can be changed or reached.
 
 - **Landlock**: no file is written, made, renamed or removed outside one folder, no process outside
   gets a signal, and TCP connects to named ports only.
-- **A filter of system calls (seccomp)** allows no call that changes metadata, which Landlock does
-not
-  judge, no socket but those of TCP, and no io_uring, which would pass by a filter. It judges each
-  call that could name something real by an argument.
+- **A filter of system calls (seccomp)** allows no call that changes metadata, on which Landlock
+  has no say, no socket but those of TCP, and no io_uring, which would bypass a filter. It judges
+  each call that could name something real by an argument.
 - No capability is left. The open descriptors are those of our pipe and the null device.
 
-A kernel without all of this is refused. The process may read what its user may read.
+An act for which this kernel has no rule is refused altogether. The process may read what
+its user may read.
 """
 
 from __future__ import annotations

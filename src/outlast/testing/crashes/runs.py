@@ -124,7 +124,7 @@ def _check_store(url: str, request: Request) -> None:
 
 
 def may_reach(url: str, ports: Sequence[int]) -> bool:
-    """Whether one of the ports may be this server's: in its URL, or if that does not name all."""
+    """Whether one of the ports may be this server's: its URL names it, or omits a host's port."""
     parts = urlsplit(url)
     hosts = parts.netloc.rpartition("@")[2].split(",")
     named = [each.rpartition(":")[2] for each in hosts if not each.endswith("]")]

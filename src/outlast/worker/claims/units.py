@@ -116,7 +116,7 @@ class Units:
             del self._unfit[tasks]
 
     def _group(self, request: ClaimRequest, uses: Uses) -> list[tuple[str, ...]]:
-        """Return the tasks of a request by their uses, longest not first in front."""
+        """Return the tasks of a request by their uses; the longest-waiting group is first."""
         groups: dict[tuple[tuple[str, int], ...], list[str]] = {}
         for task in request.tasks:
             groups.setdefault(tuple(sorted(uses.get(task, {}).items())), []).append(task)

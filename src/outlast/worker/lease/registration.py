@@ -35,8 +35,8 @@ LOST = "the store says that it is lost"
 
 class Registration(Lease):
     """The row of one worker, and its right to run the jobs that it has claimed. As a duty it writes
-    the known tasks and the health of the wake-up, which a shared session brings, to the row.
-    ``hold_until`` sets until when runners may live."""
+    the known tasks, and the health of the current wake-up, to the row. ``hold_until`` sets until
+    when runners may live."""
 
     name = "registration"
 
@@ -275,7 +275,7 @@ class Registration(Lease):
 
 
 class Isolation:
-    """A period in which the worker cannot renew its lease. Attempts are stopped before it ends, but
+    """A period in which the worker cannot renew its lease. Attempts stop before that ends, but
     those with ``keep_running_when_isolated`` continue, unless ``keep`` is off; an answered beat
     shows whether they are still the current ones."""
 

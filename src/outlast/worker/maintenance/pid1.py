@@ -16,9 +16,9 @@ LOOK_SECONDS = 2.0
 
 
 class Pid1:
-    """The duty that waits for dead children that this process has not started (``known``: those
-    that it has). One that has just been started may be missing there, but its starter waits for it
-    by the next check: so a dead child is waited for here once two checks in a row have seen it."""
+    """The duty that waits for dead children that this process has not started (``known`` has
+    its own). A child that was just started may be missing there, but its starter waits for it by
+    the next check: so a dead child is waited for here once two checks in a row have seen it."""
 
     name = "pid1"
 
