@@ -25,7 +25,7 @@ class Event(NamedTuple):
 CATALOGUE: dict[str, Event] = {
     # workers
     "worker_registered": Event(
-        "A worker has its row in the store, and a lease; it replaced this many workers of its"
+        "A worker has a row in the store and a lease; it replaced this many workers of its"
         " instance.",
         ("worker", "worker_id", "replaced"),
     ),
@@ -37,10 +37,11 @@ CATALOGUE: dict[str, Event] = {
     ),
     "worker_started": Event("A worker is ready and takes work.", ("worker", "worker_id")),
     "worker_draining": Event(
-        "A worker takes no new work and waits for what it runs.", ("worker_id", "running")
+        "A worker claims no more jobs and waits for its running attempts.",
+        ("worker_id", "running"),
     ),
     "pauses_changed": Event(
-        "A worker has read that something was paused or resumed, and acts on it: this many pauses"
+        "A worker has read that something was paused or resumed, and obeys it: this many pauses"
         " are in force.",
         ("worker_id", "pauses"),
     ),
@@ -50,23 +51,23 @@ CATALOGUE: dict[str, Event] = {
         ("worker_id", "seconds"),
     ),
     "worker_reaped": Event(
-        "A worker was found gone, and its row marked lost.",
+        "A worker was found dead, and its row was marked lost.",
         ("worker", "worker_id", "cause", "age"),
         "warning",
     ),
     "reap_failed": Event(
-        "A worker was found gone, but its row cannot be marked, as while another session"
-        " holds it. It is tried again with each look; reported with the second failure, then"
+        "A worker was found dead, but its row cannot be marked, for example because another session"
+        " holds it. Each check for dead workers tries again; reported with the second failure, then"
         " once a minute.",
         ("worker", "worker_id", "error"),
         "warning",
     ),
     "workers_deactivated": Event(
-        "One look at all workers found this many gone.", ("count",), "warning"
+        "One check of all workers found this many dead.", ("count",), "warning"
     ),
     "worker_gave_up": Event(
         "A worker's heartbeats succeed, but for minutes the store has refused its exchanges:"
-        " it drains and ends with this error.",
+        " the worker drains and ends with this error.",
         ("worker", "worker_id", "error", "seconds"),
         "error",
     ),
@@ -84,14 +85,14 @@ CATALOGUE: dict[str, Event] = {
     ),
     "tether_missing": Event(
         "The process that kills runners if their worker cannot has died, or was stopped, and"
-        " cannot be restarted: it is tried again with each beat. Until then a worker that"
-        " is stopped leaves its runners running.",
+        " cannot be restarted: each heartbeat tries again. Until then a worker that is stopped"
+        " leaves its runners running.",
         ("error",),
         "error",
     ),
-    "presence_taken": Event("A worker has its lock in the database.", ("worker_id",)),
+    "presence_taken": Event("A worker holds its lock in the database.", ("worker_id",)),
     "presence_off": Event(
-        "A worker has no lock in the database: its death is noticed by other means.",
+        "A worker holds no lock in the database: its death is noticed by other means.",
         ("worker_id", "reason"),
         "warning",
     ),
@@ -113,64 +114,65 @@ CATALOGUE: dict[str, Event] = {
     ),
     "runner_slow": Event(
         "A runner is late: it still imports the application or enters its lifespan, and is killed"
-        " after five minutes; or it was asked to leave, and was killed after three seconds since"
-        " its lifespan did not end. The stacks say at which line.",
+        " after five minutes; or it was asked to exit, and was killed after three seconds because"
+        " its lifespan had not ended. The stacks show the line.",
         ("pid", "seconds", "stacks"),
         "warning",
     ),
     "runner_stopped": Event(
-        "A runner has ended as it was asked to, or was killed by a stop while it started.",
+        "A runner exited as asked, or was killed by a stop while it started.",
         ("pid", "exit_code", "signal", "attempts", "killed_for"),
     ),
     "runner_died": Event(
-        "A runner has ended without having been asked to.",
+        "A runner exited without being asked to.",
         ("pid", "exit_code", "signal", "attempts", "killed_for"),
         "warning",
     ),
     "runner_stood_still": Event(
         "A runner and its worker did not run for this time, as in a suspended machine or a paused"
-        " container: the limits of the runner's attempts leave it out.",
+        " container: the time limits of the runner's attempts do not count it.",
         ("pid", "seconds", "attempts"),
     ),
     "runner_unkillable": Event(
-        "Processes of a runner are alive although they were killed, as in a system call that does"
-        " not return. The worker no longer waits for them.",
+        "Processes of a runner are still alive after a kill, as in a system call that does not"
+        " return. The worker no longer waits for them.",
         ("pid", "attempts"),
         "warning",
     ),
     "runner_restored": Event(
-        "A task has left something of its runner's process changed: the one named, or one of the"
-        " `others` that ran since the runner was last idle. It was set back; if that cannot be, as"
-        " with threads that are greenlets now, `runner_recycled` follows.",
+        "A task changed the process state of its runner and did not restore it: the task named, or"
+        " one of the `others` that ran since the runner was last idle. The worker restored the"
+        " state; where that is impossible, as with threads that became greenlets,"
+        " `runner_recycled` follows.",
         ("job_id", "token", "task", "others", "pid", "changes"),
         "warning",
     ),
     "runner_not_waited_for": Event(
         "The exit status of a runner is not available: other code in the worker's process has"
-        " waited for it. It is taken for dead, and its remaining processes are killed.",
+        " waited for it. The worker takes the runner for dead and kills its remaining processes.",
         ("pid", "error"),
         "warning",
     ),
     "runner_recycled": Event(
-        "A runner has reached a limit, or a task has spoiled it (`runner_restored` says how): it"
-        " takes no more attempts and is replaced.",
+        "A runner has reached a limit, or a task changed it for good (`runner_restored` says how):"
+        " it takes no more attempts and is replaced.",
         ("pid", "reason", "rss", "attempts"),
     ),
     "runner_restart_delayed": Event(
-        "Runners die during their start, or since their lifespan fails, so the next one is started"
+        "Runners die while they start, or because their lifespan fails, so the next one is started"
         " later.",
         ("seconds", "error", "stack"),
         "warning",
     ),
     "code_changed": Event("Code has changed: all runners are replaced (--reload).", ("files",)),
     "reload_failed": Event(
-        "A runner with changed code cannot start: the next change is awaited.",
+        "A runner with changed code cannot start: the worker waits for the next change.",
         ("error", "stack"),
         "error",
     ),
     "loop_blocked": Event(
-        "A runner's event loop has not run for five seconds, or an attempt's limit has passed"
-        " meanwhile: whose attempt blocks it, at which line, and the stacks.",
+        "A runner's event loop has been blocked for five seconds, or past the time limit of an"
+        " attempt. The fields name the attempt that blocks it, the line and the stacks.",
         ("pid", "seconds", "job_id", "token", "line", "stack"),
         "warning",
     ),
@@ -178,7 +180,7 @@ CATALOGUE: dict[str, Event] = {
         "The event loop of a runner runs again, after this many seconds.", ("pid", "seconds")
     ),
     "application_failed": Event(
-        "The application has never been imported by a runner: the worker ends.",
+        "No runner could import the application: the worker ends.",
         ("error", "stack"),
         "error",
     ),
@@ -193,36 +195,37 @@ CATALOGUE: dict[str, Event] = {
         "An attempt has reached a limit and is asked to stop.", ("token", "reason"), "warning"
     ),
     "attempt_unheld": Event(
-        "A worker listed an attempt that nothing ran: it was given back.",
+        "A worker held an attempt that none of its runners ran: its job was returned to the queue.",
         ("job_id", "token"),
         "warning",
     ),
     "attempt_overdue": Event(
-        "An attempt was far past its timeout, and its own worker had not ended it: it was closed.",
+        "An attempt was far past its timeout, and its own worker had not ended it: another worker"
+        " closed it.",
         ("job_id", "token", "state", "reason"),
         "warning",
     ),
     "attempt_superseded": Event(
-        "An attempt that runs here was closed elsewhere; it is ended.",
+        "An attempt that runs on this worker was closed by another one; this worker ends it.",
         ("job_id", "token"),
         "warning",
     ),
     "slots_held_by_waiting": Event(
-        "All attempts of a worker wait for the results of other jobs, and it has no free slot"
-        " to run those: unless other workers do, nothing moves. `running` is their number,"
-        " `job_id` one of them.",
+        "All attempts of a worker wait for the results of other jobs, and the worker has no free"
+        " slot for those jobs: unless other workers run them, nothing makes progress. `running`:"
+        " how many attempts; `job_id`: one of their jobs.",
         ("running", "job_id", "waits_for"),
         "warning",
     ),
     "attempt_ended": Event(
-        "An attempt has ended; its outcome is handed in to the store. After a `complete_in`: the"
-        " store has said whether it was committed.",
+        "An attempt has ended, and its outcome goes to the store. After `complete_in`, the store"
+        " has said whether it was committed.",
         ("job_id", "token", "task", "outcome", "state", "seconds"),
     ),
     "attempt_failed": Event(
-        "An attempt has failed, died or was ended at a limit: the kind of its crash report"
-        " and its first line. `state` is the next state of its job. Emitted in addition to"
-        " `attempt_ended`.",
+        "An attempt failed, died or was ended at a limit. `kind` and `message`: the kind of its"
+        " crash report and its first line; `state`: the next state of its job. Emitted in addition"
+        " to `attempt_ended`.",
         ("job_id", "token", "task", "kind", "message", "state"),
         "warning",
     ),
@@ -253,7 +256,7 @@ CATALOGUE: dict[str, Event] = {
         "warning",
     ),
     "result_rejected": Event(
-        "The store refused the values of an attempt's end, or they did not reach it.",
+        "The store refused the values of an attempt's end, or they never reached the store.",
         ("job_id", "token"),
         "warning",
     ),
@@ -263,7 +266,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     # recovery
     "reconciliation_complete": Event(
-        "A worker that has just started has looked for orphans.", ("orphaned_count",)
+        "A worker that has just started has searched for orphans.", ("orphaned_count",)
     ),
     "orphaned_jobs_detected": Event(
         "A worker that has just started found running jobs whose worker is not alive.",
@@ -274,59 +277,59 @@ CATALOGUE: dict[str, Event] = {
         "Running jobs were found whose worker is no longer alive.", ("count",), "warning"
     ),
     "job_reenqueued": Event(
-        "An orphan's attempt was closed, with a reason, and its job decided on.",
+        "An orphan's attempt was closed, with a reason. `state`: the next state of its job.",
         ("job_id", "token", "state", "reason"),
         "warning",
     ),
     # wake-ups
     "job_skipped_active_elsewhere": Event(
-        "A message named a job that another worker runs: it was acknowledged, and the job"
-        " left alone. Reported within a second, once for each attempt, and for a hundred jobs"
-        " a second at most.",
+        "A message named a job that another worker runs: the message was acknowledged, and the job"
+        " left alone. Reported within a second, once for each attempt, and for at most a hundred"
+        " jobs a second.",
         ("job_id", "token", "worker", "worker_id"),
     ),
-    "wakeup_ready": Event("Wake-ups work: by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
+    "wakeup_ready": Event("Wake-ups work, by `file`, `notify`, `nats` or `amqp`.", ("kind",)),
     "wakeup_lost": Event(
-        "Wake-ups do not work: jobs are found by polling until they do.",
+        "Wake-ups do not work: until they do, jobs are found by polling.",
         ("kind", "error"),
         "warning",
     ),
     "notice_rejected": Event(
-        "A message of the messenger is not a notice of Outlast; it was acknowledged. Reported once"
-        " a minute at most, with how many there were since, and what was wrong with the last.",
+        "A message from the messenger is not a notice of Outlast; it was acknowledged. Reported at"
+        " most once a minute, with their number since the last report and the last one's error.",
         ("kind", "error", "count"),
         "warning",
     ),
     # the store
     "store_unavailable": Event(
-        "The store cannot be reached, or broke off. Reported when an outage begins, for each duty,"
-        " and once a minute while it goes on, with how many tries have failed since.",
+        "The store cannot be reached, or closed the connection. Reported for each duty when an"
+        " outage begins, and once a minute while it lasts, with the number of failed tries since.",
         ("duty", "error", "count"),
         "warning",
     ),
     "store_recovered": Event("The store can be reached again.", ("duty",)),
     "duty_failed": Event(
-        "A duty of the worker raised an error; it is tried again.", ("duty", "error"), "error"
+        "A duty of the worker raised an error; the worker tries again.", ("duty", "error"), "error"
     ),
-    "probes_answered": Event("The worker answers probes over HTTP, at this port.", ("port",)),
+    "probes_answered": Event("The worker answers probes over HTTP on this port.", ("port",)),
     "liveness_failed": Event(
-        "The worker answers `/livez` with 503 from now on, until the reason is gone: a supervisor"
-        " that asks may restart it.",
+        "The worker answers `/livez` with 503 until the reason no longer holds: a supervisor that"
+        " asks may restart it.",
         ("reason",),
         "error",
     ),
     "jobs_expired": Event("Queued jobs had not begun in time, and were cancelled.", ("rows",)),
     "limit_set": Event(
-        "A limit, or one key of it, was set at run time, which wins over the code: what is null"
-        " stays as it was. `spacing`: seconds between two starts; `by`: who did it, null for a"
-        " program. Emitted in the program that did it.",
+        "A limit, or one key of it, was set at run time, which takes precedence over the code: a"
+        " null field is unchanged. `spacing`: seconds between two starts; `by`: who did it, null"
+        " for a program. Emitted in the program that did it.",
         ("limit", "key", "running", "spacing", "burst", "by"),
     ),
     "limit_reset": Event(
-        "A limit, or one key of it, is again as the code says.", ("limit", "key", "by")
+        "A limit, or one key of it, was reset to the values in the code.", ("limit", "key", "by")
     ),
     "limit_held": Event(
-        "Nothing under a limit, or one key of it, starts for this long; 0: it was let go.",
+        "Nothing under a limit, or one key of it, starts for this long; 0: the hold was lifted.",
         ("limit", "key", "seconds", "by"),
     ),
     "limit_throttled": Event(
@@ -335,41 +338,41 @@ CATALOGUE: dict[str, Event] = {
         ("limit", "job_id", "token", "seconds"),
     ),
     "event_sent": Event(
-        "An event of this name was sent, for which jobs may wait.",
+        "An event of this name was sent; jobs may be waiting for it.",
         ("sent", "by"),
     ),
     "limit_recounted": Event(
-        "A permit of a limit counted other attempts than those that ran under it, and was set"
-        " right: this is never seen, unless rows were changed by other means.",
+        "The count of a limit did not match the attempts that ran under it, and was corrected: this"
+        " happens only if rows were changed by other means.",
         ("limit", "key", "counted", "running"),
         "warning",
     ),
     "limits_locked": Event(
-        "A session of the database holds a lock without which limits or counters do not go on.",
+        "A database session holds a lock that limits or counters are waiting for.",
         ("holder", "mend"),
         "warning",
     ),
     "jobs_pruned": Event("Old rows were deleted.", ("rows",)),
     # schedules
     "schedule_fired": Event(
-        "A tick of a schedule has its job. `late`: seconds from the tick until it was stored.",
+        "A tick of a schedule has its job. `late`: seconds from the tick until the job was stored.",
         ("schedule", "tick", "job_id", "late"),
     ),
     "schedule_skipped": Event(
-        "A tick of a schedule has no job, since that of an earlier tick, `in_the_way` (null if it"
+        "A tick of a schedule has no job, because an earlier tick's job, `in_the_way` (null if it"
         " has ended since), was unfinished. Reported once a minute, with the `ticks` since then.",
         ("schedule", "tick", "in_the_way", "ticks"),
         "warning",
     ),
     "schedule_missed": Event(
-        "Ticks of a schedule have no job: no worker was there in time (they are past its grace, or"
-        " are not caught up), or it was paused or changed.",
+        "Ticks of a schedule have no job: no worker was alive in time (they are past its grace, or"
+        " are not caught up), or the schedule was paused or changed.",
         ("schedule", "ticks", "until"),
         "warning",
     ),
     "schedule_failed": Event(
-        "A schedule is due and cannot be fired, as where its zone is unknown here or the store"
-        " refuses its call; other schedules are not held up. Reported once a minute.",
+        "A schedule is due but cannot be fired, for example because its zone is unknown here or the"
+        " store refuses its call; other schedules are not delayed. Reported once a minute.",
         ("schedule", "error"),
         "error",
     ),
@@ -378,8 +381,8 @@ CATALOGUE: dict[str, Event] = {
         ("schedule", "what"),
     ),
     "schedule_not_declared": Event(
-        "A schedule of this worker's code is not in use: a newer release declares another, one"
-        " that was put at run time has its name, or another transaction holds its row.",
+        "A schedule of this worker's code is not in use: a newer release declares another, a"
+        " schedule that was put at run time has its name, or another transaction holds its row.",
         ("schedule", "reason"),
         "warning",
     ),

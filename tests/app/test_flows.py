@@ -165,7 +165,7 @@ async def test_a_cancelled_flow_runs_nothing_more(app: outlast.App, tasks: Tasks
 async def test_a_mistake_is_refused_where_it_is_written(app: outlast.App, tasks: Tasks) -> None:
     say, size = tasks.say, tasks.size
     with pytest.raises(
-        UsageError, match=r"argument 'page' of task size stands for a result, and its job waits"
+        UsageError, match=r"argument 'page' of task size stands for a result, but its job waits"
     ):
         await size.enqueue(RESULT)
     with pytest.raises(UsageError, match="waits for 2 others: RESULTS is the list"):
@@ -224,7 +224,7 @@ def test_a_flow_of_too_many_links_is_refused_at_once() -> None:
     say = Tasks(outlast.App(NOWHERE)).say
     wide = [say.call()] * 400
     for flow in (chain(group(wide), group(wide)), chain(*[group([say.call()] * 110)] * 10)):
-        with pytest.raises(UsageError, match=r"100,000 links.*one call come between"):
+        with pytest.raises(UsageError, match=r"100,000 links.*one call between"):
             plan_of([flow])
     plan, _ = plan_of([chain(group(wide), say.call(), group(wide))])
     assert len(plan.jobs) == 801

@@ -225,7 +225,7 @@ def test_what_cannot_work_says_so(shop: Shop, jobs: AppUnderTest) -> None:
             await jobs.drain()
         with pytest.raises(outlast.UsageError, match="between two calls"):
             jobs.travel(1)
-        with pytest.raises(outlast.SyncInLoop, match="call it in your test"):
+        with pytest.raises(outlast.SyncInLoop, match="make it in your test"):
             jobs.enqueued(meddles)
 
     meddles.enqueue_sync()

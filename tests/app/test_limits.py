@@ -162,16 +162,16 @@ async def test_ordered_jobs_run_in_order_also_when_one_has_to_run_again(app: out
 
 
 def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App) -> None:
-    with pytest.raises(outlast.ConfigError, match="goes with running=1"):
+    with pytest.raises(outlast.ConfigError, match="needs running=1"):
         app.limit("two", running=2, ordered=True)
     with pytest.raises(outlast.ConfigError, match="ordered must be True or False"):
         app.limit("odd", running=1, ordered="yes")  # type: ignore[arg-type]
     turn = app.limit("turn", running=1, ordered=True)
 
-    with pytest.raises(outlast.ConfigError, match="aging lets jobs pass others"):
+    with pytest.raises(outlast.ConfigError, match="aging lets jobs overtake others"):
         app.task(limits=[turn], aging=60)(asyncio.sleep)
 
-    with pytest.raises(outlast.ConfigError, match="fair lets tenants pass others"):
+    with pytest.raises(outlast.ConfigError, match="fair lets tenants overtake others"):
         app.task(limits=[turn], fair="tenant")(asyncio.sleep)
     paced = app.limit("paced", rate="60/min", burst=5)
     keyed = app.limit("keyed", running=3, per="limit_key")
@@ -180,9 +180,9 @@ def test_an_ordered_limit_that_cannot_keep_its_order_is_refused(app: outlast.App
     async def parted() -> None:
         pass
 
-    with pytest.raises(outlast.ConfigError, match="other costs would pass"):
+    with pytest.raises(outlast.ConfigError, match="other costs would overtake"):
         parted.using(cost={"paced": 2}, limit_keys={"keyed": "k"}).call()
-    with pytest.raises(outlast.ConfigError, match="other keys of 'keyed' would pass"):
+    with pytest.raises(outlast.ConfigError, match="other keys of 'keyed' would overtake"):
         parted.using(limit_keys={"keyed": "k"}).call()
 
     @app.task(limits=[turn], priority=5)

@@ -118,7 +118,7 @@ def test_no_command_shows_the_help(outlast: Outlast) -> None:
         (["pause", "everything"], ["write queue, task, tenant or all, then its name"]),
         (["pause", "queue"], ["which queue? Give its name"]),
         (["pause", "all", "mail"], ["all has no name: it is every queue"]),
-        (["pause", "queue", ""], ["is not a text with at least one character"]),
+        (["pause", "queue", ""], ["write a text of at least one character"]),
         (["pause", "all", "--wait", "soon"], ["soon"]),
         (["dead", "requeue", "17", "--dry-run"], ["--dry-run goes with a filter"]),
         (["dead", "requeue", "17", "--error", "late"], ["name the dead jobs"]),

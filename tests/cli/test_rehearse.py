@@ -26,7 +26,7 @@ def test_findings_are_shown_with_what_to_do_and_end_with_1(
     assert "task old.name: 1 job, such as job 3" in said.out
     assert "arguments nap: 1 job, such as job 2\n" in said.out
     assert "    argument 'seconds' of task nap does not fit float" in said.out
-    assert "    -> let the task take them until they have ended" in said.out
+    assert "    -> let the task accept them until they have ended" in said.out
     assert "2 findings; read 4 of 4 unfinished jobs and 0 schedules\n" in said.out
     assert "secret" not in said.out + said.err  # no value of an argument is shown
     machine = outlast("rehearse", "shop:app", "--url", store_url, "--json", "--ignore", "task:old*")

@@ -134,7 +134,7 @@ def test_a_schedule_is_deleted_unless_code_declares_it(outlast: Outlast, url: st
     asyncio.run(put(url, [NewSchedule(name="coded", call=job(), spec=POLL.spec)], Origin.CODE))
     assert outlast("schedules", "delete", "poll", "--url", url).out == "schedule poll is deleted\n"
     refused = outlast("schedules", "delete", "coded", "--url", url)
-    refused.refused(2, "'coded' is declared by the code of an application: delete it there")
+    refused.refused(2, "'coded' is declared by the code of an application: delete it in that code")
     asyncio.run(aged(url, 120.0))
     asyncio.run(let_sleep(url, "coded"))
     shown = outlast("schedules", "show", "coded", "--url", url).out

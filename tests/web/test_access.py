@@ -334,13 +334,13 @@ async def test_a_route_is_closed_to_strangers_other_sites_and_other_names(world:
         for (method, _), case in IN_ORDER.items():
             answer = await ask(page, world, method, case, WRONG_HOST)
             assert answer.status_code == 421, case
-            says_why(answer, "not known by the name")
+            says_why(answer, "not answer to the name")
             assert MARK not in answer.text, case
             answer = await ask(page, world, method, case, CROSS)
             assert "access-control-allow-origin" not in answer.headers, case
             if method == "POST":
                 assert answer.status_code == 403, case
-                says_why(answer, "has to come from this page")
+                says_why(answer, "must come from this page")
             preflight = await page.request("OPTIONS", world.url(case), headers=CROSS)
             assert not [name for name in preflight.headers if name.startswith("access-control")]
     assert await state_of(world.store) == before

@@ -126,7 +126,7 @@ async def test_what_is_wrong_is_said_in_json(store: Store) -> None:
         await refused(large, 413)
         await refused(await page.post(f"{API}{path}"), 403, "Sec-Fetch-Site")
         evil = {"host": "evil.example"}
-        await refused(await page.get(f"{API}/jobs", headers=evil), 421, "not known by the name")
+        await refused(await page.get(f"{API}/jobs", headers=evil), 421, "not answer to the name")
     assert await store.inspector.actions() == []
     async with page_on(store.url, lambda _: None) as page:
         await refused(await page.get(f"{API}/jobs"), 401, "sign in")
@@ -173,8 +173,8 @@ async def test_workers_pauses_and_schedules_are_acted_on(store: Store) -> None:
         assert (await read(page, "/pauses"))["pauses"][0]["reason"] == "it burns"
         assert (await send(page, "/resume", kind="queue", name="mail")).status_code == 200
         await refused(await send(page, "/resume", kind="queue", name="mail"), 409, "not paused")
-        await refused(await send(page, "/pause", kind="queue"), 400, "has a name")
-        await refused(await send(page, "/pause", kind="all", name="x"), 400, "all has none")
+        await refused(await send(page, "/pause", kind="queue"), 400, "needs a name")
+        await refused(await send(page, "/pause", kind="all", name="x"), 400, "all takes none")
         assert (await send(page, "/schedules/nightly/pause")).json()["paused"]
         assert (await send(page, "/schedules/nightly/trigger")).json()["created"]
         assert not (await send(page, "/schedules/nightly/resume")).json()["paused"]
@@ -274,7 +274,7 @@ async def test_a_bulk_action_is_stopped(store: Store, monkeypatch: pytest.Monkey
     async with page_on(store.url) as page:
         stopped = (await send(page, f"/actions/{action_id}/stop")).json()
         assert (stopped["state"], stopped["counts"]) == ("stopped", {})
-        await refused(await send(page, f"/actions/{action_id}/stop"), 409, "is over")
+        await refused(await send(page, f"/actions/{action_id}/stop"), 409, "has ended")
         await refused(await send(page, "/actions/99/stop"), 404, "no action 99")
 
 
@@ -309,7 +309,7 @@ async def test_a_user_of_one_tenant_acts_on_its_jobs_alone(store: Store) -> None
         await store.pause(operators)
         assert (await send(page, "/resume", kind="tenant", name="acme")).status_code == 200
         assert (await send(page, "/pause", kind="tenant", name="acme")).status_code == 200
-        await refused(await send(page, "/pause", kind="queue", name="q"), 403, "acme alone")
+        await refused(await send(page, "/pause", kind="queue", name="q"), 403, "only the tenant")
         await refused(await send(page, "/resume", kind="tenant", name="other"), 403)
     assert await ids_in(store, State.DEAD) == {other}
     assert [one.kind for one in await store.inspector.pauses()] == [PauseKind.TENANT]

@@ -79,7 +79,7 @@ async def test_a_job_of_a_flow_is_skipped_once_that_is_confirmed(store: Store) -
         token = (await row_of(store, first)).token
         done = await page.submit(f"/jobs/{first}/skip", token=str(token))
         assert done.headers["location"].endswith(f"/jobs/{first}?done=skipped")
-        assert "what waits for it goes on" in await page.see(f"/jobs/{first}", done="skipped")
+        assert "jobs that wait for it continue" in await page.see(f"/jobs/{first}", done="skipped")
         again = await send(page, f"/jobs/{first}/skip")
         assert again.status_code == 409
         assert "only dead and blocked jobs can be skipped" in again.text
@@ -99,7 +99,7 @@ async def test_the_page_of_a_job_sends_the_event_for_which_it_waits(store: Store
     async with page_on(store.url) as page:
         odd = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value="{by: ada}")
         assert odd.status_code == 400
-        assert "value has to be JSON" in odd.text
+        assert "value must be JSON" in odd.text
         for said, value in (("sent", '{"by": "ada"}'), ("kept", "2")):
             done = await page.submit(f"/events/send?job={job_id}", name=HOSTILE, value=value)
             assert done.headers["location"].endswith(f"/jobs/{job_id}?done={said}")

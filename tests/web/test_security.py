@@ -211,7 +211,7 @@ def test_settings_that_cannot_work_are_refused() -> None:
         with pytest.raises(ConfigError):
             dashboard("sqlite:///x.db", access=let_in(), **settings)  # type: ignore[arg-type]
     for odd in ({"user": ""}, {"user": None}, {"tenant": ""}, {"tenant": 7}):
-        with pytest.raises(ConfigError, match="has to be a name"):
+        with pytest.raises(ConfigError, match="must be a name"):
             Access(**{"user": "ada", "can": ["view"], **odd})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="rights are"):
         Access("ada", can=["veiw"])

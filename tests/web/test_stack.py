@@ -30,7 +30,7 @@ async def test_a_click_asks_the_worker_and_its_answer_is_on_the_page(store: Stor
             f"../../jobs/{number}?done=asked",
         )
         text = await page.see(f"/jobs/{number}", done="asked")
-        assert "Its worker was asked where it is." in text
+        assert "Its worker was asked for its stacks." in text
         assert "answers with its next heartbeat, every 1" in text
         (ask,) = (await store.heartbeat(hands.me)).stacks
         shown = Stack(token=ask.token, asked=ask.number, text="<b>a stack</b>", line="File x")

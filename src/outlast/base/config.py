@@ -135,7 +135,7 @@ def parse_seconds(text: str) -> float:
         seconds = nan
     if not isfinite(seconds):
         raise ConfigError(
-            f"{_shown(text)} is no span of time: write seconds, such as 90 or 0.5, or a number"
+            f"{_shown(text)} is not a span of time: write seconds, such as 90 or 0.5, or a number"
             " with a unit, such as 90s, 15m, 2h or 7d"
         )
     return seconds
@@ -292,7 +292,9 @@ def _check_patterns(patterns: object) -> None:
                 f"redact {_shown(pattern)} is not a regular expression: {text_of(error)}"
             ) from None
         if found:
-            raise ConfigError(f"redact {_shown(pattern)} matches where there is nothing")
+            raise ConfigError(
+                f"redact {_shown(pattern)} matches an empty text: write a pattern that does not"
+            )
 
 
 def _check_names(what: str, names: object, one: str, such_as: list[str]) -> None:

@@ -124,8 +124,8 @@ def check_ends(url: str) -> None:
     bare = url.strip()
     if url != bare:
         raise ConfigError(
-            f"{redact(bare)!r} begins or ends with a line break or a blank: take it away (`printf`"
-            " writes none); in the name of a file write %20"
+            f"{redact(bare)!r} begins or ends with a line break or a blank: remove it (`printf`"
+            " adds none); in the name of a file write %20"
         )
 
 

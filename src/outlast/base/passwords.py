@@ -71,7 +71,7 @@ def read_secret(path: Path) -> str:
     """Return the one line of a file. Raises ConfigError if it has none or others may read it."""
     secret = _read_private(path).strip()
     if not secret or "\n" in secret:
-        raise ConfigError(f"{path} has to hold one line: the secret that the proxy sends")
+        raise ConfigError(f"{path} must hold one line: the secret that the proxy sends")
     return secret
 
 
@@ -110,9 +110,9 @@ def put_user(path: Path, user: str, password: str) -> None:
     """Write a user and the hash of a password into a file, in place of that user's line if there is
     one. The file is replaced whole, with the mode 0600. Raises ConfigError."""
     if not _NAME.fullmatch(user):
-        raise ConfigError(f"{user!r}: a name has no colon, begins with no #, and is one line")
+        raise ConfigError(f"{user!r}: a name is one line, has no colon and does not begin with #")
     if len(password) < PASSWORD_LEAST:
-        raise ConfigError(f"a password has {PASSWORD_LEAST} characters at least")
+        raise ConfigError(f"a password needs at least {PASSWORD_LEAST} characters")
     rows = _read_private(path).splitlines() if path.exists() else []
     kept = [row for row in rows if row.startswith("#") or row.strip().partition(":")[0] != user]
     _replace(path.resolve(), "\n".join([*kept, f"{user}:{hash_password(password)}", ""]))

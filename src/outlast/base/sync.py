@@ -108,8 +108,8 @@ def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
         return make()
     if not _drives():
         raise UsageError(
-            "this is not an event loop of asyncio: call the NAME_sync form in a thread, with"
-            " trio.to_thread.run_sync() say"
+            "this is not an event loop of asyncio: call the NAME_sync form in a thread, such as"
+            " with trio.to_thread.run_sync()"
         )
     return _in_background(make)
 
@@ -118,7 +118,10 @@ def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
     """Return the result of ``make()``, run on the background loop, even if a loop runs in this
     thread (for tests only). SyncInLoop on the background loop."""
     if getattr(_thread, "is_background", False):
-        raise SyncInLoop("this would wait for the loop that it runs on: call it in your test")
+        raise SyncInLoop(
+            "this call would wait for the event loop that it runs on: make it in your test's own"
+            " code"
+        )
     return _background.run(make)
 
 
@@ -183,7 +186,9 @@ class _Background:
         """Return the running loop; start it if there is none. UsageError once Python shuts down: no
         other thread runs then."""
         if sys.is_finalizing():
-            raise UsageError("Python shuts down, and runs no threads: call it before, or in atexit")
+            raise UsageError(
+                "Python is shutting down and starts no threads: call this earlier, or in atexit"
+            )
         with self._starting:
             return self._loop or self._take(_start_loop())
 

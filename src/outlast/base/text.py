@@ -81,7 +81,7 @@ def size(count: int) -> str:
 
 def since(at: float | None, now: float) -> str:
     """Return for how long something has lasted: ``for 4 min 10 s``."""
-    return "for a time unknown" if at is None else f"for {span(now - at)}"
+    return "for an unknown time" if at is None else f"for {span(now - at)}"
 
 
 def count_of(number: int, noun: str) -> str:

@@ -206,7 +206,7 @@ class App:
         if options.get("batch") is not None:
             kind = BatchTask
         elif "batch_wait" in options:
-            raise ConfigError("batch_wait goes with batch: @app.task(batch=500, batch_wait=2)")
+            raise ConfigError("batch_wait needs batch: @app.task(batch=500, batch_wait=2)")
         task: Task[..., Any] = kind(fn, self.stores, self.max_payload, options)
         for name in (task.name, *task.aliases):
             old = self.tasks.get(name) or self._aliases.get(name)

@@ -675,7 +675,7 @@ class Attempt:
     def _children(self, verb: str) -> Family:
         if self._made_children is None:
             if self._make_children is None:
-                raise UsageError(f"there is no job here for {verb}()")
+                raise UsageError(f"{verb}() works only in the attempt of a job that a store holds")
             self._made_children = self._make_children()
         return self._made_children
 

@@ -31,12 +31,12 @@ WAIT_SECONDS_MAX_TIMED = 3.0  # with a timeout: the deadline on a row counts fro
 _LISTS = {list, Sequence, Collection, Iterable}
 _NOTHING = (None, type(None))
 _OF_ONE = {
-    "checkpoint": "it saves none",
-    "logs": "its output belongs to no one job",
+    "checkpoint": "a batch saves none",
+    "logs": "its output does not belong to a single job",
     "own_runner": "a batch has a runner to itself",
     "stall_timeout": "timeout bounds its call",
     "unresponsive_timeout": "timeout bounds its call",
-    "uses": "each of its jobs would use as much; requires chooses workers",
+    "uses": "each of its jobs would count separately; choose workers by requires",
 }
 _USUAL: dict[str, object] = {"checkpoint": Any, "logs": False, "own_runner": True, "uses": {}}
 _REFUSED = (
@@ -75,13 +75,15 @@ def check_batch(options: Mapping[str, Any]) -> tuple[int, float]:
     """Return the options of a batch, or raise ConfigError."""
     for name, why in _OF_ONE.items():
         if options.get(name) is not None and options[name] != _USUAL.get(name):
-            raise ConfigError(f"batch does not go with {name}: {why}")
+            raise ConfigError(f"batch cannot be combined with {name}: {why}")
     wait = check_seconds("batch_wait", options.get("batch_wait", WAIT_SECONDS), above_zero=True)
     is_timed = options.get("timeout") is not None
     most = WAIT_SECONDS_MAX_TIMED if is_timed else WAIT_SECONDS_MAX
     if wait > most:
         timed = " for a task with a timeout" if is_timed else ""
-        raise ConfigError(f"batch_wait is at most {most:g} s{timed}: jobs wait so long, claimed")
+        raise ConfigError(
+            f"batch_wait may be at most {most:g} s{timed}: jobs stay claimed while they wait"
+        )
     return check_whole("batch", options["batch"], 1, BATCH_MAX), wait
 
 
@@ -143,8 +145,8 @@ def sort_out(
         found = f"{len(results)} results" if is_list else f"an object of class {class_of(results)}"
         where = "returned" if failed is None else "gave to ItemErrors"
         raise UsageError(
-            f"a batch of {count} items needs as many results: its task {where} {found}; a list, in"
-            " the order of the items, or None"
+            f"a batch of {count} items needs as many results, but its task {where} {found}: give a"
+            " list in the order of the items, or None"
         )
     return [(result, errors.get(place)) for place, result in enumerate(results)]
 

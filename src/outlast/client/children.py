@@ -114,9 +114,9 @@ class _Children:
         pairs = list(zip(plan.calls, children, strict=False))
         if not pairs or not all(_is_of(child, call.task) for call, child in pairs):
             raise UsageError(
-                f"an earlier attempt of job {store.job_id} has spawned other work here, as"
-                f" {step!r}: spawn the same calls, with the same arguments, in each attempt, in the"
-                " same order or each by a name of its own; keep what differs as a step"
+                f"an earlier attempt of job {store.job_id} spawned other work here, as {step!r}:"
+                " spawn the same calls with the same arguments in each attempt, in the same order"
+                " or each by a name of its own; keep values that differ as steps"
             )
         return first, [job_of(call.task, Enqueued(child.id, created=True)) for call, child in pairs]
 
@@ -133,8 +133,8 @@ class _Children:
         spawned = self._runs.get(run) if isinstance(run, FlowRun) else None
         if spawned is None:
             raise UsageError(
-                f"wait_for waits for what this attempt has spawned, not for {run!r:.80}; to run"
-                " after other jobs, use using(after=[…])"
+                f"wait_for takes work that this attempt has spawned, not {run!r:.80}; to run after"
+                " other jobs, use using(after=[…])"
             )
         store = AttemptStore(attempt, self._stores)
         begin = min(spawned.last)
@@ -179,7 +179,7 @@ async def _read(store: AttemptStore, ordinals: range) -> list[Child]:
 
     children = await store.ask(look)
     if len(children) < len(ordinals):
-        raise store.lost("its children are not there, as after a failover that has lost commits")
+        raise store.lost("its children no longer exist, as after a failover that lost commits")
     return children
 
 

@@ -93,7 +93,7 @@ def make_error_rules(options: Mapping[str, Any]) -> ErrorRules:
     retried = None if retry_on is None else _check_classes("retry_on", retry_on)
     dead = () if dead_on is None else _check_classes("dead_on", dead_on)
     if both := sorted(kind.__name__ for kind in set(retried or ()) & set(dead)):
-        raise ConfigError(f"retry_on and dead_on both name {', '.join(both)}: name it in one")
+        raise ConfigError(f"retry_on and dead_on both name {', '.join(both)}: name it in only one")
     backoff = given["backoff"]
     return ErrorRules(retried, dead, None if backoff is None else _make_pause(backoff, options))
 

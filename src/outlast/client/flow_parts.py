@@ -41,8 +41,8 @@ class _Placeholder:
 
 RESULT: Final[Any] = _Placeholder(
     "outlast.RESULT",
-    "As an argument of a call that runs after one other: that one's result. None, if that one has"
-    " none (``outlast.ended``).",
+    "As an argument of a call that runs after one other call: the result of that call. None, if it"
+    " has no result (``outlast.ended``).",
 )
 RESULTS: Final[Any] = _Placeholder(
     "outlast.RESULTS",
@@ -99,7 +99,7 @@ class Plan:
         if self._links > FLOW_MAX:
             raise UsageError(
                 f"a flow has at most {FLOW_MAX:,} links, and each job of a group that runs after"
-                " another group waits for each job of that: let one call come between the two"
+                " another group waits for each job of that group: put one call between the two"
             )
         if upstream:
             job = msgspec.structs.replace(job, after=(*upstream, *job.after))
@@ -158,15 +158,15 @@ def _check_inputs(job: NewJob) -> None:
         told = f"argument {name!r} of task {job.task}"
         if not job.after:
             raise UsageError(
-                f"{told} stands for a result, and its job waits for no other: use it in chain,"
+                f"{told} stands for a result, but its job waits for no other job: use it in chain,"
                 " group(…).then, using(then=…) or using(after=…)"
             )
         if any(each.wants is Wants.DEAD for each in job.after):
-            raise UsageError(f"{told} stands for a result, and a dead job has none")
+            raise UsageError(f"{told} stands for a result, but a dead job has none")
         if not is_list and len(job.after) != 1:
             raise UsageError(
-                f"{told} stands for one result, and its job waits for {len(job.after):,} others:"
-                " RESULTS is the list of theirs"
+                f"{told} stands for one result, but its job waits for {len(job.after):,} others:"
+                " RESULTS is the list of their results"
             )
 
 

@@ -143,7 +143,7 @@ def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
     if not isinstance(ordered := options.get("ordered", False), bool):
         raise ConfigError(f"ordered must be True or False, not {ordered!r}")
     if ordered and running != 1:
-        raise ConfigError("ordered=True goes with running=1: one job after the other")
+        raise ConfigError("ordered=True needs running=1: one job after the other")
     return LimitSpec(
         running=None if running is None else check_whole("running", running, 0, RUNNING_MAX),
         spacing=spacing,
@@ -266,14 +266,14 @@ def _check_order(
     """Refuse options that would spread the jobs of one key of an ordered limit over streams."""
     if costs:
         raise ConfigError(
-            f"{task} is under the ordered limit {limit.name!r}: jobs of other costs would pass"
+            f"{task} is under the ordered limit {limit.name!r}: jobs of other costs would overtake"
         )
     for other in limits:
         same = limit.spec.per is Per.TENANT is other.spec.per
         if other is not limit and other.spec.per is not None and not same:
             raise ConfigError(
-                f"{task} is under the ordered limit {limit.name!r}: jobs of other keys of"
-                f" {other.name!r} would pass"
+                f"{task} is under the ordered limit {limit.name!r}: jobs with other keys of"
+                f" {other.name!r} would overtake"
             )
 
 
@@ -296,7 +296,7 @@ def find_needs(
     for name, cost in costs.items():
         if cost > (burst := rated[name].spec.burst):
             raise ConfigError(
-                f"a cost of {cost:g} is above the burst of {name!r}, {burst:g}: it never starts"
+                f"a cost of {cost:g} is above the burst of {name!r}, {burst:g}: it can never start"
             )
     for each in limits:
         if each.spec.ordered:

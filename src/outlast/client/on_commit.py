@@ -156,8 +156,8 @@ def _after_commit(session: Any) -> None:
     pending.committed.append(nested or session.get_transaction())
     if nested is None and (late := pending.unstored()):
         raise UsageError(
-            f"on_commit was called when the commit had begun: {len(late)} jobs are not stored, and"
-            " the rest is committed. In a hook before_commit use using(connection=session)"
+            f"on_commit was called after the commit had begun: {len(late)} jobs were not stored,"
+            " but the rest is committed. In a before_commit hook use using(connection=session)"
         )
 
 

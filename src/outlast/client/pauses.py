@@ -54,7 +54,7 @@ def choose_target(
 def check_text(what: str, text: object) -> None:
     """Raise UsageError unless it is a text that can be stored, and not an empty one."""
     if not isinstance(text, str) or not text or "\0" in text:
-        raise UsageError(f"{what}: {text!r} is not a text with at least one character, none a NUL")
+        raise UsageError(f"{what}: write a text of at least one character without NULs")
     if len(text) > TEXT_MAX:
         raise UsageError(f"{what}: {len(text)} characters are more than {TEXT_MAX}")
 

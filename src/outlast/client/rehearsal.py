@@ -50,7 +50,7 @@ class Area(StrEnum):
 MENDS = {
     Area.TASK: "keep the task until they have ended, or name its successor's old name:"
     " @app.task(aliases=[…])",
-    Area.ARGUMENTS: "let the task take them until they have ended: the old parameter beside the new"
+    Area.ARGUMENTS: "let the task accept them until they have ended: the old parameter beside a new"
     " one, a default for a new parameter, a wider type. Until then they wait, uncharged",
     Area.CHECKPOINT: "let the release read them until these jobs have ended, or start them over:"
     " `outlast cancel ID`, `outlast requeue ID --from-scratch`",
@@ -259,7 +259,7 @@ def _check_schedule(app: App, row: ScheduleRow) -> _Found:
     new: NewSchedule | None = app.schedules.declared.get(row.name)
     if row.origin == Origin.RUN_TIME:
         if new is not None:
-            told = "it was put at run time, so that of the release is not used"
+            told = "it was put at run time, so the release's own schedule is not used"
             yield Area.SCHEDULE, row.name, told
         elif (refused := _refused_call(app, row)) is not None:
             yield Area.SCHEDULE, row.name, refused

@@ -98,8 +98,8 @@ def _check_grace(value: Any) -> float:
     grace = check_seconds("grace", value)
     if grace < 1:
         raise ConfigError(
-            f"grace must be at least 1 second, not {grace:g}: each tick is late by some"
-            " milliseconds, and what is later than grace is missed"
+            f"grace must be at least 1 second, not {grace:g}: each tick is some milliseconds late,"
+            " and a tick that is later than grace is missed"
         )
     return grace
 
@@ -110,12 +110,13 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
     if call.task.stores is not stores:
         raise ConfigError(f"{call.job.task} is a task of another application")
     if call.connection is not None:
-        raise ConfigError("the call of a schedule has no connection=…: give it to schedules.put")
+        raise ConfigError("the call of a schedule cannot have connection=…: give schedules.put one")
     if call.job.run_at is not None or call.job.delay:
-        raise ConfigError("the call of a schedule has neither at=… nor delay=…: its ticks say when")
+        raise ConfigError("the call of a schedule cannot have at=… or delay=…: its ticks say when")
     if call.job.expires_at is not None:
         raise ConfigError(
-            "the call of a schedule takes expires=… in seconds: after a fixed time none would run"
+            "the call of a schedule takes expires=… in seconds, not as a time: after that time none"
+            " of its jobs would run"
         )
     if call.job.key is not None and overlap is Overlap.SKIP:
         raise ConfigError(
@@ -123,7 +124,7 @@ def _check_call(call: object, stores: StoreProvider, overlap: Overlap) -> NewJob
             " have the schedule's own key"
         )
     if call.job.on_key is not None:
-        raise ConfigError("the call of a schedule has no once_per=…, until=… or on_conflict=…")
+        raise ConfigError("the call of a schedule cannot have once_per=…, until=… or on_conflict=…")
     job = call._alone("a schedule")  # noqa: SLF001
     return msgspec.structs.replace(job, args=_encode_alike(call))
 

@@ -384,8 +384,8 @@ def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable
     if file_of(url) is None:
         return error
     return StoreUnavailable(
-        f"{text_of(error)}; if it is the transaction on your own connection: the first call makes"
-        " the tables beside it, so run `outlast migrate` or `async with app:` before you begin it"
+        f"{text_of(error)}; if the lock is that of your own open transaction: the first call makes"
+        " the tables on another connection, so run `outlast migrate` or `async with app:` first"
     )
 
 

@@ -354,10 +354,10 @@ class Task(BoundTask[P, R]):
         self.fair = check_fair(options.get("fair"))
         self.aging = check_aging(options.get("aging"))
         if self.aging is not None and any(each.spec.ordered for each in self.limits):
-            raise ConfigError("aging lets jobs pass others, and an ordered limit does not")
+            raise ConfigError("aging lets jobs overtake others, but an ordered limit does not")
         if self.fair and any(e.spec.ordered and e.spec.per is not Per.TENANT for e in self.limits):
             raise ConfigError(
-                "fair lets tenants pass others: the ordered limit must be per='tenant'"
+                "fair lets tenants overtake others: the ordered limit must be per='tenant'"
             )
         self.signature = Signature(self._of_one(fn), self.name, max_payload, stores.payloads)
         self.returns = self.signature.returns
@@ -478,7 +478,7 @@ async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]
         await stores.enqueue_many(new, take, calls[0].connection)
     except KeyInUse as error:
         if jobs:  # of earlier batches: another session may take a key between two batches
-            told = f"of {len(calls):,} calls the first {len(jobs):,} are stored, and no other"
+            told = f"only the first {len(jobs):,} of {len(calls):,} calls are stored"
             error.stored, error.args = jobs, (text_of(error).replace(NOTHING, told),)
         raise
     return jobs

@@ -270,11 +270,11 @@ def make_on_key(
         )
     if once_per is not None:
         if any(each is not None for each in (debounce, debounce_max, until, on_conflict)):
-            raise ConfigError("once_per goes without debounce, until and on_conflict")
+            raise ConfigError("once_per cannot be combined with debounce, until or on_conflict")
         return OnKey(window=check_limit("once_per", once_per))
     if debounce is None:
         if debounce_max is not None:
-            raise ConfigError("debounce_max goes with debounce")
+            raise ConfigError("debounce_max needs debounce")
         if until is None and on_conflict is None:
             return None
         return OnKey(replaces=on_conflict is not None, until_start=until is not None)
@@ -293,7 +293,7 @@ def check_order(placement: Placement) -> None:
             raise ConfigError("once_per, debounce, until and on_conflict need a key: using(key=…)")
         if placement.after or placement.followers:
             raise ConfigError(
-                "once_per, debounce, until and on_conflict do not go with after, then, on_dead"
+                "once_per, debounce, until, on_conflict do not combine with after, then, on_dead"
             )
     due, end = placement.run_at, placement.expires_at
     if due is None:

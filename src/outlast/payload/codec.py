@@ -38,7 +38,7 @@ def _to_json(value: Any) -> Any:
     """Encode types that msgspec does not know: paths, subclasses of plain types, values of numpy,
     models of pydantic. It knows None and booleans, except as keys."""
     if value is None or isinstance(value, bool):
-        raise TypeError(f"an object with {value} as a key has no place in JSON: write a text")
+        raise TypeError(f"an object with {value} as a key cannot be JSON: use texts as keys")
     if isinstance(value, PurePath):
         return str(value)
     for kind, plain in _PLAIN_OF.items():
@@ -280,7 +280,7 @@ def _refuse_not_finite(value: Any) -> None:
         if isinstance(leaf, float) and not math.isfinite(leaf):
             where = f" ({leaf} at ${path})" if path else ""
             raise ValueError(
-                f"NaN and infinities have no place in JSON{where}: write None or a text instead"
+                f"NaN and infinities cannot be JSON{where}: write None or a text instead"
             )
 
 
@@ -292,7 +292,7 @@ def _refuse_doubles(value: Any) -> None:
             keys = [key if isinstance(key, str) else str(key) for key in one]
             if len({*keys}) < len(keys):
                 double = next(key for key in keys if keys.count(key) > 1)
-                raise ValueError(f"an object would have the key {double!r} twice: write texts")
+                raise ValueError(f"an object would have the key {double!r} twice: use texts")
             pending.extend(one.values())
         elif isinstance(one, list | tuple | set | frozenset):
             pending.extend(one)

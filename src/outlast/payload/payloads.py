@@ -203,7 +203,7 @@ class Payloads:
             raise ConfigError(f"payloads takes at most {CODECS_MAX} codecs")
         kinds = [type(each) for each in self._codecs]
         if Encryption in kinds and Compression in kinds[kinds.index(Encryption) :]:
-            raise ConfigError("put Compression before Encryption: what is encrypted is not smaller")
+            raise ConfigError("put Compression before Encryption: encrypted data does not compress")
         self._readers = [*self._codecs, Compression()]
         self._required = {
             id(each) for each in self._codecs if isinstance(each, Encryption) and each.required
@@ -275,8 +275,9 @@ class Payloads:
     def _check_opened(self, kind: str, opened: set[int]) -> None:
         if not self._required <= opened:
             raise NotEncrypted(
-                f"{_KINDS[kind]} cannot be read: not encrypted, as Encryption(required=True)"
-                " demands; `outlast doctor MODULE:APP` counts what else is not"
+                f"{_KINDS[kind]} cannot be read: not encrypted, although"
+                " Encryption(required=True) demands it; `outlast doctor MODULE:APP` counts the"
+                " others"
             )
 
     def _step(

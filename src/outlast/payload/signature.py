@@ -255,7 +255,7 @@ def _field(parameter: inspect.Parameter, annotation: Any, task: str) -> Field:
     except TypeError as error:
         raise ConfigError(
             f"task {task}: argument {parameter.name!r} can never be read back from JSON as"
-            f" {format_annotation(annotation)}: {text_of(error)}. Choose another one, or none"
+            f" {format_annotation(annotation)}: {text_of(error)}. Choose another type, or none"
         ) from error
     required = parameter.default is parameter.empty and whole is annotation
     return Field(parameter.name, parameter.kind, required, whole)
@@ -279,7 +279,9 @@ def read_parameters(fn: Callable[..., Any], task: str) -> inspect.Signature:
     try:
         return _inspect(fn)
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"task {task}: its parameters are not known: {text_of(error)}") from error
+        raise ConfigError(
+            f"task {task}: its parameters are unreadable: {text_of(error)}"
+        ) from error
 
 
 def _inspect(fn: Callable[..., Any]) -> inspect.Signature:

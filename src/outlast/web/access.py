@@ -52,7 +52,7 @@ class Access:
     def __init__(self, user: str, *, can: Iterable[str], tenant: str | None = None) -> None:
         for what, name in (("user", user), ("tenant", tenant)):
             if not (isinstance(name, str) and name) and (what, name) != ("tenant", None):
-                raise ConfigError(f"{what}={name!r}: it has to be a name")
+                raise ConfigError(f"{what}={name!r}: it must be a name")
         self.user = user
         self.tenant = tenant
         try:

@@ -62,5 +62,5 @@ async def stop_named(visit: Visit) -> int:
     if row.verb in set(Verb):
         visit.require(row.verb)
     if not await visit.act(lambda store: store.stop_action(row.id)):
-        raise WebRefusal(409, "Not done", f"Action {row.id} is over, or is not on many jobs.")
+        raise WebRefusal(409, "Not done", f"Action {row.id} has ended, or is not a bulk action.")
     return row.id

@@ -31,7 +31,7 @@ ENDPOINTS = Endpoints()
 FLOWS_SHOWN = 50
 JOBS_SHOWN = 100
 DONE = {
-    "cancel": "What waited is cancelled, and what runs was asked to stop.",
+    "cancel": "Its waiting jobs are cancelled, and its running jobs were asked to stop.",
     "requeue": "Its dead jobs are queued again, with fresh budgets.",
 }
 

@@ -39,11 +39,11 @@ TRACE_LINES = 80
 DONE = {
     "cancelled": "It is cancelled.",
     "requested": "It was asked to stop.",
-    "asked": "Its worker was asked where it is.",
+    "asked": "Its worker was asked for its stacks.",
     "requeued": "It is queued again, with fresh budgets.",
     "sent": "The event is sent.",
     "kept": "An event of that name was sent before: its value is kept.",
-    "skipped": "It counts as completed, and what waits for it goes on.",
+    "skipped": "It counts as completed, and the jobs that wait for it continue.",
 }
 
 

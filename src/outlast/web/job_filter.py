@@ -81,9 +81,9 @@ def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
             raise WebRefusal(
                 403,
                 "Not allowed",
-                "This page hides parts of what jobs hold, and a search would tell them:"
-                f" `outlast jobs --{shell_word(name)} TEXT` searches.",
+                "This page hides parts of jobs, and a search would reveal them: search with"
+                f" `outlast jobs --{shell_word(name)} TEXT`.",
             )
         if not is_searchable(text):
-            said = f"{name}= has to be a text of 1 to {SEARCH_MAX:,} characters."
+            said = f"{name}= must be a text of 1 to {SEARCH_MAX:,} characters."
             raise WebRefusal(400, "Not valid", said)

@@ -69,21 +69,21 @@ class SecurityGuard:
             return Problem(
                 421,
                 "Unknown host",
-                f"This page is not known by the name {name_of(host)!r}. If it should be, allow it:"
+                f"This page does not answer to the name {name_of(host)!r}. To allow that name:"
                 " dashboard(hosts=[…]) or outlast web --allow-host NAME.",
             )
         if any(len(digits) >= _DIGITS_MAX for digits in _DIGITS.findall(scope["path"])):
-            return Problem(404, "No such page", "No number of a job, a worker, an act is so long.")
+            return Problem(404, "No such page", "No id of a job, worker or action is that long.")
         if is_same_origin(headers) or (scope["method"] in SAFE_METHODS and is_visit(headers)):
             return None
         origin = line(", ".join(headers.getlist("origin"))) or "none"
         return Problem(
             403,
             "From another site",
-            "Another site may link to this page; all else has to come from this page itself. A"
-            " browser says so by Sec-Fetch-Site, or else by an Origin that equals Host: here the"
-            f" Origin is {origin}, and the Host {line(host)}. A proxy has to pass the Host on, with"
-            " its port: for nginx, proxy_set_header Host $http_host. A program sends"
+            "Another site may link to this page; any other request must come from this page itself."
+            " A browser says so by Sec-Fetch-Site, or else by an Origin that equals Host: here the"
+            f" Origin is {origin}, and the Host {line(host)}. A proxy must pass on the Host with"
+            " its port: for nginx, proxy_set_header Host $http_host. A program must send"
             " Sec-Fetch-Site: none.",
         )
 

@@ -56,9 +56,9 @@ def test_a_wrong_call_is_refused_where_it_is_written() -> None:
     wrong = {
         "takes a call, such as report.call": mail,
         "a task of another application": application(None).tasks["mail"].call("a"),
-        "neither at=… nor delay=…": mail.using(delay=5).call("a"),
+        "cannot have at=… or delay=…": mail.using(delay=5).call("a"),
         "has a key=…, which needs overlap='allow'": mail.using(key="k").call("a"),
-        "has no connection=…": mail.using(connection=object()).call("a"),
+        "cannot have connection=…": mail.using(connection=object()).call("a"),
         "takes expires=… in seconds": mail.using(expires=datetime(2099, 1, 1, tzinfo=UTC)).call(
             "a"
         ),
@@ -115,7 +115,7 @@ async def test_a_deleted_schedule_is_gone_and_an_unknown_one_is_an_error(app: ou
 async def test_what_the_code_declares_is_changed_and_deleted_only_there(app: outlast.App) -> None:
     call = app.tasks["mail"].call("a")
     app.schedule("nightly", call, cron="30 2 * * *")
-    with pytest.raises(UsageError, match="delete it there"):  # no worker has declared it yet
+    with pytest.raises(UsageError, match="delete it in that code"):  # no worker has declared it yet
         await app.schedules.delete("nightly")
     await declare(app, "nightly")
     other = application(app.url)

@@ -369,13 +369,13 @@ def test_a_later_delay_or_time_replaces_an_earlier_one(mail):
         ({"key": "k", "debounce": 5, "delay": 1}, "one of delay, at and debounce"),
         ({"key": "k", "debounce": 0}, "debounce must be above 0 seconds"),
         ({"key": "k", "debounce": 5, "debounce_max": 4}, r"4 s\) is below debounce \(5 s"),
-        ({"key": "k", "debounce_max": 4}, "goes with debounce"),
+        ({"key": "k", "debounce_max": 4}, "needs debounce"),
         ({"key": "k", "until": "end"}, "until must be 'start', not 'end'"),
         ({"key": "k", "on_conflict": "skip"}, "on_conflict must be 'replace', not 'skip'"),
-        ({"key": "k", "until": "start", "after": [1]}, "do not go with after"),
+        ({"key": "k", "until": "start", "after": [1]}, "do not combine with after"),
         ({"once_per": 5}, r"need a key: using\(key=…\)"),
         ({"key": "k", "once_per": 0}, "once_per must be above 0 seconds"),
-        ({"key": "k", "once_per": 5, "debounce": 5}, "goes without debounce"),
+        ({"key": "k", "once_per": 5, "debounce": 5}, "cannot be combined with debounce"),
     ],
 )
 def test_invalid_queues_and_priorities_are_refused(mail, options, says):

@@ -151,7 +151,7 @@ SUMMARIES = {
     Verb.CANCEL: "Cancel a queued job at once, ask a running one to stop.",
     Verb.REQUEUE: "Revive a dead or cancelled job, with fresh budgets.",
     Verb.DISCARD: "Delete a dead job, with its attempts.",
-    SKIP: "Complete a dead or blocked job without a result, so that what waits for it goes on.",
+    SKIP: "Complete a dead or blocked job without a result, so that its dependents continue.",
 }
 
 
@@ -231,11 +231,11 @@ async def unpause(visit: Visit, sent: PauseAct) -> Document:
 def check_target(visit: Visit, sent: PauseAct) -> tuple[PauseKind, str]:
     """Return the pause's target. A user of one tenant may pause only that tenant."""
     if (sent.kind is PauseKind.ALL) != (sent.name == ""):
-        raise WebRefusal(400, "Not valid", "A queue, task or tenant has a name; all has none.")
+        raise WebRefusal(400, "Not valid", "A queue, task or tenant needs a name; all takes none.")
     own = (PauseKind.TENANT, visit.access.tenant)
     if visit.access.tenant is not None and (sent.kind, sent.name) != own:
         raise WebRefusal(
-            403, "Not for one tenant", f"{visit.access.user} may pause the tenant {own[1]} alone."
+            403, "Not for one tenant", f"{visit.access.user} may pause only the tenant {own[1]}."
         )
     return sent.kind, sent.name
 
@@ -383,7 +383,7 @@ async def begin_shown(visit: Visit, sent: BulkAct) -> int:
     """Begin an act on the jobs that a preview has shown; return the id of the action."""
     which = check_filter(visit, sent)
     if sent.up_to_id is None or sent.as_of is None or sent.expected is None:
-        said = "Send up_to_id and as_of, as the preview has shown them."
+        said = "Send up_to_id and as_of as the preview gave them."
         raise WebRefusal(400, "Not valid", said)
     seen = Preview(
         verb=sent.verb,

@@ -51,7 +51,7 @@ async def show_dead_groups(visit: Visit) -> Document:
     query={
         "cause": text("only with this outcome"),
         "limit": PAGE["limit"],
-        "before": number("only with smaller tokens: next_before of the page before"),
+        "before": number("only with smaller tokens: next_before of the previous page"),
     },
     answer={"deaths": [DEATH], "causes": [CAUSE], "next_before": int | None},
 )

@@ -85,7 +85,7 @@ async def show_refusals(visit: Visit) -> Document:
 
 @ROUTES.at(
     "/actions",
-    query={**PAGE, "job": number("only what was done to this job")},
+    query={**PAGE, "job": number("only actions on this job")},
     answer={"actions": [ACTION], "next_before": int | None},
 )
 async def show_actions(visit: Visit) -> Document:

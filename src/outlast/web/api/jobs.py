@@ -24,7 +24,7 @@ HEADS = BOUNDS._replace(text_max=HEAD_MAX + 1)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
 PAGE = {
     "limit": number(f"at most this many, {LIMIT} unless told", LIMIT_MAX),
-    "before": number("only those with smaller ids: next_before of the page before"),
+    "before": number("only smaller ids: next_before of the previous page"),
 }
 NAMES = {name: text(f"only of this {name}") for name in ("queue", "task", "tenant")}
 HIDDEN = {"hidden": list[str]}

@@ -120,7 +120,7 @@ def _decode(name: str, text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        said = f'{name} has to be JSON, such as true or {{"by": "ada"}}: {text_of(error)}'
+        said = f'{name} must be JSON, such as true or {{"by": "ada"}}: {text_of(error)}'
         raise WebRefusal(400, "Not valid", said) from error
 
 
@@ -158,7 +158,7 @@ async def _read_body(visit: Visit, kind: type[B]) -> B:
         raise WebRefusal(
             400,
             "Not valid",
-            f"The body has to be JSON as openapi.json describes it: {text_of(error)}",
+            f"The body must be JSON as openapi.json describes it: {text_of(error)}",
         ) from error
 
 
