@@ -136,8 +136,6 @@ async def serving(
 
 
 class _Readers:
-    """The connections of one server."""
-
     def __init__(self, answer: Callable[[str], Awaitable[Response]], *, is_local: bool) -> None:
         self._answer = answer
         self._is_local = is_local

@@ -80,7 +80,6 @@ def loop_is_running() -> bool:
 
 
 def _is_running(trio: Any) -> bool:
-    """Whether this thread is inside an event loop of trio."""
     try:
         return bool(trio.lowlevel.in_trio_run())
     except AttributeError:  # an old release, or one that is being imported
@@ -224,7 +223,6 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _drives() -> bool:
-    """Whether this thread is inside ``drive``."""
     return getattr(_thread, "drives", False)
 
 

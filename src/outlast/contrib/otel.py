@@ -70,8 +70,6 @@ def watch_deaths(*, tracer_provider: trace.TracerProvider | None = None) -> Call
 
 
 class _Producer:
-    """Makes the spans of enqueued jobs."""
-
     def __init__(self, tracer: Tracer, app: App) -> None:
         self._tracer = tracer
         self._app = app
@@ -138,8 +136,6 @@ def _sent(jobs: Sequence[NewJob]) -> dict[str, Any]:
 
 
 class _Consumer:
-    """Makes the spans of attempts that run in this process."""
-
     def __init__(self, tracer: Tracer, app: App) -> None:
         self._tracer = tracer
         self._app = app
@@ -188,7 +184,6 @@ class _Consumer:
 
 
 def _exception_of(kind: str, message: str, stacktrace: str) -> dict[str, str]:
-    """Return an exception under OpenTelemetry's names for its parts."""
     return {
         "exception.type": kind,
         "exception.message": message,
@@ -197,7 +192,6 @@ def _exception_of(kind: str, message: str, stacktrace: str) -> dict[str, str]:
 
 
 def _origin(meta: str | None, number: int, now: float) -> tuple[Context, list[Link]]:
-    """Return the context in which an attempt's span begins, and its links."""
     sent_by = read_context(meta)
     if sent_by is None:
         return Context(), []

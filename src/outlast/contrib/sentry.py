@@ -59,8 +59,6 @@ def watch_deaths() -> Callable[[], None]:
 
 
 class _Reporter:
-    """Reports the exceptions of attempts in this process."""
-
     def __init__(self, ignore: tuple[type[BaseException], ...]) -> None:
         self._ignore = ignore
         self._reported: set[int] = set()  # tokens whose end needs no message

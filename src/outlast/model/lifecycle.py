@@ -159,7 +159,6 @@ def _plain(facts: JobFacts, outcome: Outcome, state: State, delay: float = 0.0) 
 
 
 def _by_the_task(facts: JobFacts, outcome: Outcome) -> Transition:
-    """Return the transition for an end that is neither a completion nor a crash."""
     if outcome.kind is OutcomeKind.CANCELLED:
         return _plain(facts, outcome, State.CANCELLED)
     if outcome.kind is OutcomeKind.DEAD:

@@ -232,7 +232,6 @@ class Executor:
             self._loop.call_soon(self._fill_slots)
 
     def _needs_loop(self, name: str) -> bool:
-        """Whether attempts of this task begin in the event loop."""
         try:
             return bool(self._app.around_fns) or self._app.find(name).is_async
         except UnknownTask:
@@ -506,7 +505,6 @@ class Executor:
             self._note_over(attempt.token)
 
     def _run_in_thread(self, claimed: Claimed) -> tuple[Claimed, Outcome]:
-        """Run one attempt in this thread, from its arguments to its end."""
         try:
             return claimed, self._context.copy().run(self._run_plain, claimed)
         except BaseException as error:  # an error of ours: the attempt must still get an end

@@ -65,7 +65,6 @@ class Tagged(io.BufferedIOBase):
         return len(data)
 
     def _join(self, token: int, data: bytes) -> None:
-        """Write whole lines, and keep an unfinished one."""
         self._is_joining = True
         try:
             text = self._partial.pop(token, b"") + data

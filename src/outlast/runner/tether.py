@@ -45,7 +45,6 @@ def groups_of(sids: Collection[int]) -> set[int]:
 
 
 def _place_of(pid: str) -> tuple[int, int] | None:
-    """Return group and session of a live process."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             state, _, group, session = stat.read().rpartition(b")")[2].split()[:4]

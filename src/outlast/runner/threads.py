@@ -52,7 +52,6 @@ class Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _come(self) -> None:
-        """Add threads for waiting functions, and check again later."""
         moved, self._taken_before = self._taken != self._taken_before, self._taken
         self._coming = min(len(self._waiting), 1 if moved else 2 * self._coming or 1)
         with self._counting:
@@ -70,7 +69,6 @@ class Threads:
             self._loop.call_later(MORE_SECONDS if more else FULL_SECONDS, self._come)
 
     def _work(self) -> None:
-        """Call waiting functions until none is left."""
         try:
             while self._waiting:
                 try:

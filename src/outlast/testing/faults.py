@@ -139,7 +139,6 @@ class FaultWatch:
             self._is_due(FaultKind.DELIVER_TWICE, attempt, 0)
 
     def _is_due(self, kind: FaultKind, attempt: WatchedAttempt, number: int) -> bool:
-        """Return whether the fault hits this attempt now; if so, note that."""
         fault = self.fault
         if fault is None or fault.kind is not kind or fault.task not in {None, attempt.task}:
             return False

@@ -50,7 +50,6 @@ def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None)
 
 
 def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
-    """Return a function that calls the task in a new context with the attempt as current."""
     task, fn = call.task, function_of_one(call.task)
     args, kwargs = task.signature.decode(call.job.args)
     payloads, saved = task.stores.payloads, None

@@ -253,7 +253,6 @@ class Messenger(Listening):
                     await self._settle(deliveries, free_slots, self.inbox)
 
     async def _settle(self, deliveries: Sequence[Delivery], free_slots: int, inbox: Inbox) -> None:
-        """Hand over the messages for this worker; settle each of them by its result."""
         mine: list[tuple[Delivery, Notice]] = []
         for delivery in deliveries:
             notice = await self._open_notice(delivery, free_slots)

@@ -187,7 +187,6 @@ class NatsBroker:
         )
 
     def _check(self, found: StreamConfig) -> None:
-        """Raise ConfigError if the stream differs from the requested one."""
         shown = {
             "storage": StorageType(found.storage or "file").value,
             "replicas": found.num_replicas,

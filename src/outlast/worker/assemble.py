@@ -399,8 +399,6 @@ def make_runner_pool(
 
 
 class _Signals:
-    """Passes signals to the worker, and ends its sleep."""
-
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self._worker: Worker | None = None

@@ -111,7 +111,6 @@ class Worker:
         self.services[duty.name] = Service(duty, self._clock, self.fail)
 
     def _make_duties(self) -> Iterator[Duty]:
-        """Yield the worker's own duties in the order of their start."""
         store, clock, settings = self._store, self._clock, self.settings
         pool, in_flight, lease = self.pool, self.in_flight, self.registration
         if pool.keeper is not None:

@@ -94,7 +94,6 @@ def _context(task: Any, result: Any) -> list[Any]:
 
 
 def _begun(task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the TaskResult of this attempt while it runs."""
     attempt, now = current(), timezone.now()
     return api.TaskResult(
         task=task,

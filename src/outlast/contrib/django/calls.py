@@ -116,7 +116,6 @@ def _signature(function: Any) -> inspect.Signature:
 
 @cache
 def _positional(function: Any) -> range:
-    """Return how many arguments the function takes if all are given by position."""
     parameters = _signature(function).parameters.values()
     places = [each for each in parameters if each.kind in _BY_POSITION]
     required = [each for each in parameters if each.default is each.empty]

@@ -28,7 +28,6 @@ class MomentField(models.Field):
 
 
 def _table(name: str, one: str, many: str, **options: Any) -> type:
-    """Return the Meta of the model of a table in the store."""
     names = {"verbose_name": one, "verbose_name_plural": many}
     own = {"managed": False, "db_table": name, "default_permissions": (), **names, **options}
     return type("Meta", (), own)

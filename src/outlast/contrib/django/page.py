@@ -89,7 +89,6 @@ setting_changed.connect(_forget)
 
 
 def _scope_of(request: Any, within: str, host: str) -> dict[str, Any]:
-    """Return a request as an ASGI scope."""
     headers = [
         (name.lower().encode("latin-1"), value.encode("latin-1", "replace"))
         for name, value in request.headers.items()

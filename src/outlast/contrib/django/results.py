@@ -95,7 +95,6 @@ def _worker_ids(job: Any, attempts: list[Any]) -> list[str]:
 
 
 def _errors(job: Any, attempts: list[Any]) -> list[Any]:
-    """Return the errors that ended attempts, and a cancellation."""
     found = [_error_of(crash) for each in attempts if (crash := _crash_of(each)) is not None]
     if job.state == State.CANCELLED:
         why = next((each.message for each in reversed(attempts) if each.message), "")

@@ -20,7 +20,6 @@ __all__ = ["app"]
 
 
 def _tasks_in_modules() -> list[Any]:
-    """Return the tasks that are attributes of the project's modules."""
     modules = [module for name, module in list(sys.modules.items()) if name.endswith("tasks")]
     found = [
         value for module in modules for value in list(getattr(module, "__dict__", {}).values())

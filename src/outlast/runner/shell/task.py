@@ -68,7 +68,6 @@ async def command(
 
 
 async def _end_of(running: Command) -> tuple[int, bool, list[str]]:
-    """Return the exit code, whether the command was stopped, and its last lines."""
     stopped = False
     try:
         code = await running.wait()

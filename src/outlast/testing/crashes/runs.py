@@ -273,7 +273,6 @@ class _Runs:
         return watch.trace
 
     def _drain(self, watch: CrashWatch, clock: TravelClock) -> tuple[StoredJob, list[StoredJob]]:
-        """Run what is due, and travel to the job's next attempt, until the job has ended."""
         app, job_id = self.app, watch.trace.job_id
 
         async def work() -> list[StoredJob]:

@@ -191,8 +191,6 @@ def _mark_of(one: Save | NamedStep) -> int | str:
 
 
 class _Kept:
-    """The last lines of one attempt."""
-
     def __init__(self, claimed: Claimed) -> None:
         self.job_id, self.number = claimed.job_id, claimed.number
         self.lines: deque[LogLine] = deque()
