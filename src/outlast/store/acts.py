@@ -14,7 +14,7 @@ Why an act on jobs is right against
   of an old attempt is refused after a requeue, and after a skip, which draws a token.
 * an enqueue: the unique index on the keys of unfinished jobs decides who has a key.
 * a row that stays locked, as by a completion whose caller's transaction is open: a cancel first
-  takes those that are free, and waits for the others in a second transaction, which locks no more.
+  takes the free ones, and waits for the others in a second transaction, which locks no more.
 
 Each runs in a transaction of the store's own. PostgreSQL takes the locks; on SQLite the write lock
 is held from the beginning, and each of these statements finds its rows as the one before left them.
@@ -77,12 +77,12 @@ class Acting(Protocol):
         ...
 
     async def resolve(self) -> tuple[list[int], bool]:
-        """Look at jobs that wait for changed ones; return those that can run now and have to be
+        """Look at the dependents of changed jobs; return the jobs that can run now and have to be
         announced, and whether there may be more."""
         ...
 
     async def notify(self, ids: Sequence[int]) -> None:
-        """Wake workers for those of these jobs that can run now."""
+        """Wake workers for the jobs among these that can run now."""
         ...
 
     async def forget(self, ids: Sequence[int]) -> None:

@@ -130,8 +130,8 @@ class Inspector(ABC):
 
     @abstractmethod
     async def _rows(self, topic: str, name: str, /, **values: Any) -> list[Row]:
-        """Return the rows of a statement, which uses those of the values that it names, and ``now``
-        in a store without a clock. A list is one value."""
+        """Return the rows of a statement, which uses the values that it names, and ``now`` in a
+        store without a clock. A list is one value."""
 
     @abstractmethod
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
@@ -248,8 +248,8 @@ class Inspector(ABC):
         return [StepRow(**finite(row)) for row in rows]
 
     async def dependencies(self, job_id: int, most: int = UPSTREAM_SHOWN) -> list[DependencyRow]:
-        """Return the jobs that a job waits or waited for, at most ``most``, first those that are
-        left or have failed."""
+        """Return the jobs that a job waits or waited for, at most ``most``, first the open
+        and the failed ones."""
         rows = await self._rows("inspect", "dependencies", job_id=job_id, most=most)
         return [_dependency(row) for row in rows]
 
@@ -289,7 +289,7 @@ class Inspector(ABC):
         return [FlowLink(**row | {"wants": Wants(row["wants"])}) for row in rows]
 
     async def flow_members(self, ids: Sequence[int]) -> list[FlowMember]:
-        """Return those of these jobs that are there."""
+        """Return the jobs of these ids that exist."""
         rows = await self._bounded("flows", "members", ids=list(ids))
         return [struct_of(FlowMember, finite(row), state=State(row["state"])) for row in rows]
 
@@ -444,8 +444,8 @@ class Inspector(ABC):
         return found[0] if found else None
 
     async def permits(self, name: str, most: int = PERMITS_SHOWN) -> list[PermitRow]:
-        """Return permits of a limit, those with the most running attempts first; of more than
-        ``most``, those in use or waited for, as far as bounded looks find them, before others."""
+        """Return permits of a limit, most running attempts first; of more than ``most``, permits
+        in use or waited for, as far as bounded looks find them, before others."""
         return await self._look(lambda rows: _permits(rows, name, most))
 
     async def stream_place(self, job_id: int, most: int = PLACE_MAX) -> StreamPlace | None:

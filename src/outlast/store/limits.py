@@ -1,7 +1,7 @@
 """Defines limits as a store keeps them: arguments and results of its verbs about them.
 
-The rules are pure (``model/limits.py``). A limit's row holds what the code declares and what a
-person has set, which wins until it is reset. Permits and streams get their rows when the first job
+The rules are pure (``model/limits.py``). A limit's row holds the values of the code and those of a
+person, which win until they are reset. Permits and streams get their rows when the first job
 arrives that needs them.
 """
 

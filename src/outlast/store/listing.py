@@ -72,7 +72,7 @@ def _kind(which: JobFilter) -> str:
 
 
 async def _walk(rows: Rows, which: JobFilter, values: dict[str, Any]) -> JobIds:
-    """Return what the next rows by id have; if too little, with the id down to which they go."""
+    """Return the matches among the next rows by id; if too few, with the id where these end."""
     ids = _ids(await rows("find_jobs", "all", **values))
     floor = None if len(ids) >= which.limit else await _floor(rows, "all", values)
     return page(ids, which.limit, floor)

@@ -67,7 +67,7 @@ TIMED = (
     _given("aged_by", "float8"),
     Column("waits", "boolean", lambda job: bool(job.after)),
 )
-"""No columns, but what a store needs for those that it computes with its own clock."""
+"""No columns, but inputs of the columns that a store computes with its own clock."""
 TAKE: Mapping[str, Callable[[Any], Any]] = {
     column.name: column.take for column in (*SHARED, *OWN, *TIMED)
 }

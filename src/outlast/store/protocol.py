@@ -117,7 +117,7 @@ class Store(Protocol):
         ...
 
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
-        """Grant a role of the database the privileges for its purpose; return those that it lacked.
+        """Grant a role of the database the privileges for its purpose; return the missing ones.
         ``events``: also to send events, which a worker may do anyway. ConfigError: the role is
         unknown, or this kind of store has no roles."""
         ...
@@ -180,7 +180,7 @@ class Store(Protocol):
     async def exchange(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        """Hand in what has ended and claim what can run next: one round trip, one commit.
+        """Hand in ended attempts and claim jobs: one round trip, one commit.
 
         Ends are judged by their own token, regardless of the worker's row; claims need the row at
         this epoch. Each end that is answered busy lowers every request by one. An accepted end that
@@ -331,7 +331,7 @@ class Store(Protocol):
         ...
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
-        """Set a limit, or reset it to what the code says. False: there is none of that name.
+        """Set a limit, or reset it to the values of the code. False: there is none of that name.
         Running attempts go on, also above a lowered limit."""
         ...
 
@@ -429,8 +429,8 @@ class Store(Protocol):
         record: Record | None = None,
     ) -> set[int]:
         """Complete dead and blocked jobs without a result, by an attempt of no worker: jobs that
-        were cancelled because of them wait again, and those that wait for them may run. Return the
-        jobs that were skipped; others stay as they are."""
+        were cancelled because of them wait again, and their dependents may run. Return the skipped
+        jobs; others stay as they are."""
         ...
 
     async def discard(
@@ -506,7 +506,7 @@ class ServerStore(Protocol):
         ...
 
     async def list_run_elsewhere(self, me: WorkerRef, job_ids: Sequence[int]) -> list[RunBy]:
-        """Return those of the jobs that another worker runs at this moment."""
+        """Return the jobs among these that another worker runs at this moment."""
         ...
 
 

@@ -222,7 +222,7 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     ``presence``: the incarnation of the database under which its lock was taken, and the role.
     ``failing``: the failing duty, a colon and the error. ``unheard``: seconds since its last beat,
     by the store's clock. ``acknowledged_pauses``: the version of the pauses on which it acts
-    (``model.pause``). ``stacks``: those that it is asked for (``store.stacks``); None: its release
+    (``model.pause``). ``stacks``: the requested ones (``store.stacks``); None: its release
     cannot show any. ``malformed`` as on a job. ``lock_path``: where this program looks for its lock
     file; ``lock_free``: that is free, so the worker is dead (``liveness``)."""
 
@@ -341,7 +341,7 @@ class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
     """Dead jobs with one fingerprint (``model.crash``; None: written by another program).
 
     Attributes:
-        number: how many of them are among those that were looked at.
+        number: how many of them are among the jobs that were read.
         newest: the largest id.
         first_at, last_at: when the first and the last of them died, in seconds since 1970.
     """

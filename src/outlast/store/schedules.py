@@ -87,7 +87,7 @@ def columns_of(new: NewSchedule) -> dict[str, Any]:
 
 
 class Put(StrEnum):
-    """What became of a schedule that was put or declared. ``same``: it stands as it is. ``older``:
+    """The result of putting or declaring a schedule. ``same``: it stands as it is. ``older``:
     a newer declaration is in use. ``taken``: the name has the other origin. ``held``: another
     transaction holds its row; a worker declares it again.
     """
@@ -153,7 +153,7 @@ class Firing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a firing. Not ``won``: the schedule no longer stood there, or its row is held.
+    """The result of a firing. Not ``won``: the schedule no longer stood there, or its row is held.
     ``jobs``: their ids; None: the tick was skipped, since ``in_the_way``, if it is still
     unfinished, has its key."""
 
@@ -163,7 +163,7 @@ class FireAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def fired_columns(firing: Firing, answer: FireAnswer) -> dict[str, Any]:
-    """Return what a firing that was won changes on the row of its schedule."""
+    """Return the columns that a firing that was won changes on its schedule's row."""
     ticks = [job.policy.tick for job in firing.jobs]
     jobs = list(zip(ticks, answer.jobs, strict=True))
     fired = [(tick, job_id) for tick, job_id in jobs if job_id is not None]

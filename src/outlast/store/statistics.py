@@ -43,8 +43,8 @@ class DueJobs(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ScheduledJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """The jobs of one queue outside the line: those that are due, the first since ``oldest``, and
-    those that wait for their time. ``due_at_least``, ``scheduled_at_least``: there may be more."""
+    """The jobs of one queue outside the line: due ones, the first since ``oldest``, and scheduled
+    ones. ``due_at_least``, ``scheduled_at_least``: there may be more."""
 
     queue: str
     due: int
@@ -66,8 +66,8 @@ class QueueCount(msgspec.Struct, frozen=True):
 
 
 class EndedJobs(msgspec.Struct, frozen=True, kw_only=True):
-    """How many completed or cancelled jobs of one queue are among those that ended last, and how
-    many of them ended within the last minute and hour."""
+    """The completed or cancelled jobs of one queue among the jobs that ended last, and how many of
+    them ended within the last minute and hour."""
 
     queue: str
     state: str

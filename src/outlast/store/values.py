@@ -22,7 +22,7 @@ RunBy = tuple[int, int, str, int]  # a running job, its token, its worker's name
 
 
 class Answer(StrEnum):
-    """What became of a guarded write. ``already``: this very end was written before (its answer was
+    """The result of a guarded write. ``already``: this very end was written before (its answer was
     lost). ``busy``: the row is locked, for example by the task's own transaction: send it again.
     """
 
@@ -189,7 +189,7 @@ def line_of(failing: Failing) -> str:
 
 class FollowedWakeups(msgspec.Struct, frozen=True):
     """Wake-ups that a worker has heard, by the positions that name them: the store may tell other
-    listeners what became of them. ``kind``: of workers that serve the same queues and tasks; None:
+    listeners of their fate. ``kind``: of workers that serve the same queues and tasks; None:
     the requests leave out some that this worker serves."""
 
     kind: str | None
@@ -415,7 +415,7 @@ class Beat(msgspec.Struct, frozen=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What may need a worker, which watchers read all the time.
+    """The state that may need a worker, which watchers read all the time.
 
     ``workers``: the active and draining ones. ``orphans``: whether a running job has none of them.
     ``overdue``: whether a running attempt is past its hard deadline by more than the slack at

@@ -76,7 +76,7 @@ READS_ONLY = "SET default_transaction_read_only = on"
 
 
 class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
-    """A connection with what its opening has shown of it.
+    """A connection with the facts that its opening has shown.
 
     Attributes:
         is_pooled: whether it may lead to a pooler: it keeps no statements.

@@ -187,7 +187,7 @@ def _match_row(job: NewJob, row: Any) -> Enqueued | None:
 
 def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]] | None:
     """Return the statement that stores these jobs, of ``one``, ``alike`` and ``alike_in_streams``,
-    and those of its values that are not the first job's; None if none of them can."""
+    and the values that differ from the first job's; None if none of them can."""
     first = jobs[0]
     if first.delay > 0 or first.run_at is not None:
         return None

@@ -129,7 +129,7 @@ def has_no_place(error: BaseException) -> bool:
 
 
 def is_refusal(error: BaseException) -> bool:
-    """Whether the server lacks what a statement asks for."""
+    """Whether the server lacks a feature that a statement needs."""
     code = getattr(error, "sqlstate", None) or ""
     return code[:2] in _REFUSALS and code != "42501"  # this role may not
 

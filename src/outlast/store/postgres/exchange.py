@@ -279,10 +279,10 @@ class _Head(msgspec.Struct):
 
 
 class _ClaimHead(msgspec.Struct):
-    """What the last row says of a claim.
+    """The part of the last row about a claim.
 
     Attributes:
-        order: the ids of the claimed jobs in the order of the line, and of those that had expired.
+        order: the ids of the claimed jobs in the order of the line, and of expired ones.
         places: their positions in it; None for suspects and jobs of streams.
         counts: how many of them each claim request brought, one after the other.
         late: how many were below the floors, if this exchange looked there.
@@ -540,7 +540,7 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
 
 
 def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
-    """Return the fields of an AskedClaim that say what is asked."""
+    """Return the fields of an AskedClaim that state the requests."""
     kinds = tuple((each.solo, tuple(each.tasks)) for each in requests)
     queues = tuple(requests[0].queues) if requests else ()
     return {

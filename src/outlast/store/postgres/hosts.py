@@ -115,7 +115,7 @@ async def _hosts_of(connect: Callable[..., Awaitable[Any]]) -> list[Host]:
 
 
 def _attributes_of(url: str) -> str:
-    """Return what the URL or the environment asks of a session (``target_session_attrs``)."""
+    """Return ``target_session_attrs`` from the URL or the environment."""
     asked = dict(parse_qsl(url.partition("?")[2])).get("target_session_attrs")
     return asked or os.environ.get("PGTARGETSESSIONATTRS") or "any"
 

@@ -77,8 +77,8 @@ def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
 
 
 async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:
-    """Declare limits; return whether the keeper lock was free in time. They are read under it, to
-    see what a person has set and another worker has declared meanwhile."""
+    """Declare limits; return whether the keeper lock was free in time. They are read under it,
+    with the values that a person or another worker has written meanwhile."""
     (row,) = await connection.fetch(_SQL["lock_in_time"])
     if row["is_mine"]:
         await _put(connection, await _read_news(connection, specs))

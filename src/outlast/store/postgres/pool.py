@@ -276,7 +276,7 @@ class Connections:
         return _Checkout(self, keeps_plans=keeps_plans, kind=kind)
 
     async def close(self) -> None:
-        """Close idle connections: politely those of this loop, abruptly those of other loops."""
+        """Close idle connections: politely in this loop, abruptly in other loops."""
         for connection in self.loop_pool().empty():
             await _close(connection)
         loop = asyncio.get_running_loop()
@@ -284,7 +284,7 @@ class Connections:
         self.drop()
 
     def drop(self) -> None:
-        """Throw away idle connections; those in use go when they are given back."""
+        """Throw away idle connections now, and the others when they are returned."""
         for loop, loop_pool in list(self._loop_pools.items()):
             idle = loop_pool.empty()
             if not loop.is_closed():

@@ -110,13 +110,13 @@ _AS_OWNER = {
     Purpose.ENQUEUE: _OF_NEW_JOBS,
     Purpose.PRODUCE: ["outlast_enqueue_v1"],
 }
-"""The functions that each may call of those that run as their owner, which no one else may."""
+"""The functions that run as their owner, by the purpose whose roles may call them."""
 _OF_EVENTS = {
     Purpose.WORKER: ["outlast_keep_event_v1", "outlast_send_event_v1"],
     Purpose.ENQUEUE: ["outlast_keep_event_v1", "outlast_send_event_v1"],
     Purpose.PRODUCE: ["outlast_send_event_v1"],  # no program of ours, which may encode a value
 }
-"""Those that send events, which answer what waits. A worker may; others if that is granted."""
+"""The functions that send events: for workers, and for other roles if that is granted."""
 
 
 class Privilege(msgspec.Struct, frozen=True):

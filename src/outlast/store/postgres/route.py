@@ -21,7 +21,7 @@ VERIFY = (
 
 
 def read_route(url: str, environ: Mapping[str, str]) -> Route:
-    """Return what the URL and the environment show of the network path. Connects to nothing."""
+    """Judge the network path by the URL and the environment, without connecting."""
     query = read_url(url, environ).parameters
     key = query.get("sslkey") or environ.get("PGSSLKEY")
     mode = read_sslmode(url, environ)

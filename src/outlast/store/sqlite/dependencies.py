@@ -97,8 +97,8 @@ def _wake(cursor: Any, now: float, names: Collection[str]) -> int:
 
 
 def _change_children(cursor: Any, values: dict[str, Any]) -> tuple[int, list[int]]:
-    """End the children of failed parents, and let those of requeued ones wait again, at most
-    RESOLVE_MAX of each; return the larger number, and those that wait again."""
+    """End the children of failed parents, and revive the children of requeued ones, at most
+    RESOLVE_MAX of each; return the larger number, and the revived ones."""
     ended = cursor.execute(_SQL["end_children"], values).rowcount
     revived = [job_id for (job_id,) in cursor.execute(_SQL["revive_children"], values).fetchall()]
     return max(ended, len(revived)), revived

@@ -332,7 +332,7 @@ def _take_from_line(
 
 
 def _within(found: Sequence[Row], left: int, *, least: int) -> tuple[int, int]:
-    """Return how many of these rows fit into the bytes that are left, and what is left then."""
+    """Return how many of these rows fit into the remaining bytes, and the rest of these."""
     size = sum([row.size for row in found])
     if size <= left:
         return len(found), left - size

@@ -170,7 +170,7 @@ async def _due(rows: Rows, queue: str) -> int:
 
 async def _find_servable(rows: Rows, queue: str) -> Callable[[str], bool]:
     """Return which tasks of this queue more workers would take: all if no worker serves the queue,
-    otherwise those that one of its workers, living or gone, has announced."""
+    otherwise the tasks of its workers, living or gone."""
     workers = await rows("inspect", "wanted_workers", most=COUNT_MAX)
     serving = [row for row in workers if row["queues"] == "[]" or _quoted(queue) in row["queues"]]
     if not any(row["lives"] for row in serving):

@@ -244,7 +244,7 @@ def _limited_args(jobs: Sequence[NewJob], places: Sequence[int], now: float) -> 
 
 
 def _by_index(values: Sequence[Any], places: Sequence[int]) -> str:
-    """Return JSON with the places as keys: those of an array are its indexes."""
+    """Return JSON with the places as keys; an array has its indexes as keys."""
     by_index = isinstance(places, range)
     return _encode(values if by_index else dict(zip(places, values, strict=True))).decode()
 

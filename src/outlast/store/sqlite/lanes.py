@@ -100,7 +100,7 @@ def read_stretches(
     cursor: Cursor, sql: Mapping[str, str], request: ClaimRequest, limit: int, first: str
 ) -> Iterator[list[Lane]]:
     """Yield lanes that are not empty, by their queues' turns, in stretches that fill ``limit``
-    places. ``sql``: lists the lanes of the line, or those of streams."""
+    places. ``sql``: lists lanes, of the line or of streams."""
     if request.queues:
         values = {"tasks": _encode_names(request.tasks), "queues": _encode_names(request.queues)}
         lanes = _decode(cursor.execute(sql["lanes_of_queues"], values).fetchone()[0])
@@ -147,7 +147,7 @@ def _read_lanes(
 def _share_out(
     cursor: Cursor, lanes: Sequence[Lane], limit: int, not_tenants: Collection[str]
 ) -> list[Row]:
-    """Give each queue an equal share of ``limit`` rows, and what others leave of theirs."""
+    """Give each queue an equal share of ``limit`` rows, then the rest of other shares."""
     found: list[Row] = []
     waiting = dict.fromkeys(queue for queue, _ in lanes)
     share = 0

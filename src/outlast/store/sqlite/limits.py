@@ -1,4 +1,4 @@
-"""Declares, sets and holds limits on SQLite, and takes what is spent. Plain functions of a cursor,
+"""Declares, sets, holds and spends limits on SQLite. Plain functions of a cursor,
 under the write lock (sql/limits.sql).
 """
 

@@ -101,8 +101,8 @@ class Permits:
         return self.budgets[permit].room(0.0).starts > 0
 
     def count_openings(self, permit: int, places: int) -> int:
-        """Return how many streams of a permit to open: as many as jobs may start, but one to try
-        for those of a lower cost."""
+        """Return how many streams of a permit to open: as many as jobs may start, but at least one,
+        whose cost may be lower."""
         if not self.has_room(permit):
             return 0
         return max(1, min(places, self.budgets[permit].room(1.0).starts))

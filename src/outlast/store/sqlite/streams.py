@@ -188,8 +188,8 @@ class Streams:
         return sorted(rows, key=lambda row: order[row.stream])  # in their order within a stream
 
     def _note(self, looks: Sequence[_Head], started: Mapping[int, int]) -> None:
-        """Write the new state of the streams. Those that started nothing are checked first: they
-        also come first when a permit's rate allows a start."""
+        """Write the new state of the streams. Streams that started nothing are checked first, as
+        they come first when a permit's rate allows a start."""
         waited = [look for look in looks if look.stream not in started]
         begun = [look for look in looks if look.stream in started]
         blocked: dict[int, int | None] = {}

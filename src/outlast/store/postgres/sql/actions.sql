@@ -10,7 +10,7 @@ SET LOCAL enable_hashjoin = off;
 SET LOCAL enable_mergejoin = off
 
 -- name: lock_free
--- Lock those of these jobs that no other session has locked, in the order of their ids. Jobs are looked up one by one by
+-- Lock the jobs among these that no other session has locked, in the order of their ids. Jobs are looked up one by one by
 -- primary key: a join was seen to read the whole table when its statistics were old.
 SELECT l.id FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
 CROSS JOIN LATERAL (SELECT j.id FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE SKIP LOCKED) l

@@ -51,10 +51,9 @@ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
 ORDER BY l.pid LIMIT 3
 
 -- name: tables
--- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this
--- statement's snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had
--- just committed. lost: which of the functions $1 it does not lead to. one: shows how
--- the driver of a caller's connection reads numbers.
+-- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this statement's
+-- snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had just committed.
+-- lost: which of the functions $1 it does not lead to. one: shows how the driver of a caller's connection reads numbers.
 SELECT coalesce(bool_or(c.relname = 'outlast_schema'), false) AS schema_table,
        coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table, 1::bigint AS one,
        ARRAY(SELECT u.name FROM unnest($1::text[]) AS u (name)

@@ -20,8 +20,8 @@
 --
 -- Scheduled jobs are indexed by their time over all queues, so that one look shows the due ones, and by queue for
 -- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) >= 0 for the first
--- and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those of
--- all queues (seen).
+-- and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those
+-- of all queues (seen).
 --
 -- worker_id is set exactly while the job is running, so the index of running jobs needs no predicate on state. (A
 -- prepared completion beside an index "WHERE state = 'running'" was seen to get a plan quadratic in the batch.) token
@@ -57,12 +57,12 @@
 -- requeue after it, is followed.
 --
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
--- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
--- its end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL
--- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that it spent on enqueuing a
--- job; this one takes 45. So it names columns as seldom as possible, and leaves out conditions whose violation harms no job:
--- that only completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. The tables of SQLite have
--- CHECKs for them, under the same tests.
+-- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after its
+-- end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL
+-- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that it spent on enqueuing
+-- a job; this one takes 45. So it names columns as seldom as possible, and leaves out conditions whose violation harms no
+-- job: that only completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. The tables of SQLite
+-- have CHECKs for them, under the same tests.
 --
 -- The columns of a job are in the order of how often they change, and its pages are filled by less than half. So the
 -- next version of a row finds room on the same page, and only the stretch in the middle that has changed goes into
@@ -357,9 +357,9 @@ FROM outlast_jobs j;
 -- released function never changes, and a later migration includes its _v2. The text of an included file counts
 -- towards the checksum of this migration as if it stood here.
 --
--- The planner settings on functions that are called from outside (inner functions run under them) leave
--- nested loops over index scans as the only plan. That is right for 1 row in and for 500, in an
--- empty table and among millions of finished jobs, regardless of the statistics.
+-- The planner settings on functions that are called from outside (inner functions run under them) leave nested loops over
+-- index scans as the only plan. That is right for 1 row in and for 500, in an empty table and among millions of finished
+-- jobs, regardless of the statistics.
 
 -- Helpers of several functions.
 \ir functions/outlast_home_v1.sql

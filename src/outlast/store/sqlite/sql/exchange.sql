@@ -1,4 +1,4 @@
--- Hand in what has ended and claim what can run next, in one BEGIN IMMEDIATE.
+-- Hand in ended attempts and claim jobs, in one BEGIN IMMEDIATE.
 --
 -- Why this is right against
 --   * a reap or a reconnect: the worker's row is read under the write lock, at its epoch. If the worker was reaped or
@@ -11,8 +11,7 @@
 -- Suspects, expiry and which attempts are kept: postgres/sql/migration_0001_schema.sql and outlast_end_v1.sql. A refused
 -- end clears no incident. Dropping an attempt takes two probes by (job_id, number), for ends that leave a row.
 --
--- Expired queued jobs are ended before anything is claimed, up to a bound; beyond it, each claim passes over those that it
--- meets.
+-- Expired queued jobs are ended before anything is claimed, up to a bound; claims pass over the others.
 --
 -- No step reads all queues. Scheduled jobs are found by their time. The line is read by task, so that jobs that no
 -- runner here knows are never met, and from there by queue, as many queues as there are places
@@ -65,8 +64,8 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: give_back_rate
--- What an attempt that never began has taken of the rates, but for what has come again since: another start may have taken
--- it. Runs before its end, under the same guard. The trigger on the job's row gives back the count.
+-- Return the rate that an attempt has taken and never used, but for the part that has come again since: another start may
+-- have taken it. Runs before its end, under the same guard. The trigger on the job's row gives back the count.
 UPDATE outlast_permits AS p
 SET tat = tat - max(0.0, n.cost * coalesce(l.spacing, 0) - max(0.0, :now - n.started_at)), opens_at = NULL
 FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,

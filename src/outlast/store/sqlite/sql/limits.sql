@@ -4,14 +4,15 @@
 --   * another claim, an end, a reap, a late worker: a permit's count changes only in the transaction that starts or
 --     ends an attempt, under the write lock; the trigger on the job's row gives it back with the accepted end. So
 --     nothing that is read here changes before the commit, and a count is at each commit that of the running attempts.
---   * a stream that no one looks at any more: a stream is closed only here, and at the commit of its own look: idle if
 --   * a stream at which no worker looks any more: a stream is closed only here, and at the commit of its own look: idle if
 --     none of its jobs has a position, blocked if one of its permits has no room. Giving a job a place opens an idle one
 --     (an enqueue, the trigger on a job's row); giving room (the triggers on ended jobs, a change of the limit, time)
 --     marks the permit in its own transaction: freed, or opens_at.
 --   * a permit with room whose streams no worker opens: an exchange opens the streams of a marked permit in their order
 --     until it has as many of its own tasks and queues as the permit has room. If the permit then still has room and
---     blocks streams, the mark stays for the exchanges of other workers.
+--     blocks streams, the mark stays for the exchanges of other workers. So a stream that no worker serves, or whose queue
+--     is paused, keeps no permit from others.
+--   * a stream that needs several permits, beside streams that need one of them: places are kept for it
 --     (outlast_claim_streams_v1.sql), under the same write lock, also if no worker serves the stream later.
 --   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
 --     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
@@ -69,7 +70,7 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
 -- The first :most open streams of each of these lanes, [queue, task], of this kind (:solo; NULL: none is a suspect), but
--- for those in :passed, of which nothing could start, and those whose jobs are all passed over.
+-- for streams in :passed, of which nothing could start, and streams whose jobs are all passed over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s

@@ -1,4 +1,4 @@
--- Append those of these lanes that were not appended within the last hour. known: all of them are in rows that another
+-- Append the lanes among these that were not appended within the last hour. known: all of them are in rows that another
 -- transaction has committed, so the caller may store jobs in them for a while without asking again. (A row of its own
 -- transaction may be rolled back, and a later job would stand in a lane that no claim reads.)
 --

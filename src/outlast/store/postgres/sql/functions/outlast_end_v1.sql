@@ -22,14 +22,15 @@
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
--- The notice of a job under limits returns its permits. What its start has taken of a rate is returned here if nothing has
--- begun, also by a notice, but for what has come again since: another start may have taken it. The hold on a limit that a
--- task has found exhausted (throttles) is noted, too; a longer hold stays.
+-- The notice of a job under limits returns its permits. If nothing has begun, the part of a rate that its start has taken
+-- is returned, too, but for the part that has come again since: another start may have taken it. The hold on a limit that
+-- a task has found exhausted (throttles) is noted, too; a longer hold stays.
 --
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol), and every
 -- charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in dropped: one
--- probe by (job_id, number). The older rows were committed before this attempt was claimed, so this snapshot shows them, and
--- only the holder of the job's row touches them. An end that is sent again after 20 more attempts is answered refused.
+-- probe by (job_id, number). The older rows were committed before this attempt was claimed, so this snapshot shows them,
+-- and only the holder of the job's row touches them. An end that is sent again after 20 more attempts is answered
+-- refused.
 --
 -- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned only
 -- for ends that were written, because a late end must not clear an incident.

@@ -1,5 +1,5 @@
 -- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses what the
--- Python enqueue refuses. Budgets are those of a task without options, or those given; limits: outlast_stream_v1.
+-- Python enqueue refuses. Budgets are given, or the defaults; limits: outlast_stream_v1.
 --
 -- It runs as its owner, so that a role may do this and nothing else (the migration revokes EXECUTE from PUBLIC). Names are
 -- found in the schema in which it was created, under any search_path of the caller, and no setting of the caller changes

@@ -2,35 +2,35 @@
 -- a row with the head of the reply.
 --
 -- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees the commits of
--- other sessions during an earlier step's wait. A statement costs 20 to 100 us before it touches a row, and an expression of
--- PL/pgSQL about 1 us, since each is set up again in each transaction. So the common exchange, which completes jobs and
--- claims others in lanes that the caller knows, passes through four statements; all other work is in functions that it does
--- not call. For the same reason parameters are arrays and not JSON, and functions are called from assignments and not from
--- a SELECT. The steps, as numbered in the body:
+-- other sessions during an earlier step's wait. A statement costs 20 to 100 us before it touches a row, and an expression
+-- of PL/pgSQL about 1 us, since each is set up again in each transaction. So the common exchange, which completes jobs
+-- and claims others in lanes that the caller knows, passes through four statements; all other work is in functions that
+-- it does not call. For the same reason parameters are arrays and not JSON, and functions are called from assignments and
+-- not from a SELECT. The steps, as numbered in the body:
 --
 -- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect
 --    take FOR UPDATE and raise the epoch. Whichever comes second waits, then re-checks the row; an exchange that comes
 --    second finds another epoch or status and claims nothing. Beats are plain updates and do not conflict.
---    In the same statement, look for work that most exchanges need not do: a job has fallen due or has expired, notices are
+--    The same statement looks for work that most exchanges need not do: a job has fallen due or has expired, notices are
 --    to be folded or resolved, streams are open (is_long), some job is a suspect (suspects), the lanes are not those
 --    that the caller knows (unknown). The next exchange sees later commits.
 -- 2  Hand in ends (outlast_hand_in_v1).
 -- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation
 --    (outlast_begin_incarnation_v1). The reply then says that the worker is not valid; the worker reconnects, which draws
 --    one. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so the
---    incarnation seen in step 1 holds until the commit.
---    The work that step 1 or the ends have shown is done first (outlast_prepare_claim_v1). One session at a time folds
---    notices and claims from streams, by the keeper lock (outlast_keeper_lock_v1), to its commit. Exchanges and changes of
---    limits get it in the order in which they came. An exchange waits for 30 ms at most, as long as some others take: if it
---    only tried, workers with single places got few turns, and came again at the wrong times (seen). Without the lock it
---    claims from the line alone, and comes back in a few milliseconds, ever later if it gets nothing (`contended`,
---    TripPlan). If the lanes are not those that the caller knows, they are read (outlast_read_lanes_v1).
+--    incarnation seen in step 1 holds until the commit. The work that step 1 or the ends have shown is done first
+--    (outlast_prepare_claim_v1). One session at a time folds notices and claims from streams, by the keeper lock
+--    (outlast_keeper_lock_v1), to its commit. Exchanges and changes of limits get it in the order in which they came. An
+--    exchange waits for 30 ms at most, as long as some others take: if it only tried, workers with single places got few
+--    turns, and came again at the wrong times (seen). Without the lock it claims from the line alone, and comes back in a
+--    few milliseconds, ever later if it gets nothing (`contended`, TripPlan). If the lanes are not those that the caller
+--    knows, they are read (outlast_read_lanes_v1).
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
 --    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide. The
 --    line is read by outlast_lock_lanes_v1, where necessary by way of outlast_claim_line_v1.
 --
 --    Streams: half of the places go to streams (outlast_claim_streams_v1), then the line gets the others, and then streams
---    those that the line has left; if the line looks empty, streams get all places at once. An odd place goes to either
+--    get the rest; if the line looks empty, streams get all places at once. An odd place goes to either
 --    side at random, so a worker with one free slot serves both. Streams come first, since large jobs of the line could
 --    fill each reply.
 --

@@ -1,5 +1,5 @@
--- See what follows for the children of jobs that have ended or were requeued: those that no attempt has begun end with a
--- parent that is dead or cancelled, and wait again once it is requeued, unless something else that they waited for has
+-- Resolve the ends and requeues of parents for their children: children that no attempt has begun end with a parent that is
+-- dead or cancelled, and wait again once it is requeued, unless something else that they waited for has
 -- failed. A child with a key goes on: it may be another's as well. Changes at most p_most children. stay: jobs that must be
 -- looked at again. more: there may be more. Returns the ids of jobs that can run now. Called by outlast_resolve_v1.
 --

@@ -6,11 +6,12 @@
 -- Returns the ids of jobs that can run now.
 --
 -- Most completions change no dependency. Of the jobs that were stored with the waiting one and have to complete, only the
--- one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a walk down the
--- places passes over completed ones, and stops at the first other one, which is watched next, through a notice. So of a
--- blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met; and a job is free when no such
--- dependency is above the one that was met just now, and the walk down from there finds none. A walk stops after ten times
--- p_most quiet ones, and goes on by a notice; it passes over state 2. Any other end of a quiet upstream job is seen at once.
+-- one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a walk down
+-- the places passes over completed ones, and stops at the first other one, which is watched next, through a notice. So of
+-- a blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met; and a job is free when no
+-- such dependency is above the one that was met just now, and the walk down from there finds none. A walk stops after ten
+-- times p_most quiet ones, and goes on by a notice; it passes over state 2. Any other end of a quiet upstream job is seen
+-- at once.
 --
 -- Nothing here waits: rows that other sessions hold are passed over (SKIP LOCKED). Why no end is missed, and none is
 -- counted twice:

@@ -1,4 +1,4 @@
--- Tell listeners that wait for their turn what became of wake-ups, as taken:CLAIMED:KIND:FOLLOWED:DRAWN. A wake-up is
+-- Tell listeners that wait for their turn the fate of wake-ups, as taken:CLAIMED:KIND:FOLLOWED:DRAWN. A wake-up is
 -- known by its position; the caller had heard those of p_req.wakes when it asked. CLAIMED are those of them
 -- that this exchange has claimed (p_places), for all listeners. FOLLOWED and DRAWN are sent only if each request for
 -- ordinary jobs has found the end of the line: then a worker of the caller's kind (NULL: of no kind) need not look for

@@ -2,8 +2,8 @@
 -- dependencies and waits.
 --
 -- The caller has just ended these jobs in this transaction, or has locked their rows: no other session can change them
--- before the commit. A later write by id and token finds no row: a late end is refused (outlast_judge_v1), and a cancel or a
--- requeue answers as for an unknown id.
+-- before the commit. A later write by id and token finds no row: a late end is refused (outlast_judge_v1), and a cancel
+-- or a requeue answers as for an unknown id.
 CREATE FUNCTION outlast_forget_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan

@@ -1,5 +1,5 @@
--- Keep this value, a list with one value as JSON or encoded (payload/payloads.py), under the name of an event, unless one is
--- kept already; return whether it is kept.
+-- Keep this value, a list with one value as JSON or encoded (payload/payloads.py), under the name of an event, unless one
+-- is kept already; return whether it is kept.
 --
 -- The first of two senders is the one that commits first: the unique name makes the other wait for its commit. The notice
 -- is part of the sender's transaction; why no job misses it: outlast_wake_v1. An empty notification makes every listener

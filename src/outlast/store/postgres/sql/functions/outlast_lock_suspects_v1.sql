@@ -2,7 +2,7 @@
 -- the line. Answers as outlast_lock_lanes_v1 does, but shows no positions: a suspect is claimed ahead of jobs before it,
 -- from which no floor may follow.
 --
--- Few jobs are suspects, so that their index is read from its head, without a floor. Those in streams are left to
+-- Few jobs are suspects, so that their index is read from its head, without a floor. Suspects in streams are left to
 -- outlast_claim_streams_v1. Rows that other sessions hold are skipped (SKIP LOCKED), and one that was claimed or cleared
 -- since the snapshot is re-checked when it is locked.
 CREATE FUNCTION outlast_lock_suspects_v1(

@@ -1,4 +1,4 @@
--- Add to what a schedule owes the ticks of a spec that are later than p_since and not later than p_until, as one line
+-- Add the ticks of a spec that are later than p_since and not later than p_until to the owed ones of a schedule, as a line
 -- (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. A line that would exceed
 -- p_most characters, after many edits while no worker looks, is left out.
 CREATE FUNCTION outlast_owe_ticks_v1(

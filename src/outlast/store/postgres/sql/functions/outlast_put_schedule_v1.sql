@@ -1,5 +1,5 @@
--- Store one schedule that was put at run time or declared by the code of a worker. Returns what became of it
--- (store/schedules.py, Put). May run inside a caller's own transaction: the schedule is in use when that commits.
+-- Store one schedule that was put at run time or declared by the code of a worker. Returns a Put
+-- (store/schedules.py). May run inside a caller's own transaction: the schedule is in use when that commits.
 --
 -- Why it is right against
 --   * another put of the name: both insert, and the unique index makes the second wait for the first; it then finds

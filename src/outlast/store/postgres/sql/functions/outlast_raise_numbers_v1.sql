@@ -4,8 +4,8 @@
 --
 -- An id goes on 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
 -- index that shows the largest. So both jump to the time of day in microseconds, which no server reaches by
--- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. What is ahead
--- of that time counts for nothing, ids as well: who may write a row could use up a sequence by one number.
+-- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. Numbers ahead
+-- of that time count for nothing, ids as well: who may write a row could use up a sequence by one number.
 --
 -- Rows that came in this way may have come without their lanes (outlast_thin_lanes_v1).
 --

@@ -1,7 +1,7 @@
 -- Make jobs due that wait for one of these events, if that was sent (called by outlast_resolve_v1, for the names in
--- notices). Wakes p_most jobs at most, and passes over those that another session holds: else these would fill each round.
--- stay: the names whose notices are to stay, since there may be more jobs, or another session holds one of them. Returns
--- the ids of the jobs that can run now.
+-- notices): p_most at most, without jobs that another session holds, which would fill each round. stay: the names whose
+-- notices are to stay, since there may be more jobs, or another session holds one of them. Returns the ids of the jobs
+-- that can run now.
 --
 -- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_keep_event_v1), whose transaction may stay open
 -- for long, do not see each other. Each leaves a notice in its own commit, and a look at a notice comes after that commit.

@@ -4,12 +4,11 @@
 -- permits, so an enqueue looks nothing up. Their rows are made by the exchange that meets the first job
 -- (outlast_fold_v1).
 --
--- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values
--- in force (running to per); recounted_at: a permit of it had a wrong count (outlast_recount_v1). Each key of a limit
--- has a permit, and so has a limit without keys; own_running: the permit's own cap. used counts the running attempts
--- under it, and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of
--- the next start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is
--- missing.
+-- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values in
+-- force (running to per); recounted_at: a permit of it had a wrong count (outlast_recount_v1). Each key of a limit has a
+-- permit, and so has a limit without keys; own_running: the permit's own cap. used counts the running attempts under it,
+-- and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of the next
+-- start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is missing.
 -- kept_for, kept_until: a place of it is kept for this stream (outlast_claim_streams_v1).
 --
 -- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
