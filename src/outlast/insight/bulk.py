@@ -10,6 +10,7 @@ id, or came into its state later by the store's clock. docs/decisions/0067 has t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 
@@ -31,7 +32,7 @@ from outlast.store.actions import (
     Overtaken,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, JobIds, StoredJob, Texts
+from outlast.store.rows import SEARCH_MAX, JobFilter, JobIds, StoredJob, Texts
 from outlast.store.values import Cancelled, Requeued
 
 COUNT_MAX = 10_000  # matches that are counted
@@ -52,6 +53,10 @@ STATES: dict[Verb, tuple[State, ...]] = {
 """Verb -> the states of the jobs that it is for; the first unless another is asked for."""
 Unchanged = dict[int, Cancelled | Requeued]
 """Job id -> why an act has left the job as it was."""
+
+
+_SEARCHABLE = {"minLength": 1, "maxLength": SEARCH_MAX, "pattern": r"^[^\x00]+$"}
+Searched = Annotated[str, msgspec.Meta(extra_json_schema=_SEARCHABLE)]
 
 
 class BulkFilter(
@@ -75,8 +80,8 @@ class BulkFilter(
     tenant: str | None = None
     label: str | None = None
     group: str | None = None
-    args: str | None = None
-    error: str | None = None
+    args: Searched | None = None
+    error: Searched | None = None
     since: float | None = None
     from_scratch: bool = False
 

@@ -19,7 +19,7 @@ from outlast.errors import JobNotFound
 from outlast.insight.hiding import Covering
 from outlast.store.protocol import Store
 from outlast.web.access import Access, Right
-from outlast.web.problem import WebRefusal
+from outlast.web.problem import API, WebRefusal
 from outlast.web.reader import KEEP_SECONDS
 from outlast.web.render import render
 from outlast.web.site import Site
@@ -56,10 +56,10 @@ class Visit:
         return {name: value for name, value in self.request.query_params.items() if value}
 
     def read_number(self, name: str, most: int = ID_MAX) -> int | None:
-        """Return a whole number from 1 to ``most`` in the URL; None: it is missing. A page of a
-        list begins at an id, never at an offset."""
-        text = self.query.get(name)
-        if text is None:
+        """Return a whole number from 1 to ``most`` in the URL; None: it is missing, or an empty
+        field of a form. A page of a list begins at an id, never at an offset."""
+        text = self.request.query_params.get(name)
+        if text is None or (not text and not self.path.startswith(API)):
             return None
         number = int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS else 0
         if not 1 <= number <= most:

@@ -96,7 +96,7 @@ class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stop: bool = False
 
 
-PRINTABLE = {"minLength": 1, "maxLength": NAME_MAX, "pattern": r"^[^\x00-\x1f\x7f]+$"}
+PRINTABLE = {"minLength": 1, "maxLength": NAME_MAX, "pattern": r"^[^\x00-\x1f\x7f-\xa0\xad]+$"}
 
 
 class EventAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):

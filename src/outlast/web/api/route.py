@@ -26,11 +26,12 @@ H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 Then = Callable[[Visit, Any], Response]
 
 
-def text(about: str, among: Iterable[str] = ()) -> Any:
+def text(about: str, among: Iterable[str] = (), least: int = 0) -> Any:
     """Return the type of a parameter in the URL that is a name; ``among``: one of these, or
-    empty."""
+    empty. ``least``: its characters at least."""
     pattern = f"^({'|'.join(among)})?$" if among else None
-    return Annotated[str, msgspec.Meta(description=about, max_length=NAME_MAX, pattern=pattern)]
+    bounds: dict[str, Any] = {"min_length": least, "max_length": NAME_MAX, "pattern": pattern}
+    return Annotated[str, msgspec.Meta(description=about, **bounds)]
 
 
 def number(about: str, most: int = ID_MAX) -> Any:
@@ -220,7 +221,8 @@ def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, 
     }
     if route.body is not None:
         body = next(left)
-        needed = any(field.required for field in msgspec.structs.fields(route.body))
+        declared = msgspec.structs.fields(route.body)
+        needed = bool(getattr(route.body, "RULE", {})) or any(one.required for one in declared)
         told["requestBody"] = {
             "required": needed,
             "content": {"application/json": {"schema": body}},
