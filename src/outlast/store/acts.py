@@ -69,7 +69,7 @@ class Acting(Protocol):
     async def revive(
         self, ids: Sequence[int], positions: Sequence[int], *, from_scratch: bool
     ) -> list[int]:
-        """Queue locked jobs again; return those whose keys unfinished jobs have."""
+        """Queue locked jobs again; return the ones whose keys unfinished jobs have."""
         ...
 
     async def free_keys(self, keys: Sequence[str]) -> None:
@@ -123,8 +123,9 @@ def _cancelled(state: str) -> Cancelled:
 async def requeue(
     it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None, *, from_scratch: bool = False
 ) -> dict[int, Requeued]:
-    """A person asks for this run, so expiry and dependencies are dropped. Jobs that were cancelled
-    because they waited for one of these wait again, those with locked rows in the next exchange."""
+    """Queue dead and cancelled jobs again, without expiry and dependencies, since a person asks for
+    this run. Jobs that were cancelled because they waited for one of these wait again; if their
+    rows are locked, from the next exchange on."""
     jobs = await _lock(it, job_ids, tokens)
     ended = [job for job in jobs if job["state"] in {State.DEAD, State.CANCELLED}]
     keys = {job["key"]: job["id"] for job in reversed(ended) if job["key"] is not None}
@@ -156,7 +157,7 @@ def _requeued(job: Row, revived: Sequence[int]) -> Requeued:
 
 
 async def skip(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> set[int]:
-    """The attempt begins and ends here: it has a token and a number, and no worker."""
+    """Complete dead and blocked jobs by an attempt with a token and a number, and no worker."""
     locked = await _lock(it, job_ids, tokens)
     jobs = [job for job in locked if job["state"] in {State.DEAD, State.BLOCKED}]
     if jobs:
@@ -199,8 +200,8 @@ async def set_limit(it: Acting, new: SetLimit) -> bool:
 
 
 async def hold_limit(it: Acting, hold: Hold) -> bool:
-    """0 seconds end the hold. The keeper lock is taken first. All permits of a limit are held on
-    the limit's row.
+    """Let nothing start under a limit for some seconds; 0 ends that. The keeper lock is taken
+    first. All permits of a limit are held on the limit's row.
     """
     await it.rows("limits", "lock")
     limits = await it.rows("limits", "known", names=[hold.name])
@@ -254,7 +255,7 @@ async def _make_permit(it: Acting, name: str, key: str) -> int:
 
 
 async def _lock(it: Acting, job_ids: Sequence[int], tokens: Tokens | None) -> list[Row]:
-    """Lock jobs; return those whose last token the caller has seen."""
+    """Lock jobs; return the ones whose last token the caller has seen."""
     jobs = await it.rows("actions", "lock", ids=list(job_ids))
     return [job for job in jobs if (tokens or {}).get(job["id"], job["token"]) == job["token"]]
 

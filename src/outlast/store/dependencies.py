@@ -77,7 +77,7 @@ def check_upstream(named: Sequence[int], keeps: Mapping[int, float | None]) -> N
 
 def find_dependencies(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Dependency]:
     """Return the dependencies of the jobs that were stored, one for each place: two places may name
-    one job, by its key. A job found by its key was not stored, and waits for what it did."""
+    one job, by its key. A job found by its key was not stored, and keeps its own dependencies."""
     found: list[Dependency] = []
     for job, one in zip(jobs, stored, strict=True):
         if not one.created:

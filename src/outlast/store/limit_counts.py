@@ -27,7 +27,7 @@ PROBE = 2  # rows cost as much as finding where a key's rows begin
 
 
 class Shares(Generic[K]):
-    """Shares a budget of ``most`` rows among many keys: each is counted up to ``rows``, and those
+    """Shares a budget of ``most`` rows among many keys: each is counted up to ``rows``, and keys
     that have reached it share ``most`` once more (``go_on``), if that leads twice as far. So no
     number of keys makes the counts read more than 2 x ``most`` rows.
     """

@@ -59,8 +59,8 @@ class Wants(IntEnum):
 
 
 class Upstream(NamedTuple):
-    """A job that a new one waits for: its id or, below zero, its place before it in the same call,
-    counted from -1 on."""
+    """A job that a new one waits for: its id or, below zero, its place in the same call, counted
+    from -1 on, which comes before the new one's."""
 
     job: int
     wants: Wants = Wants.COMPLETED
@@ -235,9 +235,9 @@ class NewEvent(msgspec.Struct, frozen=True):
 class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """A job that now runs under ``token``. ``number`` counts its attempts from 1; it had been due
     for ``waited`` seconds. ``malformed``: why it must not run, if its row cannot be read.
-    ``expires_in``: seconds from its claim by the store's clock; ``begin_by``: the same time on the
-    host's boot clock. ``results``: those of the jobs upstream, as stored, if its policy names
-    inputs. ``awaited``: other jobs wait for it, or for a limit that it is under."""
+    ``expires_in``: seconds from its claim until it expires, by the store's clock; ``begin_by``:
+    that time on the host's boot clock. ``results``: of the jobs upstream, as stored, if its policy
+    names inputs. ``awaited``: other jobs wait for it, or for a limit that it is under."""
 
     job_id: int
     token: int
@@ -262,7 +262,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=Fal
 
     @property
     def size(self) -> int:
-        """The characters of what can be large, which each bound of bytes counts."""
+        """The characters of its large texts, which each bound of bytes counts."""
         size = len(self.args) + len(self.checkpoint or "")
         return size + sum(len(each or "") for each in self.results) if self.results else size
 
@@ -291,8 +291,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Save(msgspec.Struct, frozen=True):
-    """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``
-    from before this attempt that the job keeps; 0 forgives them."""
+    """A checkpoint: JSON text, with its number, which rises within the attempt from 1. ``losses``:
+    from before this attempt, which the job keeps; 0 forgives them."""
 
     job_id: int
     token: int
@@ -302,7 +302,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 class NamedStep(msgspec.Struct, frozen=True):
-    """A step of an attempt, by its name, with its value to keep: JSON text, None to find it."""
+    """A step of an attempt, by its name, with its value to keep: JSON text; None: to be found."""
 
     job_id: int
     token: int
@@ -421,7 +421,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     ``overdue``: whether a running attempt is past its hard deadline by more than the slack at
     ``now``, in seconds since 1970 by the store's clock. ``incarnation``: names the run of the
     database. ``pauses``: their version (``model.pause``), if the store reports it. ``next_tick``:
-    in how many seconds a schedule is due; None: none is within a minute.
+    in how many seconds a schedule is due, zero or less if one is; None: none is within a minute.
     """
 
     workers: list[WorkerSeen]
