@@ -16,20 +16,13 @@ import tempfile
 import threading
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
 
-import httpx
-import requests
-
 import outlast
-from examples.analysis_service import app as analysis_service
-from examples.automation_registry import app as automation_registry
-from examples.census import app as census
-from examples.order_import import app as order_import
 
 app = outlast.App("sqlite:///shop.db")
 SERVERS = {name: int(os.environ.get(f"{name}_port", "0")) for name in ("http", "smtp")}
@@ -299,30 +292,3 @@ def leaves(how: str) -> None:
 def counts(path: str) -> None:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE counts SET n = n + 1")
-
-
-@app.task
-async def posts_by_libraries(url: str) -> None:
-    (await asyncio.to_thread(requests.post, url, b"1", timeout=10)).raise_for_status()
-    async with httpx.AsyncClient() as client:
-        (await client.post(url, content=b"2")).raise_for_status()
-    (await asyncio.to_thread(httpx.post, url, content=b"3")).raise_for_status()
-
-
-def make_may() -> outlast.Call[int]:
-    engine = order_import.connect()
-    order_import.Base.metadata.create_all(engine)
-    engine.dispose()
-    return order_import.import_file.call("may.csv", [(1, 100), (2, 200)])
-
-
-def of_an_example(name: str, **arguments: Any) -> outlast.Call[Any]:
-    """Return the call of an example that is named."""
-    calls: dict[str, Callable[..., outlast.Call[Any]]] = {
-        "reserve": lambda: order_import.reserve.call(3),
-        "describe": lambda: automation_registry.describe.call("a.png"),
-        "year_report": lambda: order_import.year_report.call(2),
-        "analyze": lambda folder: analysis_service.analyze.call(folder, 2),
-        "census": lambda folder: census.analyze.call(folder, 2, every=1),
-    }
-    return calls[name](**arguments)

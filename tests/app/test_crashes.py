@@ -18,7 +18,7 @@ import pytest
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.cases import describe_cases
-from tests.app import crash_programs
+from tests.app import crash_libraries, crash_programs
 from tests.cases import each_case
 
 LINES = Path(crash_programs.__file__).read_text().splitlines()
@@ -90,6 +90,7 @@ def serving(server: Any) -> Iterator[Any]:
 
 
 PROGRAMS = crash_programs.__name__
+LIBRARIES = crash_libraries.__name__
 
 
 def run(name: str, arguments: dict[str, Any] | None = None, **options: Any) -> CrashReport:
@@ -179,7 +180,12 @@ def test_a_mailer_sends_nothing_without_consent() -> None:
 @pytest.mark.slow
 def test_requests_of_each_library_are_counted(servers: dict[str, int]) -> None:
     url = {"url": f"http://127.0.0.1:{servers['http']}/posts"}
-    report = run("posts_by_libraries", url, allow_connect=[servers["http"]])
+    report = crash_test(
+        f"{LIBRARIES}:app",
+        f"{LIBRARIES}:post",
+        arguments=url,
+        allow_connect=[servers["http"]],
+    )
     assert [each.kind for each in report.points] == ["request"] * 3
     assert {each.effect for each in report.findings} == {"POST 127.0.0.1/posts"}
     assert {*WebServer.bodies} == {b"1", b"2", b"3"}
@@ -248,7 +254,7 @@ def test_the_examples_are_clean_as_far_as_they_run_in_process(
         arguments["folder"] = make_repository(folder)
     crash_test(
         f"examples.{example}.app:app",
-        f"{PROGRAMS}:{call}",
+        f"{LIBRARIES}:{call}",
         arguments=arguments,
         allow_command=["git"],
     ).check()
