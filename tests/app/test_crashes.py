@@ -131,9 +131,7 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.slow_but(
-    "imports_again", "starts_over", "swallows_the_loss", "appends_again", "posts_again"
-)
+@pytest.mark.slow_but("imports_again", "swallows_the_loss", "appends_again", "posts_again")
 @pytest.mark.parametrize(
     ("name", "effect", "remedy", "when"), MISTAKES, ids=[each[0] for each in MISTAKES]
 )
@@ -149,7 +147,7 @@ def test_a_mistake_is_found_with_its_line_and_remedy(
         report.check()
 
 
-@pytest.mark.slow_but("imports_with_keys", "keeps_its_connections")
+@pytest.mark.slow_but("imports_once", "keeps_its_connections")
 @pytest.mark.parametrize(
     "name",
     [

@@ -155,7 +155,7 @@ def line_before(line: str, task: outlast.Task[..., None]) -> str:
     return line_of(task)
 
 
-@pytest.mark.slow_but("sqlalchemy_engine")
+@pytest.mark.slow_but("psycopg_plain")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_with_a_key_is_clean(url: str, task: outlast.Task[[str, str], None]) -> None:
     run(url, task.name, ONCE, "PRIMARY KEY").check()

@@ -101,7 +101,7 @@ async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
 
 
 @pytest.mark.parametrize(
-    "task", [pytest.param("first_hangs_in_python", marks=pytest.mark.short), "first_hangs_in_c"]
+    "task", ["first_hangs_in_python", "first_hangs_in_c"]
 )
 async def test_killing_only_the_worker_process_ends_its_runners(stage: Scene, task: str) -> None:
     holder = await stage.worker()

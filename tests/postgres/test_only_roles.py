@@ -154,6 +154,7 @@ async def role(
     await session.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
 
 
+@pytest.mark.slow_but("enqueue")  # which may do the most
 async def test_no_privilege_of_a_role_that_may_not_work_changes_a_row_of_others(
     store: PostgresStore, hands: Hands, session: Any, role: Any
 ) -> None:
