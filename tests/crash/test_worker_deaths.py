@@ -100,9 +100,7 @@ async def test_without_lock_files_a_dead_worker_is_found_by_its_silence(
     assert closed.outcome == "lost_worker"
 
 
-@pytest.mark.parametrize(
-    "task", ["first_hangs_in_python", "first_hangs_in_c"]
-)
+@pytest.mark.parametrize("task", ["first_hangs_in_python", "first_hangs_in_c"])
 async def test_killing_only_the_worker_process_ends_its_runners(stage: Scene, task: str) -> None:
     holder = await stage.worker()
     job = await stage.enqueue(task)

@@ -94,7 +94,7 @@ def arguments(size: int) -> str:
     return '"' + "x" * size + '"'
 
 
-@pytest.mark.parametrize("what", ["limits", "line"])
+@pytest.mark.parametrize("what", ["limits", pytest.param("line", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "sizes",
     [[10] * 499, [1_000] * 499, [60_000] * 40, [900_000] * 30, [9_000_000], [10, 9_000_000] * 2],
