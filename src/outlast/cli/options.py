@@ -97,7 +97,9 @@ Limit = Annotated[int, option("--limit", "N", "Show at most N.", min=1, max=LIMI
 Before = Annotated[
     int | None, option("--before", "ID", "Only ids below this one.", callback=_check)
 ]
-FromScratch = Annotated[bool, flag("--from-scratch", "Forget the checkpoint: start over.")]
+FromScratch = Annotated[
+    bool, flag("--from-scratch", "Forget checkpoint, steps and children: start over.")
+]
 
 
 class Options:

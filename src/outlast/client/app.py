@@ -430,7 +430,8 @@ class App:
     async def requeue(self, id: int, *, from_scratch: bool = False) -> Requeued:  # noqa: A002
         """Revive a dead or cancelled job, with fresh budgets, from its last checkpoint.
 
-        ``from_scratch`` forgets the checkpoint. Returns what was done, which may be nothing.
+        ``from_scratch`` forgets the checkpoint and what steps have kept: children are spawned, and
+        events awaited, again. Returns what was done, which may be nothing.
         JobNotFound if there is none.
         """
         return await requeue(self.stores, id, from_scratch=from_scratch)

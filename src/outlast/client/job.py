@@ -144,7 +144,7 @@ class Job(Generic[R]):
     cancel_sync = blocking(cancel)
 
     async def requeue(self, *, from_scratch: bool = False) -> Requeued:
-        """Revive it if it is dead or cancelled; ``from_scratch`` forgets its checkpoint.
+        """Revive it if it is dead or cancelled; ``from_scratch``: as in `app.requeue`.
 
         Returns what was done, which may be nothing. JobNotFound if it is gone.
         """
