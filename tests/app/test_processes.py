@@ -126,7 +126,7 @@ print(mail.enqueue_sync("parent").id - USED)
 )
 
 
-@pytest.mark.parametrize("used", [0, 1])
+@pytest.mark.parametrize("used", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
     used: int, store_url: str, tmp_path: Path
 ) -> None:

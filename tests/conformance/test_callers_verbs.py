@@ -137,6 +137,7 @@ def test_each_public_verb_that_takes_a_connection_is_tried():
     assert takes == VERBS.keys() - {"App.enqueue_many"}
 
 
+@pytest.mark.slow_but("Asyncpg-pg", "-sqlite")  # a driver of each store, and each ORM
 @chief_kinds
 async def test_a_verb_is_part_of_the_callers_transaction(shop: Shop, caller: Caller):
     attempt, _ = await shop.attempt()

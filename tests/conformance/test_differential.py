@@ -526,7 +526,7 @@ def lost(orphan: Orphan) -> Transition:
 
 
 BOUNDED = settings(
-    max_examples=12,
+    max_examples=min(12, settings().max_examples // 4),
     stateful_step_count=30,
     deadline=None,
     database=None,

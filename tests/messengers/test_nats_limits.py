@@ -76,6 +76,7 @@ async def test_a_full_stream_that_rejects_delays_jobs_by_a_poll(
             await jobs_run(shop, 2)
 
 
+@pytest.mark.slow_but("file")
 @pytest.mark.parametrize("storage", StorageType)
 async def test_a_server_whose_storage_is_full_delays_jobs_by_a_poll(
     pg_url: str, tight_server: NatsServer, storage: StorageType

@@ -35,6 +35,7 @@ async def test_a_worker_process_is_woken_and_its_runners_know_the_messenger(
         assert (await stage.ended(job_id)).state is State.COMPLETED
 
 
+@pytest.mark.slow_but("not the URL of a messenger")
 @pytest.mark.parametrize(
     ("url", "wakeup", "said"),
     [

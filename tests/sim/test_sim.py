@@ -45,11 +45,11 @@ WORLDS = {
     "calling": (CALLING, "callers hold: ", ", 0 transactions"),
     "spawning": (SPAWNING, "children hold: ", ", 0 jobs with children"),
 }
-AT_ONCE = {  # twins that `make test` plays, too
-    "replies that come late are started",
-    "what has begun expires all the same",
-    "a permit is taken in the queue",
-    "the first end opens",
+OFTEN = {  # twins that `make test` plays, too; `make test-all`, the one that takes long
+    "replies that come late are started": [pytest.mark.slow],
+    "what has begun expires all the same": [],
+    "a permit is taken in the queue": [],
+    "the first end opens": [],
 }
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +137,7 @@ def test_each_kind_of_world_keeps_its_law(world: str, first: int, last: int) -> 
 @pytest.mark.parametrize(
     ("world", "twin"),
     [
-        pytest.param(world, twin, marks=[] if twin in AT_ONCE else [pytest.mark.long])
+        pytest.param(world, twin, marks=OFTEN.get(twin, [pytest.mark.long]))
         for world, (twins, _, _) in WORLDS.items()
         for twin in twins
     ],
