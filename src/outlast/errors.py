@@ -235,7 +235,7 @@ class Throttled(Snooze):
     """The other side refuses more for now, as with a 429: nothing under this limit starts for
     ``after`` seconds (or a timedelta), on any worker, and the job runs again then, uncharged.
 
-    ``limit`` is what ``app.limit`` returned, one of those of the task, or its name; of a limit per
+    ``limit`` is what ``app.limit`` returned, one of the task's limits, or its name; of a limit per
     tenant or key only the job's own is held. One that the task is not under fails the attempt, and
     so does an ``after`` that is not from 0 seconds to 31 days (UsageError): all workers would wait.
     """

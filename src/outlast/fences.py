@@ -72,7 +72,7 @@ def guard_sql(resource: str, mark: str = "?") -> tuple[str, tuple[str, int]]:
     unless a later attempt was there. The row stays locked until your transaction ends.
 
     Args:
-        resource: what is written to, such as ``"invoice 7"``.
+        resource: the thing written to, such as ``"invoice 7"``.
         mark: how your library marks parameters: ``?`` (sqlite3), ``%s`` (psycopg), ``$1``
             (asyncpg).
 

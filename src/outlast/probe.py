@@ -46,13 +46,13 @@ class Asked:
     def check(self) -> tuple[int, float]:
         """Return port and seconds as numbers. Raises WrongUse."""
         if not (self.port.isdecimal() and len(self.port) < 6 and 0 < int(self.port) < 2**16):  # noqa: PLR2004
-            raise WrongUse(f"{self.port!r} is no port: write a number from 1 to 65535")
+            raise WrongUse(f"{self.port!r} is not a port: write a number from 1 to 65535")
         try:
             seconds = float(self.timeout)
         except ValueError:
             seconds = -1.0
         if not 0 < seconds <= 3600:  # noqa: PLR2004
-            raise WrongUse(f"{self.timeout!r} is no time: write seconds, at most 3600")
+            raise WrongUse(f"{self.timeout!r} is not a time: write seconds, at most 3600")
         return int(self.port), seconds
 
 
@@ -69,7 +69,9 @@ def parse(arguments: Sequence[str]) -> Asked:
         elif word.strip("/") in PROBES and not probes:
             asked.probe, probes = word.strip("/"), 1
         else:
-            raise WrongUse(f"{word!r} is no option, and no probe: there are {', '.join(PROBES)}")
+            raise WrongUse(
+                f"{word!r} is neither an option nor a probe; there are {', '.join(PROBES)}"
+            )
     return asked
 
 

@@ -130,7 +130,9 @@ def test_jobs_that_wait_or_run_are_cancelled_by_a_filter(outlast: Outlast, store
     assert outlast("cancel", "--label", "none", "--tenant", "acme", "--url", url).code == 0
     outlast("cancel", "--queue", "slow", "--state", "dead", "--url", url).refused(2, "queued or")
     outlast("cancel", 1, "--queue", "slow", "--url", url).refused(2, "name the jobs")
-    outlast("cancel", 1, "--dry-run", "--url", url).refused(2, "go with a filter, not with job ids")
+    outlast("cancel", 1, "--dry-run", "--url", url).refused(
+        2, "need a filter: leave out the job ids"
+    )
     left = outlast("jobs", "--state", "queued", "--json", "--url", url).json()["jobs"]
     assert [one["tenant"] for one in left] == ["acme"]
 

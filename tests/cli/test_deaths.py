@@ -63,7 +63,9 @@ def test_each_command_says_that_the_worker_is_dead(outlast: Outlast, killed: str
     url = ("--url", killed)
     workers = outlast("workers", *url).out
     assert "victim  dead" in workers
-    assert "victim is dead: its lock file is free; no worker is alive to give its 1 job" in workers
+    assert (
+        "victim is dead: its lock file is free; no worker is alive to return its 1 job" in workers
+    )
     (row,) = outlast("workers", *url, "--json").json()["workers"]
     assert (row["status"], row["health"]) == ("active", "dead")
     jobs = outlast("jobs", *url).out

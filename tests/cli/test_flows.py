@@ -78,4 +78,4 @@ def test_a_flow_goes_on_without_a_job_that_is_skipped(flow: Outlast) -> None:
 def test_what_a_job_waits_for_is_checked(flow: Outlast) -> None:
     flow("enqueue", "shop:app", "nap", "0", "--after", "99").refused(1, "no job 99 to wait for")
     flow("run", "--after", "1,x", "--", "true").refused(2, "--after 17,18, not 'x'")
-    flow("run", "--after-ended", "0", "--", "true").refused(2, "0 is not the number of a job")
+    flow("run", "--after-ended", "0", "--", "true").refused(2, "0 is not a job's number")

@@ -25,10 +25,10 @@ def test_jobs_are_listed_page_after_page(rows: Filled) -> None:
         if document["next_before"] is None:
             break
         before = ["--before", str(document["next_before"])]
-        assert f"--before {listed[2]} what follows" in rows("jobs", "--limit", "3").out
+        assert f"--before {listed[2]} the next ones" in rows("jobs", "--limit", "3").out
     assert listed == sorted(rows.ids.values(), reverse=True)
     shown = rows("jobs", "--limit", "3").out
-    assert f"--before {listed[2]} what follows" in shown
+    assert f"--before {listed[2]} the next ones" in shown
     nothing = rows("jobs", "--task", "nothing", "--json")
     assert nothing.json() == {"schema": 1, "jobs": [], "next_before": None}
     assert nothing.out == json.dumps(nothing.json(), indent=2) + "\n"
@@ -38,7 +38,7 @@ def test_jobs_are_listed_page_after_page(rows: Filled) -> None:
 def test_a_search_that_ends_early_says_how_far_back_it_has_looked() -> None:
     assert describe_rest(0, 50, None) is None
     assert describe_rest(0, 50, 99) == (
-        "jobs before 99 were not looked at; --before 99 goes on with them"
+        "jobs before 99 were not searched; --before 99 continues with them"
     )
 
 
@@ -64,7 +64,7 @@ def test_jobs_are_found_by_what_is_written_in_them(filled: Filled) -> None:
 
 def test_a_search_says_how_far_back_it_has_read() -> None:
     said = describe_rest(0, 50, 99, 1_893_455_999.0)
-    assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 goes on"
+    assert said == "searched back to 2029-12-31 23:59:59 UTC; --before 99 continues"
 
 
 def test_a_filter_that_names_what_nothing_has_says_so(filled: Filled) -> None:

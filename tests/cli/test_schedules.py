@@ -152,7 +152,7 @@ def test_wrong_times_and_misplaced_options_are_refused(outlast: Outlast, url: st
     wrong = outlast("schedules", "backfill", "poll", "--from", "soon", "--to", "x", "--url", url)
     wrong.refused(2, "--from takes a time such as 2026-03-01")
     misplaced = outlast("schedules", "--json", "show", "poll", "--url", url)
-    misplaced.refused(2, "options of the list do not go with show")
+    misplaced.refused(2, "leave out the options of the list, or show")
     years = ("--from", "2020-01-01", "--to", "2026-01-01", "--url", url)
     outlast("schedules", "backfill", "poll", *years).refused(2, "more than 10000 ticks")
 

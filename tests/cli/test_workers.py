@@ -76,7 +76,7 @@ def test_workers_gone_for_more_than_a_day_are_shown_with_all(
     file.close()
     said = outlast("workers", "--url", sqlite_url).out
     assert "old" not in said
-    assert "1 more that are gone; --all shows them" in said
+    assert "1 more have ended; --all shows them" in said
     assert "old   stopped" in outlast("workers", "--all", "--url", sqlite_url).out
 
 

@@ -98,16 +98,16 @@ def test_what_is_no_worker_gives_no_answer(
 @each_case(
     ("arguments", "says"),
     [
-        (["health"], "'health' is no option, and no probe: there are startupz, readyz, livez"),
-        (["livez", "readyz"], "'readyz' is no option"),
+        (["health"], "'health' is neither an option nor a probe; there are startupz, readyz"),
+        (["livez", "readyz"], "'readyz' is neither an option"),
         (["--port"], "--port takes a value"),
-        (["--port", "http"], "'http' is no port"),
-        (["--port=0"], "'0' is no port"),
-        (["--port=99999"], "'99999' is no port"),
-        (["--port=-1"], "'-1' is no port"),
-        (["--timeout", "soon"], "'soon' is no time"),
-        (["--timeout", "nan"], "'nan' is no time"),
-        (["--timeout", "0"], "'0' is no time"),
+        (["--port", "http"], "'http' is not a port"),
+        (["--port=0"], "'0' is not a port"),
+        (["--port=99999"], "'99999' is not a port"),
+        (["--port=-1"], "'-1' is not a port"),
+        (["--timeout", "soon"], "'soon' is not a time"),
+        (["--timeout", "nan"], "'nan' is not a time"),
+        (["--timeout", "0"], "'0' is not a time"),
     ],
 )
 def test_wrong_use_is_told(
@@ -141,4 +141,4 @@ def test_as_a_module_it_exits_with_the_code() -> None:
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == WRONG_USE
-    assert done.stderr.startswith("'nonsense' is no option")
+    assert done.stderr.startswith("'nonsense' is neither an option")

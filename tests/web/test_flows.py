@@ -75,7 +75,7 @@ async def test_a_job_of_a_flow_is_skipped_once_that_is_confirmed(store: Store) -
     async with page_on(store.url) as page:
         assert "Skip…" not in await page.see(f"/jobs/{alone}")
         assert "Skip…" in await page.see(f"/jobs/{first}")
-        assert "with None in its place" in await page.see(f"/jobs/{first}/skip")
+        assert "with None in place of its result" in await page.see(f"/jobs/{first}/skip")
         token = (await row_of(store, first)).token
         done = await page.submit(f"/jobs/{first}/skip", token=str(token))
         assert done.headers["location"].endswith(f"/jobs/{first}?done=skipped")

@@ -38,12 +38,12 @@ async def test_the_last_lines_of_the_newest_attempt_are_shown_the_others_behind_
         assert f"line {count - 1}." in text
         assert "line 3." in text
         assert "line 2." not in text
-        assert "10 lines came before these" in text
+        assert "10 lines were printed before these" in text
         assert "also of 1 earlier attempt" in text
         assert "of the first" not in text
         whole = await page.see(f"/jobs/{number}/logs")
         assert "line 0." in whole
-        assert "7 lines came before these, and are not kept" in whole
+        assert "7 lines were printed before these, and are not kept" in whole
         early = await page.see(f"/jobs/{number}/logs", attempt=first.token)
         assert "of the first" in early
         assert "&lt;b&gt;\\x1b[31m" in early

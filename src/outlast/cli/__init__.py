@@ -3,7 +3,7 @@
 program.py      the commands in one tree, run with errors as plain lines and exit codes
 errors.py       errors, their messages and the exit codes
 options.py      the options that several commands share, and how help texts are laid out
-connect.py      opens a store for a command, as its user; those that only read create nothing
+connect.py      opens a store for a command, as its user; commands that only read create nothing
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
 dev.py          outlast dev: a worker that reloads, and the page

@@ -36,7 +36,7 @@ Examples:
 
 def list_(
     job: Annotated[
-        int | None, option("--job", "ID", "Only what was done to this job by its number.")
+        int | None, option("--job", "ID", "Only acts on this job by its number.")
     ] = None,
     limit: Limit = 50,
     before: Before = None,
@@ -63,7 +63,7 @@ def stop(
         outlast actions stop 12
     """
     if not on_store(url, lambda store: store.stop_action(action_id), reads=False):
-        raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
+        raise NotSoError(f"action {action_id} has ended already: see `outlast actions`")
     print(f"action {action_id} is stopped")
 
 
@@ -71,10 +71,10 @@ def resume(
     action_id: Annotated[int, typer.Argument(metavar="ID", help="The action's number.")],
     url: Url = None,
 ) -> None:
-    """Go on with an action on many jobs whose process was interrupted, and show how far it is.
+    """Continue an action on many jobs whose process was interrupted, and show its progress.
 
-    It may be one that the page has begun. If another process carries it out, this one only shows
-    the progress.
+    The page may have begun it. If another process is carrying it out, this one only shows the
+    progress.
 
     Example:
         outlast actions resume 12

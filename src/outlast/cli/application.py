@@ -91,7 +91,7 @@ class ApplicationCheck:
         than a runner may."""
         if not select.select([self._answer], [], [], IMPORT_SECONDS_MAX)[0]:
             raise AppImportError(
-                f"{self._spec}: its import has not ended after {IMPORT_SECONDS_MAX:g} seconds",
+                f"importing {self._spec} has taken more than {IMPORT_SECONDS_MAX:g} seconds",
                 "Its stack is above.",
             )
         text = self._answer.readline()

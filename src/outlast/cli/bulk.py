@@ -77,14 +77,14 @@ async def follow(store: Store, action_id: int) -> None:
                 show(row)
     except (asyncio.CancelledError, StoreError):
         say(
-            f"action {action_id} is not over: it goes on where a page is open, or by `outlast"
+            f"action {action_id} has not ended: it continues where a page is open, or by `outlast"
             f" actions resume {action_id}`; `outlast actions stop {action_id}` ends it"
         )
         raise
     if row is None:
         raise NotSoError(f"there is no action {action_id}: see `outlast actions`")
     if row.as_of is None:  # an act on a single thing
-        raise NotSoError(f"action {action_id} is not under way: see `outlast actions`")
+        raise NotSoError(f"action {action_id} has ended: see `outlast actions`")
     _tell(row, unchanged)
 
 

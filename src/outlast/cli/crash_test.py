@@ -33,7 +33,8 @@ def crash_test(
     ] = None,
     reset: Annotated[str | None, option("--reset", "COMMAND", "Runs before each run.")] = None,
     compare: Annotated[
-        str | None, option("--compare", "COMMAND", "Runs after each run; prints what is compared.")
+        str | None,
+        option("--compare", "COMMAND", "Runs after each run; prints the state to compare."),
     ] = None,
     test_store: Annotated[
         bool, flag("--test-store", "The application's own store is one for tests.")

@@ -42,7 +42,7 @@ from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
 
 Group = Annotated[str | None, option("--group", "ID", "Only this group of `dead groups`.")]
 
-HELP = """Look at dead jobs, revive them, or delete them.
+HELP = """List dead jobs, revive them, or delete them.
 
 A job is dead when it has used up a budget, failures or losses, or when its task said so. It is
 kept with all its evidence until you requeue or discard it.
@@ -64,9 +64,9 @@ def list_(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """List dead jobs with what ended them, newest first.
+    """List dead jobs with the causes of their deaths, newest first.
 
-    `outlast job ID` shows all the evidence of one of them.
+    `outlast job ID` shows all the evidence of one job.
 
     Examples:
         outlast dead list
@@ -139,7 +139,7 @@ class Chosen(Named):
         if not self.job_ids:
             return BulkFilter(**named, from_scratch=from_scratch)
         if self.dry_run:
-            raise UsageError("--dry-run goes with a filter or --all, not with job ids")
+            raise UsageError("--dry-run needs a filter or --all: leave out the job ids")
         return list(dict.fromkeys(self.job_ids))
 
 
@@ -149,11 +149,11 @@ ALIKE = ("queue", "task", "tenant", "label", "group", "error")  # fields of Bulk
 def requeue(*, chosen: Chosen, from_scratch: FromScratch = False, url: Url = None) -> None:
     """Revive dead jobs.
 
-    They get fresh budgets and go on from their last checkpoint. Name them by number, by --task,
+    They get fresh budgets and continue from their last checkpoint. Name them by number, by --task,
     --queue, --tenant and --group, by --label, --error and --since, or give --all. --dry-run counts
     them and shows the newest.
 
-    By a filter, and by --all, it goes on in steps of 500 jobs, with a bar. If it is interrupted,
+    With a filter or --all it works in steps of 500 jobs and shows a bar. If it is interrupted,
     `outlast actions resume` continues it.
 
     Examples:

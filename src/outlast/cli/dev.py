@@ -39,11 +39,12 @@ def dev(
     ] = PORT,
     no_page: Annotated[bool, flag("--no-page", "Only the worker.")] = False,
 ) -> None:
-    """Work on jobs while you write tasks: a worker that reloads, its log, and the page.
+    """Run jobs while you write tasks: a worker that reloads, its log, and the page.
 
-    It is `outlast worker --reload --logs` with one runner, and `outlast web`, open to this machine
-    only, whose link it prints. The page needs outlast[web], the reload outlast[reload]. One Ctrl-C
-    ends all; attempts that have not ended a second later are handed back, uncharged.
+    It runs `outlast worker --reload --logs` with one runner, and `outlast web`, open to this
+    machine only, whose link it prints. The page needs outlast[web], the reload outlast[reload]. One
+    Ctrl-C ends both; jobs whose attempts have not ended a second later return to the queue,
+    uncharged.
 
     Examples:
         outlast dev shop.jobs:app

@@ -41,8 +41,8 @@ def doctor(
     """Check the store, the workers and this machine, and say how to fix what is wrong.
 
     It checks the durability of the store, poolers, connections, transactions that were left open,
-    disk and file system, lock files, what strangers could read, lost and missing workers, jobs that
-    no worker can take, and schedules with ticks in a change of the clocks. With MODULE:APP it also
+    disk and file system, lock files, data that strangers could read, lost and missing workers, jobs
+    that no worker can take, and schedules with ticks at a clock change. With MODULE:APP it also
     checks whether the application imports, has the tasks of the waiting jobs, and requires
     encryption. It changes nothing. Exit code 1 if there is a problem; hints and warnings are only
     shown.

@@ -26,11 +26,11 @@ def event(
 ) -> None:
     """Send an event, such as an approval, to the jobs that wait for it.
 
-    Jobs that wait go on within a second; a job that waits for it later finds it. The first value
-    sent under a name is kept: a later one changes nothing, and the exit code is 1. The value is
-    stored as it is: an application that requires encryption refuses it, and sends its own by
-    app.send_event(). `outlast jobs --state waiting` lists the jobs that wait, `outlast why` says
-    for what.
+    Jobs that wait for it continue within a second; a job that waits later finds it at once. The
+    first value sent under a name is kept: a later one changes nothing, and the exit code is 1. The
+    value is not encrypted: an application that requires encryption refuses it; send its events by
+    app.send_event(). `outlast jobs --state waiting` lists waiting jobs, and `outlast why` says what
+    each waits for.
 
     Examples:
         outlast event approve:17 '{"by": "ada"}'

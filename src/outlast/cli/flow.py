@@ -37,7 +37,7 @@ AFTER_SHOWN = 5  # of what one job waits for, in the table
 _HOW = {Wants.COMPLETED: "", Wants.ENDED: " ended", Wants.DEAD: " dead"}
 Shown = Annotated[int, option("--limit", "N", "Show at most N of its jobs.", min=1, max=10_000)]
 
-HELP = """Look at a flow, cancel it, retry what failed in it, or go on without that.
+HELP = """Show a flow, cancel it, retry its failed jobs, or continue without one of them.
 
 A flow is all jobs that are linked: by then, chain, group and after, and as children of others. ID
 is the number of any of them.
@@ -55,8 +55,8 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
 
     A flow is all jobs that are linked: by then, chain, group and after, and as children of others.
     It is shown by the lowest of their numbers, with its name if it has one, and `outlast flow show`
-    takes any of their numbers. The list looks at the newest jobs that wait for others, or have,
-    and counts up to 1,000 jobs of each flow.
+    takes any of their numbers. The list reads the newest jobs that wait or waited for others, and
+    counts up to 1,000 jobs of each flow.
 
     Examples:
         outlast flows
@@ -150,10 +150,10 @@ def _after(job: FlowJob) -> str:
 
 
 def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
-    """Cancel what has not ended of a flow.
+    """Cancel the jobs of a flow that have not ended.
 
-    Jobs that wait are cancelled at once. Those that run are asked to stop; one that completes first
-    stays completed. --dry-run only says how many these are.
+    Waiting jobs are cancelled at once. Running jobs are asked to stop; one that completes first
+    stays completed. --dry-run only counts them.
 
     Examples:
         outlast flow cancel 17 --dry-run
@@ -177,9 +177,9 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
 def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
     """Requeue the dead jobs of a flow.
 
-    They get fresh budgets and go on from their last checkpoint. What was cancelled because of them
-    waits again, down to the end of the flow; a job with a key does not, and a job that a person
-    cancelled stays so.
+    They get fresh budgets and continue from their last checkpoint. Jobs that were cancelled because
+    of them wait again, down to the end of the flow; a job with a key does not, and a job that a
+    person cancelled stays cancelled.
 
     Examples:
         outlast flow retry 17 --dry-run
@@ -198,10 +198,11 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
 
 
 def skip(job_id: JobId, url: Url = None) -> None:
-    """Let a flow go on without a dead or blocked job of it.
+    """Let a flow continue without one of its dead or blocked jobs.
 
-    The job counts as completed, without a result. What was cancelled because of it waits again, and
-    what waited for it alone runs, with None where its result would be. It cannot be undone.
+    The job counts as completed, without a result. Jobs that were cancelled because of it wait
+    again, and jobs that waited only for it run, with None in place of its result. This cannot be
+    undone.
 
     Example:
         outlast flow skip 17

@@ -45,7 +45,7 @@ def report(
     ] = None,
     stage: Annotated[str | None, option("--stage", "NAME", "What it is doing now.")] = None,
 ) -> None:
-    """Report how far this command has got, for people to see.
+    """Report this command's progress, for people to see.
 
     For use in a command that a worker runs (outlast run). Only the last report is kept.
 

@@ -1,4 +1,4 @@
-"""``outlast job``, ``why``, ``logs`` and ``stack``: what is known of one job."""
+"""``outlast job``, ``why``, ``logs`` and ``stack``: everything known of one job."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def job(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show all about one job, its attempts and their crash reports.
+    """Show everything about one job, its attempts and their crash reports.
 
     It shows what happens next, what is left of its budgets, its progress, checkpoint, arguments and
-    result; then all attempts, with a crash report for each that failed: each begins with the line
-    of your code and shows only the task's stack; --stacks shows all threads.
+    result; then all attempts, with a crash report for each failed one. A report begins with the
+    line of your code and shows only the task's stack; --stacks shows all threads.
 
     Examples:
         outlast job 17
@@ -60,10 +60,10 @@ def job(
 
 
 def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
-    """Say why a job is where it is, and what would move it.
+    """Say why a job is in its state, and what would move it on.
 
-    It says which worker runs the job and how long it may, what the job waits for, which worker is
-    missing, or why it died; then what would move it.
+    It says which worker runs the job and for how long it may run, what the job waits for, which
+    worker is missing, or why the job died; then what would move it on.
 
     Examples:
         outlast why 17
@@ -103,7 +103,7 @@ def logs(
         outlast logs 17 --follow
     """
     if follow and json:
-        raise UsageError("--json is one document: it does not go with --follow")
+        raise UsageError("--json is one document: leave out --follow")
     printed: dict[int, int] = {}
 
     async def work(store: Store) -> None:
@@ -140,15 +140,15 @@ def stack(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show where a running job is: its line, and the stacks of its process, its own first.
+    """Show the line that a running job is executing, and all stacks of its process, its own first.
 
-    Its worker is asked, and reads the process without disturbing the job, even if that waits in an
-    await, hangs in a call, or keeps all else in its process from running. For a command (outlast
-    run) its processes are shown. The answer is kept with the job, and can be seen on its page and
-    in outlast job ID --json. The request is listed by outlast actions.
+    Its worker reads the process without disturbing the job, even if the job is suspended at an
+    await, hangs in a call, or blocks everything else in its process. For a command (outlast run)
+    its processes are shown. The answer is kept with the job: its page and outlast job ID --json
+    show it. outlast actions lists the request.
 
-    The exit code is 1 if the job does not run, or if no answer comes in time: then the message says
-    when its worker was last heard of.
+    The exit code is 1 if the job is not running, or if its worker does not answer in time: then the
+    message gives the time of the worker's last heartbeat.
 
     Examples:
         outlast stack 17

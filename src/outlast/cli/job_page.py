@@ -324,7 +324,7 @@ def _memory(seen: MemoryEvidence | None) -> str:
 
 
 def print_new(kept: list[LogRow], printed: dict[int, int]) -> None:
-    """Print each line once. ``printed``: token -> lines printed, with those that were dropped."""
+    """Print each line once. ``printed``: token -> lines printed, dropped ones included."""
     for log in kept:
         before = printed.get(log.token, 0)
         if log.token not in printed:

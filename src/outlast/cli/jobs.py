@@ -205,13 +205,13 @@ def cancel(
 ) -> None:
     """Cancel jobs, by number or by --task, --queue, --tenant and --label.
 
-    A queued job is cancelled at once. A running one is asked to stop, and is cancelled once it has;
-    if it completes first, it stays completed. The exit code is 1 if one of them is unknown or has
-    ended; the others are cancelled.
+    A queued job is cancelled at once. A running one is asked to stop, and is cancelled once it has
+    stopped; if it completes first, it stays completed. The exit code is 1 if one of them is unknown
+    or has ended; the others are cancelled.
 
-    A filter takes the queued jobs that match, in steps of 500; with --state running, those that
-    run. --dry-run counts them and shows the newest. If it is interrupted, `outlast actions resume`
-    continues it.
+    A filter takes the matching queued jobs in steps of 500, or with --state running the matching
+    running jobs. --dry-run counts them and shows the newest. If it is interrupted, `outlast actions
+    resume` continues it.
 
     Examples:
         outlast cancel 17 18
@@ -229,7 +229,7 @@ def cancel(
         act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
         return
     if state is not None or dry_run:
-        raise UsageError("--state and --dry-run go with a filter, not with job ids")
+        raise UsageError("--state and --dry-run need a filter: leave out the job ids")
     ids = list(dict.fromkeys(job_ids))
     on_store(url, lambda store: tell_each(store, cancel_jobs(store, ids, me())), reads=False)
 
@@ -237,7 +237,7 @@ def cancel(
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
     """Revive dead or cancelled jobs.
 
-    They get fresh budgets and go on from their last checkpoint. The exit code is 1 if one of
+    They get fresh budgets and continue from their last checkpoint. The exit code is 1 if one of
     them is unknown, or neither dead nor cancelled; the others are requeued.
 
     Examples:

@@ -19,12 +19,12 @@ from outlast.insight.queries import read_one_limit
 from outlast.store.limits import WAITING_SHOWN, Hold, LimitRow, SetLimit
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The limit, as the code calls it.")]
-Key = Annotated[str | None, option("--key", "KEY", "Of this tenant or limit key alone.")]
+Key = Annotated[str | None, option("--key", "KEY", "Only for this tenant or limit key.")]
 
 HELP = """List limits over the whole fleet, or show, set, hold or reset one.
 
 A limit bounds how many jobs run at once, how many start in a time, or both; the code declares it.
-A value that is set here wins over the code, on all workers, until it is reset.
+A value that is set here takes precedence over the code, on all workers, until it is reset.
 
 Examples:
     outlast limits
@@ -57,7 +57,7 @@ def list_(url: Url = None, json: Json = False) -> None:
 def show(name: Name, url: Url = None, json: Json = False) -> None:
     """Show one limit and its busiest keys.
 
-    A limit that is one for all has a single line, without a key.
+    A limit that is shared by all jobs has a single line, without a key.
 
     Examples:
         outlast limits show openai
@@ -93,10 +93,10 @@ def set_(
     key: Key = None,
     url: Url = None,
 ) -> None:
-    """Change a limit on all workers until it is reset. It wins over the code.
+    """Change a limit on all workers until it is reset. It takes precedence over the code.
 
-    Jobs that it lets start do so within about a second. Running jobs go on when it is lowered
-    below them.
+    Jobs that it allows start within about a second. If it is lowered below the number of running
+    jobs, these continue.
 
     Examples:
         outlast limits set openai --running 40
@@ -108,15 +108,15 @@ def set_(
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
     print(
-        f"{line(name)} is set: `outlast limits reset {shell_word(name)}` goes back to what the code"
-        " says"
+        f"{line(name)} is set: `outlast limits reset {shell_word(name)}` restores the values in the"
+        " code"
     )
 
 
 def reset(name: Name, key: Key = None, url: Url = None) -> None:
-    """Go back to the values of the code, for one key, or for the limit and all its keys.
+    """Return to the values in the code, for one key, or for the limit and all its keys.
 
-    The declaration of the newest worker is in force again, at once.
+    The declaration of the newest worker takes effect at once.
 
     Examples:
         outlast limits reset openai
@@ -124,7 +124,7 @@ def reset(name: Name, key: Key = None, url: Url = None) -> None:
     """
     new = SetLimit(name=name, key=key, reset=True)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
-    print(f"{line(name)} is as the code says")
+    print(f"{line(name)} has the values in the code again")
 
 
 def hold(
@@ -133,9 +133,9 @@ def hold(
     key: Key = None,
     url: Url = None,
 ) -> None:
-    """Let nothing start under a limit for some seconds; 0 ends that.
+    """Let nothing start under a limit for some seconds; 0 ends the hold.
 
-    Running jobs go on.
+    Running jobs continue.
 
     Examples:
         outlast limits hold openai 300
@@ -147,7 +147,7 @@ def hold(
     print(
         f"nothing under {line(name)} starts for {span(seconds)}"
         if seconds
-        else f"{line(name)} is let go"
+        else f"the hold of {line(name)} is lifted"
     )
 
 

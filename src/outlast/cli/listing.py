@@ -48,12 +48,12 @@ def jobs(
     worker is gone, or sends no heartbeats) are running.
 
     --args and --error search for a text, in the arguments as they are stored (JSON) and in the last
-    error; upper and lower case of A to Z are alike. --since takes jobs that have ended, begun or
-    been enqueued in that time.
+    error, ignoring the case of A to Z. --since takes jobs that have ended, begun or been enqueued
+    in that time.
 
     In a large store a list that finds little ends after 300,000 jobs, a search by --args, --error
-    or --since after 20,000, and says how far back it has searched; --before goes on from there, as
-    it does after a full list.
+    or --since after 20,000, and says how far back it has searched; --before continues from there,
+    as it does after a full list.
 
     Examples:
         outlast jobs
@@ -123,10 +123,10 @@ def describe_rest(
     if before is None:
         return None
     if back_to is not None:
-        return f"searched back to {stamp(back_to)}; --before {before} goes on"
+        return f"searched back to {stamp(back_to)}; --before {before} continues"
     if shown == limit:
-        return f"the newest {limit}; --limit shows more, --before {before} what follows"
-    return f"jobs before {before} were not looked at; --before {before} goes on with them"
+        return f"the newest {limit}; --limit shows more, --before {before} the next ones"
+    return f"jobs before {before} were not searched; --before {before} continues with them"
 
 
 def _of_strays(strays: dict[int, str]) -> str:

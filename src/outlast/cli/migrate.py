@@ -30,7 +30,7 @@ def migrate(
         Purpose, option("--only", "worker|enqueue|produce|view", "What the role of --grant is for.")
     ] = Purpose.WORKER,
     events: Annotated[
-        bool, flag("--events", "Also let a role that is no worker's send events.")
+        bool, flag("--events", "Also let a role other than a worker's send events.")
     ] = False,
     verbose: Annotated[bool, flag("--verbose", "List each privilege that --grant grants.")] = False,
     url: Url = None,

@@ -25,7 +25,7 @@ def _check(given: Any) -> Any:
     for one in given if isinstance(given, list | tuple) else [given]:
         if one is not None and not 1 <= one <= ID_MAX:
             raise UsageError(
-                f"{one} is not the number of a job: write one as `outlast jobs` shows it"
+                f"{one} is not a job's number: write a number as `outlast jobs` lists it"
             )
     return given
 
@@ -84,7 +84,7 @@ Owner = Annotated[
 ]
 LimitKeys = Annotated[
     list[str] | None,
-    option("--limit-key", "LIMIT=KEY", "Its key for a limit that has some; may be repeated."),
+    option("--limit-key", "LIMIT=KEY", "Its key for a limit per key; may be repeated."),
 ]
 Error = Annotated[
     str | None,
@@ -181,7 +181,7 @@ def read_limit_flags(keys: list[str] | None, costs: list[str] | None) -> dict[st
 
 
 def _by_limit(flag: str, given: list[str] | None) -> dict[str, str]:
-    """Return what is given as LIMIT=VALUE, by limit."""
+    """Return options given as LIMIT=VALUE, by limit."""
     found: dict[str, str] = {}
     for each in given or []:
         name, is_there, value = each.partition("=")
@@ -258,7 +258,7 @@ def _run_alone(function: Callable[..., Any]) -> Callable[..., Any]:
         if following is None:
             function(**given)
         elif {"COMMANDLINE"} & {_source_of(context, name) for name in given.keys() - {"url"}}:
-            raise UsageError(f"options of the list do not go with {following}")
+            raise UsageError(f"leave out the options of the list, or {following}")
 
     first = inspect.Parameter(
         "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context

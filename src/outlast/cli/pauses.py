@@ -52,13 +52,13 @@ def pause(
 ) -> None:
     """Start no more jobs of a queue, a task, a tenant, or any at all, until it is resumed.
 
-    The command ends when every active worker has acknowledged it, usually within a second; from
-    then on none of these jobs starts. Jobs that run go on, unless --stop is given: then they are
-    asked to stop, and go back to the queue, uncharged. If a worker has not acknowledged it in time,
-    the exit code is 1 and the worker is named; the pause stands.
+    The command ends when every active worker has acknowledged the pause, usually within a second;
+    from then on none of these jobs starts. Running jobs continue, unless --stop is given: then they
+    are asked to stop, and return to the queue, uncharged. If a worker has not acknowledged it in
+    time, the exit code is 1 and the message names the worker; the pause remains.
 
-    Jobs can be enqueued all the time; they wait. Pausing the same thing again updates who paused
-    it, why, and --stop.
+    Jobs can still be enqueued; they wait. Pausing the same thing again updates who paused it, why,
+    and --stop.
 
     Examples:
         outlast pause queue mail --reason "the mail server is down"
@@ -80,7 +80,7 @@ def pause(
         if left:
             raise NotSoError(
                 f"{what} is paused, but {_unheard(left)}: until then jobs of it may start there\n"
-                "look at `outlast workers` and `outlast pauses`"
+                "see `outlast workers` and `outlast pauses`"
             )
         print(f"{what} is paused: none of its jobs starts; `{command_to_resume(made)}` ends that")
 
@@ -88,7 +88,7 @@ def pause(
 
 
 def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
-    """End a pause: workers take its jobs again, within about a second.
+    """End a pause: workers claim its jobs again, within about a second.
 
     Other pauses of the same jobs stay in force. The exit code is 1 if it was not paused.
 
@@ -105,8 +105,8 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
 def pauses(url: Url = None, json: Json = False) -> None:
     """List what is paused: since when, by whom and why.
 
-    A pause is in force once all live workers have acknowledged it; the list names those that have
-    not.
+    A pause is in force once all live workers have acknowledged it; the list names the workers that
+    have not.
 
     Examples:
         outlast pauses

@@ -137,7 +137,7 @@ def options(
 
 def run(argv: Sequence[str] | None = None, app: str | None = None, program: str = "outlast") -> int:
     """Run one command; return the exit code. Nothing is raised, no traceback is printed. ``app``:
-    the application of commands that take one; ``program``: what is typed before a command."""
+    the application of commands that take one; ``program``: the words typed before a command."""
     _open_closed_streams()
     try:
         return _run(list(sys.argv[1:] if argv is None else argv), app, program)

@@ -43,8 +43,8 @@ def rehearse(
 
     Run it where the new release is installed, before its workers start. It reads each queued and
     running job as a runner does, up to the call of its task: whether the release knows the task,
-    takes the arguments and reads the checkpoint; and whether options, limits, queues and schedules
-    are those of the store. It runs no task and writes nothing; only your modules are imported.
+    accepts the arguments and can read the checkpoint; and whether options, limits, queues and
+    schedules match the store. It runs no task and writes nothing; only your modules are imported.
 
     Findings are grouped, each with a count, a job as an example, and what to do. Kinds are task,
     arguments, checkpoint, key, option, limit, worker and schedule; --ignore accepts an intended

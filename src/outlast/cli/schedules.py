@@ -55,7 +55,7 @@ Examples:
 def list_(url: Url = None, json: Json = False) -> None:
     """List all schedules by name.
 
-    Schedules of code that no worker declares any more are shown as undeclared, and removed after
+    Schedules of code that no worker declares any longer are shown as undeclared, and removed after
     seven days.
 
     Examples:
@@ -95,7 +95,7 @@ def show(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show all about one schedule, and its next ticks in its zone and in UTC.
+    """Show everything about one schedule, and its next ticks in its zone and in UTC.
 
     For a paused schedule it shows the ticks that it would have.
 
@@ -164,7 +164,7 @@ def _when(shown: Schedule) -> str:
 def pause(names: Names, url: Url = None) -> None:
     """Stop schedules from firing until they are resumed.
 
-    Their jobs go on. This works for schedules of code, too.
+    Their jobs continue. This works for schedules of code, too.
 
     Examples:
         outlast schedules pause nightly
@@ -175,7 +175,7 @@ def pause(names: Names, url: Url = None) -> None:
 def resume(names: Names, url: Url = None) -> None:
     """Let paused schedules fire again.
 
-    They go on with the first tick after now: ticks that passed meanwhile are not caught up on.
+    They continue with the first tick after now; ticks that passed in the pause are not made up for.
 
     Examples:
         outlast schedules resume nightly
@@ -271,7 +271,7 @@ def _local(row: ScheduleRow, tick: float) -> str:
 def delete(names: Names, url: Url = None) -> None:
     """Delete schedules that were created at run time, or that no code declares any more.
 
-    Their jobs stay. To delete a schedule that code declares, change the code; `outlast schedules
+    Their jobs remain. To delete a schedule that code declares, change the code; `outlast schedules
     pause` stops it.
 
     Examples:

@@ -26,13 +26,13 @@ def stats(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Show how many jobs there are, which ones no worker takes, and the rates.
+    """Show the numbers of jobs, the jobs that no worker can take, and the rates.
 
     For each queue: due jobs (and for how long the oldest has been due), jobs that wait for their
     time, suspects (which wait to be run alone), jobs blocked by others, running jobs, and ended
     jobs that are kept. A + means that there may be more: counting stopped. Completed and cancelled
-    jobs are counted among those that ended last, of all queues together: with a + such a number is
-    a queue's share of them. --watch with --json prints one document a line.
+    jobs are counted among the jobs that ended last, of all queues together: with a + such a number
+    is a queue's share of them. --watch with --json prints one document a line.
 
     Examples:
         outlast stats

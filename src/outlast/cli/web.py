@@ -33,7 +33,7 @@ def web(
         int, option("--port", "N", "The port; 0: any that is free.", min=0, max=65_535)
     ] = PORT,
     read_only: Annotated[bool, flag("--read-only", "Change nothing.")] = False,
-    name: Annotated[str, option("--name", "NAME", "The name of this place, as PROD.")] = "",
+    name: Annotated[str, option("--name", "NAME", "A name for this deployment, as PROD.")] = "",
     colour: Annotated[str, option("--colour", "COLOUR", "Its colour, as red.")] = "",
     hide: Annotated[
         str | None, option("--hide", "REGEX", "Do not show what matches, in payloads.")
@@ -72,13 +72,13 @@ def web(
     ] = None,
     no_auth: Annotated[bool, flag("--no-auth", "Let everyone in.")] = False,
     allow_host: Annotated[
-        list[str] | None, option("--allow-host", "NAME", "A name by which browsers reach it.")
+        list[str] | None, option("--allow-host", "NAME", "A host name of the page in browsers.")
     ] = None,
 ) -> None:
-    """Serve the page: what needs attention, jobs, why each is where it is, and what moves it.
+    """Serve the page: problems, jobs, why each job is in its state, and acts on them.
 
-    It is open to this machine only, unless --host says otherwise; then it also has to know its
-    users: by --password-file, --user-header or --no-auth. Without these, it prints a link that
+    It is open to this machine only, unless --host says otherwise; then you must also say who may
+    use it: by --password-file, --user-header or --no-auth. Without these, it prints a link that
     works once and leaves a session in the browser.
 
     Examples:
@@ -95,7 +95,7 @@ def web(
         raise UsageError(f"give one of {WAYS_IN}")
     if not any(ways) and not is_loopback(host):
         raise UsageError(
-            f"--host {host} can be reached from other machines: say who may come in, by {WAYS_IN}"
+            f"--host {host} can be reached from other machines: say who may use it, by {WAYS_IN}"
         )
     if (proxy or proxy_secret is not None) and user_header is None:
         raise UsageError("--proxy and --proxy-secret belong to --user-header: give that, too")

@@ -189,21 +189,21 @@ def worker(
 
     The worker itself runs no code of yours: it holds the lease and starts runners, child
     processes that import MODULE:APP. SIGTERM or Ctrl-C drains: nothing more is claimed, running
-    attempts get --drain-timeout seconds to finish and are then handed back, uncharged. A second
-    one stops at once. The exit code is 0 after a drain, 2 when the application cannot be
-    imported, 3 when the store cannot be used.
+    attempts get --drain-timeout seconds to finish, and the jobs of the others return to the queue,
+    uncharged. A second signal stops at once. The exit code is 0 after a drain, 2 when the
+    application cannot be imported, 3 when the store cannot be used.
 
     With --reload a change of the application's Python files replaces the runners: attempts that
-    have not ended after a second run again in the new code, uncharged. Code that cannot be imported
-    is reported, and the next change is awaited.
+    have not ended after a second run again in the new code, uncharged. If the code cannot be
+    imported, the worker reports that and waits for the next change.
 
-    With --until-empty it exits, code 0, once it runs nothing and the store has nothing for it.
-    What is due later (a retry in its back-off, a delayed job) or paused is left.
+    With --until-empty it exits with code 0 once it runs nothing and the store has nothing for it.
+    Jobs that are due later (a retry in its back-off, a delayed job) or paused are left.
 
-    With --idle-after 5m a worker that is alone, in a store without schedules, leaves once there has
-    been nothing to claim for 5 minutes: its runners end, and it closes its connections, so that a
-    serverless database can be suspended. It is back after 5 minutes, and sleeps again if there is
-    nothing. So a job starts within 5 minutes of when it is due.
+    With --idle-after 5m a worker that is alone, in a store without schedules, goes to sleep once
+    there has been nothing to claim for 5 minutes: its runners end, and it closes its connections,
+    so that a serverless database can be suspended. It wakes after 5 minutes, and sleeps again if
+    there is nothing. So a job starts within 5 minutes of when it is due.
 
     The function of --setup is the only code of yours that the worker itself runs. Keep its module
     small, and apart from the application.

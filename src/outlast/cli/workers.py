@@ -26,8 +26,8 @@ GONE_SHOWN = 20  # without --all
 
 HELP = """List workers and their last heartbeats, or ask workers to drain.
 
-Live workers come first, the longest silent on top; then those that stopped or were lost in the last
-day, the latest on top. Rows of workers are kept for a week: --all shows all of them.
+Live workers come first, the longest silent on top; then the workers that stopped or were lost in
+the last day, the latest on top. Rows of workers are kept for a week: --all shows all of them.
 
 Examples:
     outlast workers
@@ -71,16 +71,16 @@ def _show(
     if rows:
         out.print(f"\n{_counts(rows)}", style="dim")
     if hidden := len(gone) - len(shown):
-        out.print(f"{hidden} more that are gone; --all shows them", style="dim")
+        out.print(f"{hidden} more have ended; --all shows them", style="dim")
 
 
 def _illness(row: WorkerRow, now: float, *, helpers: bool) -> str:
     """Return what is wrong with a worker whose row marks it alive; "" if nothing is."""
     standing = health(row, now)
     held = count_of(row.running, "job")
-    then = f"another worker gives its {held} back"
+    then = f"another worker returns its {held} to the queue"
     if not helpers:
-        then = f"no worker is alive to give its {held} back: start one"
+        then = f"no worker is alive to return its {held} to the queue: start one"
     if standing == "dead":
         return f"is dead: its lock file is free; {then}"
     if standing == "silent":
@@ -111,9 +111,10 @@ def drain(
     """Ask workers to take no more jobs, let running ones finish, and exit.
 
     This does what the first SIGTERM does, from any host that reaches the store: attempts get the
-    --drain-timeout of their worker, unfinished ones are handed back uncharged, and the process ends
-    with exit code 0. A worker receives the request with its next heartbeat at the latest. Asking
-    twice changes nothing. With --wait the exit code is 1 if one of them was lost instead.
+    --drain-timeout of their worker, the jobs of unfinished ones return to the queue uncharged, and
+    the process ends with exit code 0. A worker receives the request with its next heartbeat at the
+    latest. Asking twice changes nothing. With --wait the exit code is 1 if one of them was lost
+    instead.
 
     Examples:
         outlast workers drain web-1
@@ -131,14 +132,14 @@ async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> No
         print("no worker is alive, so none was asked")
     for row in request.chosen:
         if row.id not in request.asked:
-            raise NotSoError(f"{_called(row)} has left in the meantime")
+            raise NotSoError(f"{_called(row)} has ended in the meantime")
         print(f"{_called(row)} was asked to drain; it runs {_jobs(row)}", flush=True)
     if wait:
         await _until_left(store, request.asked)
 
 
 async def _until_left(store: Store, asked: set[int]) -> None:
-    """Print what the workers still run, until all have left. Raises NotSoError if one was lost."""
+    """Print the attempts still running, until all have left. Raises NotSoError if one was lost."""
     lost: list[str] = []
     ends = {WorkerStatus.STOPPED: "has left", WorkerStatus.LOST: "was lost"}
     async for row in follow_drain(store, asked):
@@ -147,7 +148,7 @@ async def _until_left(store: Store, asked: set[int]) -> None:
         if row.status is WorkerStatus.LOST:
             lost.append(_called(row))
     if lost:
-        raise NotSoError(f"not drained but lost: {', '.join(lost)}")
+        raise NotSoError(f"lost instead of drained: {', '.join(lost)}")
 
 
 def _called(row: WorkerRow) -> str:

@@ -431,7 +431,7 @@ class App:
         """Revive a dead or cancelled job, with fresh budgets, from its last checkpoint.
 
         ``from_scratch`` forgets the checkpoint and what steps have kept: children are spawned, and
-        events awaited, again. Returns what was done, which may be nothing.
+        events awaited, again. Returns the effect, which may be none.
         JobNotFound if there is none.
         """
         return await requeue(self.stores, id, from_scratch=from_scratch)

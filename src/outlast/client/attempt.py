@@ -310,7 +310,7 @@ class Attempt:
         return make()
 
     def _read(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Return what was kept, or raise the verdict that this release cannot read it."""
+        """Return the kept value, or raise the verdict that this release cannot read it."""
         try:
             return read(*args, **kwargs)
         except BadArguments as error:
@@ -426,7 +426,7 @@ class Attempt:
         Args:
             name: names the step within the job; each is used once in an attempt.
             function: a plain or an ``async`` function; its exceptions are raised here.
-            *args: its arguments; they are not compared with those of earlier attempts.
+            *args: its arguments; they are not compared with the arguments of earlier attempts.
             **kwargs: likewise.
 
         Raises:
@@ -610,7 +610,7 @@ class Attempt:
         uncharged, as ``Snooze`` does, and run the job again then. In that attempt the same call
         returns at once: the result of the last job, for a group the list of theirs.
 
-        Code before it runs again: put what is to run once into steps.
+        Code before it runs again: put work that must run once into steps.
 
         Raises:
             JobFailed, JobCancelled, JobNotFound: a child has not completed; as ``Job.result``.
@@ -638,10 +638,10 @@ class Attempt:
         ``app.send_event(name, value)`` was called or the time is over. In that attempt the same
         call returns, or raises, at once.
 
-        It has one outcome for each job: what is found first, the event or the end of the time, is
-        kept as a step, and each later attempt gets the same. An event that was sent before counts,
-        and so does one that was sent too late, but before the job runs. Code before it runs
-        again: put what is to run once into steps.
+        It has one outcome for each job: whichever is found first, the event or the end of the time,
+        is kept as a step, and each later attempt gets the same. An event that was sent before
+        counts, and so does one that was sent too late, but before the job runs. Code before it
+        runs again: put work that must run once into steps.
 
         Args:
             name: the event's; several jobs may wait for one.

@@ -1,7 +1,7 @@
 """Lets an attempt use the store of its application: the one door for children and events.
 
 A runner has its own connection there. While the store is away, its calls wait for it, as saves do:
-an outage is no failure of the attempt.
+an outage is not a failure of the attempt.
 """
 
 from __future__ import annotations

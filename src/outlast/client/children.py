@@ -96,7 +96,7 @@ class _Children:
     async def _spawn(
         self, store: AttemptStore, plan: Plan, step: str, counted: int | None
     ) -> tuple[int, list[Job[Any]]]:
-        """Return the children of this plan, new ones or those that an earlier try has committed,
+        """Return the children of this plan, new ones or those an earlier try has committed,
         and the ordinal of the first."""
         digest = _digest(plan, store.payloads)
         (found,) = await store.find(step)

@@ -32,7 +32,7 @@ OPTIONS = ("retry_on", "dead_on", "backoff")
 
 class ErrorRules(NamedTuple):
     """The rules of a task. ``retry_on`` None means every error; ``pause`` None means the usual
-    delay. ``limits``: the names of those that it is under; None: not known."""
+    delay. ``limits``: the names of the task's limits; None: not known."""
 
     retry_on: tuple[type[BaseException], ...] | None = None
     dead_on: tuple[type[BaseException], ...] = ()
@@ -73,7 +73,7 @@ EVERY_ERROR = ErrorRules()
 
 
 def leaves_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield the errors in a group, in their order; an error that is no group yields itself."""
+    """Yield the errors in a group, in their order; an error that is not a group yields itself."""
     waiting: list[BaseException] = [error]
     while waiting:
         error = waiting.pop()

@@ -123,7 +123,7 @@ def gives_list(part: object) -> bool:
 
 
 def check_part(part: object) -> None:
-    """Raise UsageError for what is no part of a flow."""
+    """Raise UsageError for anything but a part of a flow."""
     if not hasattr(part, "_lay"):
         raise UsageError(
             f"a flow is made of calls, such as parse.call(outlast.RESULT), and flows, not of"

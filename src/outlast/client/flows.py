@@ -145,9 +145,9 @@ class FlowRun:
     cancel_sync = blocking(cancel)
 
     async def retry(self) -> dict[int, Requeued]:
-        """Requeue its dead jobs, each from its last checkpoint; return their ids, each with what
-        was done: one whose key another job has by now stays dead. What was cancelled because of
-        the requeued ones waits again."""
+        """Requeue its dead jobs, each from its last checkpoint; return the effect on each, by id: a
+        job whose key another job has by now stays dead. Jobs that were cancelled because of the
+        requeued ones wait again."""
         dead = [row.id for row in await self._read() if row.state is State.DEAD]
 
         async def act(store: Store) -> dict[int, Requeued]:

@@ -146,7 +146,7 @@ class Job(Generic[R]):
     async def requeue(self, *, from_scratch: bool = False) -> Requeued:
         """Revive it if it is dead or cancelled; ``from_scratch``: as in `app.requeue`.
 
-        Returns what was done, which may be nothing. JobNotFound if it is gone.
+        Returns the effect, which may be none. JobNotFound if it is gone.
         """
         return await requeue(self._stores, self.id, from_scratch=from_scratch)
 

@@ -411,7 +411,7 @@ class Limits:
         rate: str | None = None,
         burst: float | None = None,
     ) -> None:
-        """Change a limit until ``reset``; what is left out stays as it is.
+        """Change a limit until ``reset``; an option that is left out stays as it is.
 
         Args:
             name: the limit.

@@ -1,4 +1,4 @@
-"""Schedules: ``app.schedule(…)`` for those of the code, ``app.schedules`` for all at run time."""
+"""Schedules: ``app.schedule(…)`` for the code's own, ``app.schedules`` for all at run time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ class ScheduleOptions(TypedDict, total=False):
             the tick decide how many; default: 0.
         overlap: ``skip`` (the default): a tick has no job while the job of an earlier tick is
             unfinished; ``allow``: each tick has a job.
-        catch_up: of the ticks that passed while no worker ran, those that get a job: the ``last``
+        catch_up: of the ticks that passed while no worker ran, the ticks that get a job: the
+            ``last``
             (the default), ``all`` (at most 100; needs ``overlap="allow"``) or ``none``.
         grace: seconds by which a tick may be late, at least 1; a later tick is missed; default: a
             day.
@@ -276,7 +277,7 @@ class Schedules:
     delete_sync = blocking(delete)
 
     async def list(self) -> Sequence[Schedule]:
-        """Return all schedules by name: those put at run time, and those that code declares or has
+        """Return all schedules by name: those put at run time, and those code declares or has
         declared in the last seven days."""
         rows = await self._stores.ask(read_schedules)
         return [schedule_of(row, self._stores.payloads) for row in rows]

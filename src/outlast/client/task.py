@@ -371,7 +371,7 @@ class Task(BoundTask[P, R]):
         super().__init__(self, make_placement(options))
 
     def _of_one(self, fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function whose parameters are those of one job."""
+        """Return the function whose parameters belong to one job."""
         return fn
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -97,7 +97,7 @@ class TaskOptions(TypedDict, total=False):
         logs: whether the output of its attempts is kept in the store as they run: the last 200
             lines, or 64 KiB, of each (``outlast logs ID``); default: no. Needs runners: a worker in
             process keeps none.
-        aliases: further names that jobs may call it by, such as those of earlier releases.
+        aliases: further names that jobs may call it by, such as names in earlier releases.
         own_runner: whether an attempt has its runner process to itself; default, or None: yes
             for a plain function, no for an ``async def``.
         requires: tags such as ``["gpu"]``: only workers that have all of them run its jobs.

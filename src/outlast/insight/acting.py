@@ -62,7 +62,7 @@ class NewerAttempt(Refused):
 
 
 class DrainRequest(msgspec.Struct, frozen=True):
-    """The chosen workers, and the ids of those that were asked; the others have left."""
+    """The chosen workers, and the ids of the workers that were asked; the others have left."""
 
     chosen: list[WorkerRow]
     asked: set[int]

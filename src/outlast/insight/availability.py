@@ -120,7 +120,7 @@ def hindrance(live: Iterable[WorkerRow], queue: str, task: str) -> str | None:
 
 
 def with_proof(rows: Iterable[WorkerRow]) -> list[WorkerRow]:
-    """Return the rows, with ``lock_free`` set on those of dead workers that are marked alive."""
+    """Return the rows, with ``lock_free`` set on rows of dead workers that are marked alive."""
     return [msgspec.structs.replace(row, lock_free=True) if _is_dead(row) else row for row in rows]
 
 

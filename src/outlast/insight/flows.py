@@ -105,7 +105,7 @@ class FlowView(msgspec.Struct, frozen=True, kw_only=True):
         return [job.id for job in self.jobs if job.retry == how]
 
     def unfinished(self) -> list[int]:
-        """Return the jobs that a cancel ends or asks to stop, those that wait for others first."""
+        """Return the jobs that a cancel ends or asks to stop, waiting jobs first."""
         left = (job for job in reversed(self.jobs) if job.state and job.state not in ENDED)
         return [job.id for job in left]
 
@@ -303,9 +303,10 @@ def _retry(
 
 
 async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[str, int]:
-    """Cancel what has not ended of a flow, or requeue its dead jobs: what was cancelled because of
-    them waits again. Return how many jobs were changed, by how. A job that has ended meanwhile, or
-    is deleted, is left alone. Refused, once all is done, names jobs that cannot come back."""
+    """Cancel the unfinished jobs of a flow, or requeue its dead jobs: jobs that were cancelled
+    because of them wait again. Return how many jobs were changed, by how. A job that has ended
+    meanwhile, or is deleted, is left alone. Refused, once all is done, names jobs that cannot be
+    requeued."""
     counts: Counter[str] = Counter()
     stuck: list[int] = []
     if verb is Verb.CANCEL:

@@ -2,7 +2,7 @@
 
 In a JSON document the value under a hidden key is hidden. Every other text (a line of output, a
 message, a traceback, a text in a document) is covered whole if a hidden key stands in it as a word,
-if the expression matches, or if it was cut: the key of what is left may have been in the other
+if the expression matches, or if it was cut: the key of the rest may have been in the other
 part. No quotes or brackets are read, so it does not matter who has written a text.
 
 Sentences, documents and pages shorten, wrap and join texts, so secrets are searched for in the
@@ -82,7 +82,7 @@ class Hiding:
         return self._key is not None or self._pattern is not None
 
     def cover(self, text: str) -> str:
-        """Return a text, covered whole if it may hold what is hidden."""
+        """Return a text, covered whole if it may hold a hidden value."""
         middle = (len(text) - len(_CUT)) // 2
         is_cut = text.endswith("…") or text.startswith(_CUT, middle)
         if self._has(text) or (is_cut and len(text) >= _CUT_MIN and self.is_needed):
@@ -90,7 +90,7 @@ class Hiding:
         return text
 
     def cover_document(self, text: str) -> str:
-        """Return JSON with what is hidden in it covered; what is no JSON is a text."""
+        """Return JSON with its hidden values covered; anything but JSON is a text."""
         if not self._has(text):
             return text
         try:
@@ -121,7 +121,7 @@ class Hiding:
         return _is_in(self._key, text) or _is_in(self._pattern, text)
 
     def _value(self, value: Any) -> Any:
-        """Return a value of a document without what is hidden. A text that is no more than a key
+        """Return a value of a document without hidden values. A text that is no more than a key
         covers the list or the object in which it stands: its value may stand beside it."""
         if isinstance(value, str):
             return self.cover(value)

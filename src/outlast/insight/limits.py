@@ -38,7 +38,7 @@ def spec_text(spec: LimitSpec | LimitRow) -> str:
 
 def next_start(permit: PermitRow, limit: LimitRow, now: float) -> str:
     """Return when the next job under a permit may start: ``now``, ``in 14 s``, ``when one ends`` or
-    ``held for 3 min``. What was spent of a rate beyond it is part of that."""
+    ``held for 3 min``. An amount spent of a rate beyond it is part of that."""
     held = max(permit.held_until or 0.0, limit.held_until or 0.0) - now
     if held > 0:
         return f"held for {span(held)}"

@@ -22,7 +22,7 @@ R = TypeVar("R")
 SCHEMA = 1
 Document = dict[str, Any]
 Computed = tuple[Any, Callable[[R], Any]]
-"""A field that is no attribute of the row: its type, and the function that returns it."""
+"""A field that is not an attribute of the row: its type, and the function that returns it."""
 
 
 class Resource(Generic[R]):

@@ -218,7 +218,7 @@ def _charged(attempt: AttemptPast, right: set[Charge]) -> str | None:
 
 
 def budgets(job: JobPast, _: int) -> Found:
-    """What is charged was charged by an attempt, and a used up budget ends the job."""
+    """Each charge was made by an attempt, and a used up budget ends the job."""
     for word, count, charge in (
         ("failures", job.failures, Charge.FAILURE),
         ("losses", job.losses, Charge.LOSS),

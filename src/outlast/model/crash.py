@@ -39,7 +39,7 @@ _ATTEMPT = " in outlast_attempt_"  # the frame that names an attempt (``runner.s
 
 
 class CrashKind(StrEnum):
-    """The name of a death. The kind alone decides what is charged."""
+    """The name of a death. The kind alone decides the charge."""
 
     ERROR = "error"
     TIMEOUT = "timeout"
@@ -136,7 +136,7 @@ class Crash(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     Attributes:
         kind: what sort of death it was.
-        message: one line on it; ``exception``: the type of what the task raised.
+        message: one line on it; ``exception``: the type of the exception that the task raised.
         traceback: of that exception; ``stacks``: of all threads, where the attempt was.
         exit_code, signal: how the process ended.
         rss_peak_bytes, cpu_seconds: what the process used in its life.

@@ -92,7 +92,7 @@ class Policy(
 
 
 OF_ONE_JOB = frozenset({"schedule", "tick", "backfill", "meta", "labels", "inputs", "yields_key"})
-"""The fields of a policy that are no limit, and no option of a task."""
+"""The fields of a policy that are neither a limit nor an option of a task."""
 
 
 class JobFacts(msgspec.Struct, frozen=True, kw_only=True, gc=False):

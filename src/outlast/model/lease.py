@@ -215,7 +215,7 @@ class Observer:
         self._watched: dict[int, _Watched] = {}
 
     def look(self, now: float, signs: Iterable[Sign]) -> list[Sign]:
-        """Take one scan of all workers; return those that are gone by the rule."""
+        """Take one scan of all workers; return the workers that are gone by the rule."""
         signs = list(signs)
         gone = [sign for sign in signs if self._is_gone(now, sign)]
         seen = {sign.worker_id for sign in signs}

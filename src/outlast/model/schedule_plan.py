@@ -97,7 +97,7 @@ def _pass_over(spec: Spec, since: float, now: float) -> tuple[float, int]:
 
 
 def _after(spec: Spec, instant: float) -> Iterator[float]:
-    """Yield the ticks later than an instant, until one is no later than the one before."""
+    """Yield the ticks later than an instant, until one is not later than the one before."""
     tick = spec.next_after(instant)
     while tick is not None and tick > instant:
         yield tick

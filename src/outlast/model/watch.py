@@ -123,7 +123,7 @@ class _Seen:
 
     def is_doubtful(self) -> bool:
         """Whether the watch was kept, and its mark, when last seen, was older than a working
-        watcher's. Time since then is no sign: two peeks in a second may show the same mark."""
+        watcher's. Time since then is not a sign: two peeks in a second may show the same mark."""
         return bool(self._mark) and self._noted_at - self._since >= DOUBT_SECONDS
 
     def is_free(self, now: float) -> bool:

@@ -194,7 +194,7 @@ class Payloads:
     """The chain of codecs with which one application writes and reads payloads."""
 
     def __init__(self, codecs: Sequence[PayloadCodec]) -> None:
-        """ConfigError for an object that is no codec, too many codecs, or a wrong order."""
+        """ConfigError for an object that is not a codec, too many codecs, or a wrong order."""
         self._codecs = list(codecs)
         for each in self._codecs:
             if isinstance(each, type) or not (hasattr(each, "encode") and hasattr(each, "decode")):

@@ -132,7 +132,7 @@ class BatchCall:
 
 class Batches:
     """The calls of an application's batch ``tasks``: those that gather, and those that run.
-    ``begin`` is called with what has gathered for a call."""
+    ``begin`` is called with the items collected for a call."""
 
     def __init__(
         self, app: App, begin: Callable[[BatchTask[Any, Any], list[Claimed]], None], clock: Clock
@@ -166,7 +166,7 @@ class Batches:
         return {name: len(each.waiting) for name, each in self._gathering.items()}
 
     def count_calls(self) -> int:
-        """Return the number of calls, including those that gather."""
+        """Return the number of calls, including gathering ones."""
         return len(self._gathering) + self.calls
 
     def begin_gathered(self) -> None:

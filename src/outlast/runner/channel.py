@@ -133,7 +133,7 @@ class Channel:
 
 
 def settle(answer: Future[StepFound], what: str, word: str, value: str | None) -> None:
-    """Settle a save or a step: StoreUnavailable for any word that is no answer of the store."""
+    """Settle a save or a step: StoreUnavailable for any word that is not an answer of the store."""
     if not answer.set_running_or_notify_cancel():
         return
     try:

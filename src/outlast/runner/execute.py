@@ -150,7 +150,7 @@ class Executor:
             self._records.setdefault(token, _Record())
 
     def recall(self, tokens: Iterable[int]) -> list[int]:
-        """Take back those of these attempts that have not begun; return them. In any thread."""
+        """Take back the attempts among these that have not begun; return them. In any thread."""
         recalled = []
         for token in tokens:
             if (record := self._records.get(token)) is not None:
@@ -161,7 +161,7 @@ class Executor:
         return recalled
 
     def start(self, attempts: Sequence[Claimed]) -> None:
-        """Start attempts, in order, as slots come free; those of batch tasks gather instead. One
+        """Start attempts, in order, as slots come free; attempts of batch tasks gather instead. One
         that is here already is skipped: it would run twice at once, and have two ends."""
         new = []
         for claimed in attempts:
@@ -270,7 +270,7 @@ class Executor:
             record.task.cancel()
 
     def find_stack(self, token: int) -> str:
-        """Return where an attempt's coroutine stands; "" if it is no coroutine or does not wait."""
+        """Return where an attempt's coroutine stands; "" if it has none or does not wait."""
         record = self._records.get(token)
         if record is None or record.attempt is None or record.task is None:
             return ""

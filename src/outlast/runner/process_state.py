@@ -73,7 +73,7 @@ class ProcessState:
         self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
 
     def restore(self, *, signals: bool = True) -> list[str]:
-        """Restore what was changed; return the names of the changes, without values. ``signals``:
+        """Restore the changed state; return the names of the changes, without values. ``signals``:
         whether signal handlers may have been changed: only the main thread can do that."""
         looks = iter(self._looks_in_main_thread if signals else self._looks)
         changed: list[str] = []

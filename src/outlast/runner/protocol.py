@@ -97,7 +97,7 @@ class Stop(_Frame, frozen=True):
 
 
 class Recall(_Frame, frozen=True):
-    """Worker: end those of these attempts whose code has not begun, and say so."""
+    """Worker: end the attempts among these whose code has not begun, and say so."""
 
     tokens: list[int]
 
@@ -170,7 +170,8 @@ class AttemptsEnded(_Frame, frozen=True):
 
 
 class Recalled(_Frame, frozen=True):
-    """Runner: those of these attempts that had not begun have ended. Sent by the reading thread."""
+    """Runner: the attempts among these that had not begun have ended. Sent by the reading
+    thread."""
 
     tokens: list[int]
 
@@ -218,7 +219,7 @@ class StackAtLimit(_Frame, frozen=True):
 
 
 class StackShown(_Frame, frozen=True):
-    """Runner: here; "" if it is no coroutine, or does not wait. Sent by the loop itself."""
+    """Runner: here; "" if it is not a coroutine, or does not wait. Sent by the loop itself."""
 
     token: int
     stack: str

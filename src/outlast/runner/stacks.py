@@ -103,7 +103,7 @@ def _nearness(line: str) -> int:
 
 
 def own_first(stacks: str, token: int) -> str:
-    """Return the stacks with those that name the attempt first: a cut removes the others."""
+    """Return the stacks, the ones that name the attempt first: a cut removes the others."""
     parts = [part.strip("\n") for part in stacks.split("\n\n")]
     parts.sort(key=lambda part: str(token) not in _NAMED.findall(part))
     return "\n\n".join(part for part in parts if part)

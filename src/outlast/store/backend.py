@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Options for opening a store. Each kind uses those that concern it.
+    """Options for opening a store. Each kind uses the options that concern it.
 
     Attributes:
         clock: where "now" comes from.
@@ -107,7 +107,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         read_route: returns how safe the network path to the server is, given the URL and the
             environment variables; None if there is no server.
         make_query: returns the parameters of a URL that connects as another client of that server
-            does with these options. ConfigError for those that a URL cannot have.
+            does with these options. ConfigError for options that a URL cannot have.
     """
 
     schemes: tuple[str, ...]

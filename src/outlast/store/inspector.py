@@ -306,7 +306,7 @@ class Inspector(ABC):
     async def refusals(
         self, job_id: int | None = None, limit: int = 50, before_id: int | None = None
     ) -> list[RefusalRow]:
-        """Return refused writes, newest first; only those with ids below ``before_id``."""
+        """Return refused writes, newest first; only ids below ``before_id``."""
         values = {"job_id": job_id, "limit": limit, "before_id": before_id}
         return [
             RefusalRow(**finite(row)) for row in await self._rows("inspect", "refusals", **values)

@@ -19,7 +19,7 @@ from outlast.errors import BadData, text_of
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
 from outlast.store.values import NewJob
 
-DUE_MAX = 500  # schedules in one page of those that are due
+DUE_MAX = 500  # schedules in one page of due ones
 FIRE_MAX = 500  # firings in one commit
 DECLARED_SECONDS = 60.0  # a declaration not renewed for this long is no longer in use
 RENEW_SECONDS = 10.0  # a younger declaration counts as new: no worker renews it
@@ -55,7 +55,7 @@ class NewSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def version(self) -> str:
-        """Identifies this declaration among all those of its name."""
+        """Identifies this declaration among all declarations of its name."""
         parts = (call_text(self.call), self.spec, self.overlap, self.catch_up, self.grace)
         return sha256(msgspec.json.encode(parts)).hexdigest()[:VERSION_LENGTH]
 

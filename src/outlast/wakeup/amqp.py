@@ -62,7 +62,7 @@ class AmqpBroker:
         self._prefetch = 0
 
     async def open(self) -> None:
-        """Connect, declare exchanges and queues; the server checks those that exist."""
+        """Connect, declare exchanges and queues; the server checks the existing ones."""
         self._connection = await self._dial()
         self._connection.close_callbacks.add(self._gone)
         self._channel: AbstractChannel = await self._connection.channel()

@@ -316,7 +316,7 @@ class _Pull:
         return found
 
     async def rest(self) -> None:
-        """Give back the messages that have come, and those that come until the next request."""
+        """Give back the messages that have come, and messages that come until the next request."""
         self._resting = True
         for message in self.take():
             await message.give_back()

@@ -72,7 +72,7 @@ def read(body: bytes) -> Notice:
 
 
 def notices_of(jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> list[Notice]:
-    """Return the notices for those of the just stored jobs that are new and due."""
+    """Return the notices for the just stored jobs that are new and due."""
     return [
         Notice(job_id=one.job_id, queue=job.queue, task=job.task)
         for job, one in zip(jobs, stored, strict=True)

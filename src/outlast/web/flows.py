@@ -1,6 +1,6 @@
 """``/flows``: show recent flows, and one of them: who waits for whom, cancel it, retry it.
 
-Its drawing has a column for each layer, and a line from each job to those that wait for it; the
+Its drawing has a column for each layer, and a line from each job to the jobs that wait for it; the
 template writes the numbers as SVG. A small flow is drawn job by job, any other by the jobs of each
 layer and task together, and of these only the first."""
 

@@ -211,7 +211,7 @@ VERBS = {
     "skip": (Right.REQUEUE, "Skip job {}"),
     "discard": (Right.DISCARD, "Discard job {}"),
 }
-"""Verbs that are confirmed -> the right, and what is asked."""
+"""Verbs that are confirmed -> the right, and the question asked."""
 
 
 @ENDPOINTS.at("/jobs/{job_id:int}/{verb}", by_tenant=True)

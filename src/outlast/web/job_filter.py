@@ -69,7 +69,7 @@ def query_of(visit: Visit, asked: AskedJobs) -> dict[str, str]:
 
 
 def check_search(visit: Visit, *, args: str | None, error: str | None) -> None:
-    """Refuse a search that would reveal what the visitor may not see: whether a job is found gives
+    """Refuse a search that would reveal hidden values: whether a job is found gives
     its texts away, letter by letter, even if they are hidden."""
     if args is not None and not visit.may(Right.PAYLOAD):
         said = f"{visit.access.user} lacks the right payload: arguments cannot be searched."

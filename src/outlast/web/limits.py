@@ -1,4 +1,4 @@
-"""``/limits``: show what limits allow and what is in use.
+"""``/limits``: show limits and their use.
 Forms to set, hold and reset them: ``api/acts.py``."""
 
 from __future__ import annotations

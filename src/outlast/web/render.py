@@ -211,7 +211,7 @@ def environment() -> Environment:
 
 
 def render(template: str, values: dict[str, Any]) -> str:
-    """Return a page. The values include those that base.html shows on all pages (visit.py)."""
+    """Return a page. The values include the values that base.html shows on all pages (visit.py)."""
     return environment().get_template(template).render(values)
 
 

@@ -61,7 +61,7 @@ def view_of(row: WorkerRow, now: float, refused: int = 0) -> WorkerView:
 
 @ENDPOINTS.at("/workers")
 async def show_workers(visit: Visit) -> Response:
-    """Show all workers: first those that need attention."""
+    """Show all workers: workers that need attention first."""
     found = await visit.ask("workers", list_workers)
     refused = found.refused(visit.now)
     views = [view_of(row, visit.now, refused[row.name]) for row in found.rows]

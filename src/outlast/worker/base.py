@@ -147,8 +147,8 @@ class AttemptControl(Protocol):
         ...
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back attempts whose code has not begun: all, or those that ``which`` selects. Call
-        it until it returns True: then all others of these attempts have begun."""
+        """Take back attempts whose code has not begun: all, or the ones that ``which`` selects.
+        Call it until it returns True: then all others of these attempts have begun."""
         ...
 
     async def find_stack(self, token: int) -> str:

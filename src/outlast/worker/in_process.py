@@ -197,7 +197,7 @@ class LocalPool:
     # -- claims and starts ---------------------------------------------------------------------
 
     def tasks(self) -> list[str]:
-        """Return the application's tasks, less those in ``lacks``."""
+        """Return the application's tasks, without the tasks in ``lacks``."""
         return self._tasks
 
     def lacks(self) -> dict[str, list[str]]:
@@ -312,7 +312,7 @@ class LocalPool:
             self._executor.stop(token, reason)
 
     def recall(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> bool:
-        """Take back attempts that have not begun; the executor ends those that had a slot."""
+        """Take back attempts that have not begun; the executor ends the ones that had a slot."""
         self.ahead.give_back(reason, which)
         running = self._in_flight.running.values()
         self._executor.recall([e.token for e in running if which is None or which(e.claimed)])

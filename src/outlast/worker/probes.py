@@ -83,7 +83,7 @@ class Vitals:
         self._worker, self._sleeps = worker, False
 
     def rest(self) -> None:
-        """Judge no worker: it sleeps, which is no fault."""
+        """Judge no worker: it sleeps, which is not a fault."""
         del self._watches[1:]
         self._is_tether_lost = lambda: False
         self._sleeps, self._worker = self._sleeps or self._worker is not None, None

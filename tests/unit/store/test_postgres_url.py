@@ -123,5 +123,5 @@ def test_a_service_file_that_cannot_be_read_shows_no_secret(
     services: dict[str, str], text: str
 ) -> None:
     Path(services["PGSERVICEFILE"]).write_bytes(text.encode("latin1"))
-    with pytest.raises(ConfigError, match=r"services is no service file$"):
+    with pytest.raises(ConfigError, match=r"services is not a service file$"):
         read_url("postgresql:///?service=prod", services)

@@ -106,7 +106,7 @@ class _ReadOnly(admin.ModelAdmin):
     def _act(
         self, request: Any, verb: Callable[[Store], Awaitable[R]], say: Callable[[R], str]
     ) -> None:
-        """Act on the store, which is opened for this act alone, and tell the user what was done."""
+        """Act on the store, which is opened for this act alone, and tell the user its effect."""
         url = store_url()
 
         async def there() -> R:

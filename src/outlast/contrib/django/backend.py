@@ -81,8 +81,8 @@ class TaskBackend(api.BaseTaskBackend):
         Raises:
             TypeError: the arguments are not JSON, or the function does not take them.
             BadArguments: they are too large.
-            ImproperlyConfigured: the database has no tables of Outlast, or those of another store.
-            UsageError: an event loop runs here: ``await task.aenqueue(…)``.
+            ImproperlyConfigured: the database has no tables of Outlast, or the tables of another
+            store. UsageError: an event loop runs here: ``await task.aenqueue(…)``.
             ConfigError: the task is under an ordered limit, and the priority is not its own.
         """
         self.validate_task(task)

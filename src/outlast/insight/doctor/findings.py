@@ -203,7 +203,7 @@ UNTAKEN: Table[Untaken] = (
     Check(WARNING, "queue_not_served", lambda due: due.why == "queue_not_served", str,
         "Start a worker with this queue in --queues, or without --queues."),
     Check(WARNING, "draining", lambda due: due.why == "draining", str,
-        "Start a worker: those that know this task are stopping."),
+        "Start a worker: all workers that know this task are stopping."),
     Check(WARNING, "failing", lambda due: due.why == "failing", str,
         "Fix what `failing_duty` reports about the workers that could take it."),
 )  # fmt: skip

@@ -220,7 +220,7 @@ FINDINGS: Table[PostgresFacts] = (
             lambda name: f"ALTER TABLE {name} SET LOGGED.")),
     Check(PROBLEM, "numbers", lambda f: f.behind,
         lambda f: f"Rows have numbers above the next one of {_some(f.behind)}: they were copied"
-        " without their server's sequences. New rows fail, or overtake those that wait.",
+        " without their server's sequences. New rows fail, or overtake waiting ones.",
         "Run `outlast migrate --after-restore`, or start a worker."),
     Check(WARNING, "many_queues", lambda f: f.lanes > LANES_MAX,
         lambda f: f"Jobs of the last day have stood in {f.lanes:,} queues, counted for each task"

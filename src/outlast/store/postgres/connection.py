@@ -31,7 +31,7 @@ _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
 ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _SQL = statements("postgres", "session")
 
-# With these, plans use indexes, a NULL in an array is no text, and idle sessions stay open. A
+# With these, plans use indexes, a NULL in an array is not a text, and idle sessions stay open. A
 # statement from which row security would hide rows fails: a worker whose row is hidden would be
 # taken for gone. default_transaction_read_only keeps the server's value: a server that runs out of
 # disk protects itself by it. search_path keeps it too until our schema is found, and is then that

@@ -1,4 +1,4 @@
-"""Translates errors of PostgreSQL and of its driver into those of Outlast."""
+"""Translates errors of PostgreSQL and of its driver into errors of Outlast."""
 
 from __future__ import annotations
 

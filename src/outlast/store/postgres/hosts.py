@@ -29,7 +29,7 @@ ENDING_SECONDS = 1.0  # for a try to end once it is cancelled
 LACKS = {
     "primary": "it is a standby",
     "read-write": "it is a standby, or read-only",
-    "standby": "it is no standby",
+    "standby": "it is not a standby",
     "read-only": "it takes writes",
 }
 _answered: dict[Hashable, Hashable] = {}  # the way by which a session was reached last

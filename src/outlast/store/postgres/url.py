@@ -165,4 +165,4 @@ def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[st
     except OSError as error:
         raise ConfigError(f"{redact(url)}: {path}: {error.strerror}") from None
     except (ValueError, configparser.Error):  # its text may show a password
-        raise ConfigError(f"{redact(url)}: {path} is no service file") from None
+        raise ConfigError(f"{redact(url)}: {path} is not a service file") from None

@@ -276,7 +276,7 @@ def _connected(path: Path, mode: str) -> sqlite3.Connection:
         check_same_thread=False,
         cached_statements=256,
     )
-    connection.text_factory = _text  # another program's text may be no UTF-8
+    connection.text_factory = _text  # another program's text may not be UTF-8
     try:
         if mode != "ro":
             _set_up(connection, path)

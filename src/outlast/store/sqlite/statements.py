@@ -1,4 +1,4 @@
-"""Loads SQLite's statements, of which those that all stores share are written for PostgreSQL."""
+"""Loads SQLite's statements, of which the shared ones are written for PostgreSQL."""
 
 from __future__ import annotations
 

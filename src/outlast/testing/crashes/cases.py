@@ -112,7 +112,7 @@ class CrashReport(msgspec.Struct, kw_only=True):
 
 
 def describe_cases(cases: Sequence[Case]) -> str:
-    """Return cases for people, those of one fate together: ``killed at 2, 3; delivered twice``."""
+    """Return cases for people, cases of one fate together: ``killed at 2, 3; delivered twice``."""
     told = []
     for fate in Fate:
         at = sorted({case.point for case in cases if case.fate is fate})

@@ -35,7 +35,7 @@ def name_rows(table: str, database: str) -> str:
 
 class Statements:
     """The tables that a connection has written, for the points of its commits. ``shown``: the name
-    of the database in the report; "": its commits are no points."""
+    of the database in the report; "": its commits are not points."""
 
     def __init__(self, shown: str) -> None:
         self.shown = shown

@@ -106,7 +106,7 @@ class RunFolder:
         program = command.split(maxsplit=1)[0]
         if not self._commands & {program, Path(program).name}:
             here().refuse(
-                f"the task starts {command}, and what that does is no point:"
+                f"the task starts {command}, and its effects are not points:"
                 f" --allow-command {Path(program).name} runs it in each run"
             )
         here().reach("command", f"start {Path(program).name}")

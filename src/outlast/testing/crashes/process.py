@@ -78,7 +78,7 @@ def crash_test(
 
     The application is imported in a process of its own, which the kernel holds, with all that it
     starts: it changes no file outside a temporary folder, which is its working directory, and
-    connects to no port but those that are allowed. Each run is in a copy of this process; a kill is
+    connects to no port but the allowed ones. Each run is in a copy of this process; a kill is
     SIGKILL, and the next attempt is in another copy. See the page on crash tests.
 
     Args:

@@ -298,7 +298,7 @@ async def change_limit(visit: Visit, sent: LimitAct) -> Document:
 
 @ROUTES.at("/limits/{name:path}/reset", Right.LIMIT, body=KeyAct, answer=LIMIT)
 async def reset_limit(visit: Visit, sent: KeyAct) -> Document:
-    """Go back to what the code says."""
+    """Return to the values in the code."""
     new = SetLimit(name=visit.name, key=sent.key, reset=True)
     return await _change_limit(visit, new, sent.by(visit))
 
@@ -363,7 +363,7 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @ROUTES.at("/bulk", Right.BULK, body=BulkAct, by_tenant=True, answer=PREVIEW)
 async def act_on_all(visit: Visit, sent: BulkAct) -> Document | Response:
-    """Preview an act on all jobs that match; or, with what the preview has shown, begin it."""
+    """Preview an act on all jobs that match; or, with the numbers of the preview, begin it."""
     if sent.expected is not None:
         return answer_json({"id": await begin_shown(visit, sent), "state": "running"}, 202)
     verb, which = sent.verb, check_filter(visit, sent)
@@ -406,7 +406,7 @@ async def begin_shown(visit: Visit, sent: BulkAct) -> int:
     answer=ACTION.types,
 )
 async def stop(visit: Visit, _: Act) -> Document:
-    """Stop an act on many jobs after the current step; what was done stays done."""
+    """Stop an act on many jobs after the current step; completed steps are not undone."""
     await stop_named(visit)
     return ACTION.document(await read_named(visit))
 

@@ -107,7 +107,7 @@ async def show_action(visit: Visit) -> Document:
 
 @ROUTES.at("/doctor", answer={"store": str, "problems": int, "findings": list[Finding]})
 async def show_doctor(visit: Visit) -> Document:
-    """What the doctor finds in the store; as `outlast doctor --json`."""
+    """Findings of the doctor in the store; as `outlast doctor --json`."""
     clock = visit.site.clock
     seen = await visit.ask("system", lambda store: read_system(store, clock), DOCTOR_SECONDS)
     return doctor_document(seen.place, seen.findings)

@@ -42,7 +42,7 @@ async def cancel(visit: Visit, sent: Act) -> Document:
 
 @ROUTES.at("/flows/{job_id:int}/retry", Right.REQUEUE, body=Act, by_tenant=True, answer=CHANGED)
 async def retry(visit: Visit, sent: Act) -> Document:
-    """Requeue the dead jobs of a flow; what was cancelled because of them waits again."""
+    """Requeue the dead jobs of a flow; jobs that were cancelled because of them wait again."""
     return {"id": visit.job_id, "jobs": await act_on_found(visit, Verb.REQUEUE, sent.by(visit))}
 
 

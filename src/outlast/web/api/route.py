@@ -60,7 +60,7 @@ class ApiRoute(Endpoint, frozen=True):
 
 
 class ApiRoutes(list[ApiRoute]):
-    """The addresses of one file of the API. ``forms``: those of the forms for the same acts."""
+    """The addresses of one file of the API. ``forms``: the forms for the same acts."""
 
     def __init__(self, routes: Iterable[ApiRoute] = ()) -> None:
         super().__init__(routes)

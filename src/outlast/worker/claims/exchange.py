@@ -371,7 +371,7 @@ class Exchange:
             self._control.kill_locking(writer, waits)
 
     def _start(self, claimed: list[Claimed], asked_as: Asked) -> None:
-        """Start the claimed attempts; give back those that may not begin any more."""
+        """Start the claimed attempts; give back attempts that may no longer begin."""
         asked_at = self._plan.asked_at
         attempts = self._in_flight.claim(
             [each if each.expires_in is None else _expiring(each, asked_at) for each in claimed]

@@ -113,7 +113,7 @@ class Prefetch:
         self._in_flight.end(token, outcome)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give back all attempts, or those that ``which`` selects."""
+        """Give back all attempts, or the ones that ``which`` selects."""
         for token, running in list(self._waiting.items()):
             if which is None or which(running.claimed):
                 self.stop(token, reason)
@@ -164,7 +164,7 @@ class Ahead:
             kind.stop(token, reason)
 
     def give_back(self, reason: str, which: Callable[[Claimed], bool] | None = None) -> None:
-        """Give back all attempts, or those that ``which`` selects."""
+        """Give back all attempts, or the ones that ``which`` selects."""
         for kind in self._kinds:
             kind.give_back(reason, which)
 

@@ -159,7 +159,7 @@ class Registration(Lease):
         return True
 
     def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
-        """Stop every attempt, kill those that do not stop, then register again.
+        """Stop every attempt, kill attempts that do not stop, then register again.
 
         Attempts get ``grace`` seconds, but never longer than the lease was trusted for: another
         worker may run them already. With ``keep``, attempts that may run twice continue, as does

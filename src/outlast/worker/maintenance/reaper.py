@@ -85,7 +85,8 @@ class Reaper:
         self._first = True  # whether nothing has been reconciled yet
 
     async def run_once(self) -> float:
-        """Scan all workers, reap those that are gone, and reclaim their jobs; or only peek."""
+        """Scan all workers, reap the workers that are gone, and reclaim their jobs; or only
+        peek."""
         if self._looks is not None and not await self._has_to_look(self._looks):
             return self._looks.pause()
         asked_at = self._clock.boot()
@@ -209,7 +210,7 @@ class Reaper:
         return DeathCause.SILENCE if each.worker_id in silent else None
 
     async def _reconcile(self) -> None:
-        """Reclaim orphans; the first call handles those that the worker finds at its start."""
+        """Reclaim orphans; the first call handles orphans from before the worker's start."""
         count, is_full = 0, True
         while is_full:
             applied = await reclaim_and_tell(self._store, self._decide, self._counters)

@@ -47,7 +47,7 @@ _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, Recursio
 
 
 class Scheduler:
-    """The duty that fires schedules, and declares those of ``code``, with its limits."""
+    """The duty that fires schedules, and declares the schedules and limits of ``code``."""
 
     name = "scheduler"
 
@@ -151,7 +151,7 @@ class Scheduler:
     # -- due schedules -------------------------------------------------------------------------
 
     async def _fire_due(self) -> None:
-        """Fire all due schedules, page by page; those that fall due meanwhile wait."""
+        """Fire all due schedules, page by page; schedules that fall due meanwhile wait."""
         page = await self._store.due_schedules(DUE_MAX, FIRST_PAGE)
         until = page.now
         await self._fire_page(page)

@@ -201,7 +201,8 @@ class Assignment:
         packed: bool,
     ) -> Sequence[Running]:
         """Assign shared attempts to runners that have fewer than ``most``: to as few as possible,
-        so that others stay idle for plain functions, or evenly. Return those that fit nowhere."""
+        so that others stay idle for plain functions, or evenly. Return the attempts that fit
+        nowhere."""
         open_ = [runner for runner in active if not runner.exclusive and len(runner.tokens) < most]
         if not open_ or not attempts:
             return attempts

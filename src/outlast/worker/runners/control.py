@@ -1,4 +1,5 @@
-"""Ends attempts in runners: asks them to stop, and kills the runners of those that do not."""
+"""Ends attempts in runners: asks them to stop, and kills the runners of attempts that do not
+stop."""
 
 from __future__ import annotations
 

@@ -123,7 +123,8 @@ class RunnerState:
         return max(0, self.batches.get(task, 0) - len(self.tokens))
 
     def note_call(self, tokens: Collection[int]) -> list[int]:
-        """Note that a call has begun with these attempts; return those that came too late."""
+        """Note that a call has begun with these attempts; return the attempts that came too
+        late."""
         self.gathering.difference_update(tokens)
         return sorted(self.gathering)
 
@@ -317,7 +318,7 @@ class RunnerProcess(RunnerState):
                 os.kill(self.pid, STACKS_SIGNAL)
 
     def stacks(self) -> str:
-        """Return the stacks that have come, including those that the loop has not read yet."""
+        """Return the stacks that have come, including stacks that the loop has not read yet."""
         self._stacks_pipe.drain()
         return self._stacks.decode(errors="replace")
 

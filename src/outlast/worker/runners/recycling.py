@@ -5,7 +5,7 @@ Above a limit a runner *retires*: it takes no more attempts, the spare steps in,
 it is empty. Only runners that take work count for the pool's size. Far above the memory limit it is
 killed. The next attempt is not blamed for memory that an earlier one leaves behind: the runner is
 weighed as each attempt ends, and attempts that have left it since it was last light count as
-neighbours of those that are killed with it.
+neighbours of the attempts that are killed with it.
 
 When the kernel kills a process for want of memory, its parent only sees SIGKILL, and the cgroup's
 count of such kills has risen: evidence, not proof, since other processes may share the cgroup.

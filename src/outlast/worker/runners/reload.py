@@ -90,7 +90,7 @@ class Reloader:
         self._changed += paths
 
     async def run_once(self) -> float:
-        """Begin to replace all runners if code has changed; end those with old code."""
+        """Begin to replace all runners if code has changed; end the runners with old code."""
         if self._changed:
             names, self._changed = self._changed, []
             emit("code_changed", files=_shorten(names))

@@ -69,7 +69,7 @@ class RunnerStarter:
     # -- claimed attempts ----------------------------------------------------------------------
 
     def start(self, attempts: list[Running]) -> None:
-        """Send attempts to runners; those that fit nowhere yet wait, or are released."""
+        """Send attempts to runners; attempts that fit nowhere yet wait, or are released."""
         if left := self._send_all(attempts):
             self._keep_waiting(left)
         suspects = any(running.claimed.solo == ALONE_IN_RUNNER for running in attempts)
@@ -154,7 +154,7 @@ class RunnerStarter:
         """Start attempts that have a slot by now; give back others that have waited too long."""
         self.refill()
         self._ahead.give_back_late()
-        # a runner whose loop is blocked begins none of those that wait in it
+        # a runner whose loop is blocked begins none of the attempts that wait in it
         since, running = self._clock.boot() - WAIT_SECONDS_MAX, self._in_flight.running
         for runner in self._assignment.runners:
             waiting = runner.find_stock(self._assignment.concurrency)

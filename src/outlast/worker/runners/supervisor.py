@@ -260,8 +260,8 @@ class RunnerSupervisor:
         self._owner.note_pool_change()
 
     async def close(self) -> None:
-        """Let idle runners leave; kill those that do not. One that cannot be killed is left behind,
-        with its attempts: a worker has to end."""
+        """Let idle runners leave; kill runners that do not. One that cannot be killed is left
+        behind, with its attempts: a worker has to end."""
         self.closing = True
         for runner in self.runners:
             if runner.ready and not runner.tokens:
