@@ -37,7 +37,7 @@ def dev(
     port: Annotated[
         int, option("--port", "N", "Of the page; 0: a free one.", min=0, max=65_535)
     ] = PORT,
-    no_page: Annotated[bool, flag("--no-page", "Only the worker.")] = False,
+    no_page: Annotated[bool, flag("--no-page", "Start only the worker, not the page.")] = False,
 ) -> None:
     """Run jobs while you write tasks: a worker that reloads, its log, and the page.
 

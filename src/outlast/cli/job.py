@@ -88,7 +88,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
 
 def logs(
     job_id: JobId,
-    follow: Annotated[bool, flag("--follow", "Go on until the job has ended.", "-f")] = False,
+    follow: Annotated[bool, flag("--follow", "Continue until the job has ended.", "-f")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -135,7 +135,7 @@ def stack(
     job_id: JobId,
     wait: Annotated[
         float | None,
-        span("--wait", "How long its worker has to answer, as in 30 or 1m. Default: 10 s."),
+        span("--wait", "Time for its worker to answer, as in 30 or 1m. Default: 10 s."),
     ] = None,
     url: Url = None,
     json: Json = False,

@@ -87,9 +87,15 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
 
 def set_(
     name: Name,
-    running: Annotated[int | None, option("--running", "N", "At once; 0: none starts.")] = None,
-    rate: Annotated[str | None, option("--rate", "N/TIME", "Starts, as in 600/min or 5/s.")] = None,
-    burst: Annotated[float | None, option("--burst", "N", "Starts at once under the rate.")] = None,
+    running: Annotated[
+        int | None, option("--running", "N", "Jobs at once; 0: none starts.")
+    ] = None,
+    rate: Annotated[
+        str | None, option("--rate", "N/TIME", "Starts per time, as in 600/min or 5/s.")
+    ] = None,
+    burst: Annotated[
+        float | None, option("--burst", "N", "Starts that may come at once under the rate.")
+    ] = None,
     key: Key = None,
     url: Url = None,
 ) -> None:

@@ -133,7 +133,7 @@ class Placing(Options):
     limit_key: LimitKeys = None
     cost: Annotated[
         list[str] | None,
-        option("--cost", "LIMIT=N", "What it takes of its rate. Default: 1. May be repeated."),
+        option("--cost", "LIMIT=N", "Its cost under a rate. Default: 1. May be repeated."),
     ] = None
     after: Annotated[
         list[str] | None,
@@ -141,7 +141,7 @@ class Placing(Options):
     ] = None
     after_ended: Annotated[
         list[str] | None,
-        option("--after-ended", "ID[,ID]", "Run it once these jobs have ended, in whichever way."),
+        option("--after-ended", "ID[,ID]", "Run it once these jobs have ended in any way."),
     ] = None
 
     def read(self) -> dict[str, Any]:

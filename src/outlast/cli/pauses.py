@@ -32,9 +32,13 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
 
-Kind = Annotated[str, typer.Argument(metavar="queue|task|tenant|all", help="What is paused.")]
+Kind = Annotated[
+    str,
+    typer.Argument(metavar="queue|task|tenant|all", help="The kind; all: everything."),
+]
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="Its name; none for all.", show_default=False)
+    str | None,
+    typer.Argument(metavar="NAME", help="Its name; leave it out for all.", show_default=False),
 ]
 
 
@@ -43,10 +47,10 @@ def pause(
     name: Name = None,
     reason: Annotated[str | None, option("--reason", "TEXT", "Why, for others.")] = None,
     by: Annotated[str | None, option("--by", "WHO", "Who does it. Default: USER@HOST.")] = None,
-    stop: Annotated[bool, flag("--stop", "Also ask what runs to stop, uncharged.")] = False,
+    stop: Annotated[bool, flag("--stop", "Also ask running jobs to stop, uncharged.")] = False,
     wait: Annotated[
         float | None,
-        span("--wait", "How long workers have to acknowledge it, as in 30 or 1m. Default: 10 s."),
+        span("--wait", "Time for workers to acknowledge it, as in 30 or 1m. Default: 10 s."),
     ] = None,
     url: Url = None,
 ) -> None:

@@ -27,7 +27,11 @@ def rehearse(
     app: Application,
     queues: Annotated[
         str | None,
-        option("--queues", "a,b", "What its workers will serve. Default: as active workers do."),
+        option(
+            "--queues",
+            "a,b",
+            "The queues its workers will serve. Default: as active workers.",
+        ),
     ] = None,
     ignore: Annotated[
         list[str] | None,

@@ -35,11 +35,11 @@ def run_task(
     called: CalledTask,
     *,
     checkpoint: Annotated[
-        str | None, option("--checkpoint", "JSON", "Go on from this checkpoint.")
+        str | None, option("--checkpoint", "JSON", "Start from this checkpoint.")
     ] = None,
     tenant: Owner = None,
     limit_key: LimitKeys = None,
-    debug: Annotated[bool, flag("--pdb", "Debug what it raises.")] = False,
+    debug: Annotated[bool, flag("--pdb", "Debug the exception that it raises.")] = False,
     url: AppUrl = None,
 ) -> None:
     """Run one call of a task here and now, without a queue.

@@ -35,12 +35,10 @@ def web(
     read_only: Annotated[bool, flag("--read-only", "Change nothing.")] = False,
     name: Annotated[str, option("--name", "NAME", "A name for this deployment, as PROD.")] = "",
     colour: Annotated[str, option("--colour", "COLOUR", "Its colour, as red.")] = "",
-    hide: Annotated[
-        str | None, option("--hide", "REGEX", "Do not show what matches, in payloads.")
-    ] = None,
+    hide: Annotated[str | None, option("--hide", "REGEX", "Hide matches in payloads.")] = None,
     hide_key: Annotated[
         list[str] | None,
-        option("--hide-key", "NAME", "Do not show values under this key, as *token*."),
+        option("--hide-key", "NAME", "Hide values under this key, as *token*."),
     ] = None,
     password_file: Annotated[
         Path | None,
@@ -51,7 +49,7 @@ def web(
         option(
             "--add-user",
             "NAME",
-            "Ask for a password, write its hash into --password-file, and end.",
+            "Ask for a password, write its hash into --password-file, and exit.",
         ),
     ] = None,
     user_header: Annotated[
@@ -59,18 +57,20 @@ def web(
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        option("--proxy", "NETWORK", "Where the proxy of --user-header is. Default: this host."),
+        option(
+            "--proxy", "NETWORK", "The address of the proxy of --user-header. Default: this host."
+        ),
     ] = None,
     proxy_secret: Annotated[
         Path | None,
         option(
             "--proxy-secret",
             "FILE",
-            "What your proxy sends as X-Outlast-Proxy, mode 600. Without it, --user-header"
-            " trusts each process on --proxy.",
+            "The secret that your proxy sends as X-Outlast-Proxy, mode 600. Without it,"
+            " --user-header trusts each process on --proxy.",
         ),
     ] = None,
-    no_auth: Annotated[bool, flag("--no-auth", "Let everyone in.")] = False,
+    no_auth: Annotated[bool, flag("--no-auth", "Let everyone use the page.")] = False,
     allow_host: Annotated[
         list[str] | None, option("--allow-host", "NAME", "A host name of the page in browsers.")
     ] = None,

@@ -45,25 +45,25 @@ class LogFormat(StrEnum):
 # a setting -> the metavar of its option (which says how its text is read), and the help
 _FLAGS = {
     "queues": ("a,b", "The queues to serve. Default: all."),
-    "tags": ("a,b", "What it offers to tasks that require it: gpu,eu."),
-    "has": ("a=N,b=N", "What its tasks use and it has, as in gpu=2: never more."),
+    "tags": ("a,b", "Tags that tasks may require of a worker: gpu,eu."),
+    "has": ("a=N,b=N", "Its units for tasks that use them, as in gpu=2."),
     "runners": ("N", "Child processes. Default: processors, at most 4."),
     "concurrency": ("N", "Async attempts per runner. Default: 10."),
     "heartbeat": ("TIME", "Time between lease renewals. Default: 2s."),
-    "lease": ("TIME", "Time of silence until others take over. Default: 60s."),
-    "drain_timeout": ("TIME", "Time to finish attempts at a stop. Default: 25s."),
+    "lease": ("TIME", "Silence after which others take over. Default: 60s."),
+    "drain_timeout": ("TIME", "Time for attempts to finish at a stop. Default: 25s."),
     "keep_completed": (
         "TIME",
         "Delete completed and cancelled jobs after this time. Default: 7d.",
     ),
-    "keep_workers": ("TIME", "Delete rows of gone workers after this time. Default: 7d."),
+    "keep_workers": ("TIME", "Delete rows of ended workers after this time. Default: 7d."),
     "keep_dead": ("TIME", "Delete dead jobs after this time. Default: never."),
     "max_rss": ("SIZE", "Memory, as in 500M, at which a runner is replaced."),
     "max_jobs_per_runner": ("N", "Attempts after which a runner is replaced."),
     "redact": ("REGEX", "Hide matches in crash reports. May be repeated."),
     "name": ("NAME", "Its name in lists. Default: host-pid-random."),
     "instance": ("NAME", "A name that only one live worker has, such as a StatefulSet's pod."),
-    "no_presence": ("", "Hold no PostgreSQL lock that shows other hosts its death."),
+    "no_presence": ("", "Do without the PostgreSQL lock that shows its death to other hosts."),
     "shell": (
         "",
         "Also run commands (outlast run): every client that enqueues can execute anything.",
@@ -168,9 +168,7 @@ def worker(
     ] = None,
     idle_after: Annotated[
         float | None,
-        span(
-            "--idle-after", "Sleep while it is not needed, for this time at most. PostgreSQL only."
-        ),
+        span("--idle-after", "Sleep while idle, for at most this time. PostgreSQL only."),
     ] = None,
     logs: Annotated[bool, flag("--logs", "Keep what each job prints (outlast logs).")] = False,
     log_format: Annotated[

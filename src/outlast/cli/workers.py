@@ -38,7 +38,7 @@ Examples:
 
 
 def list_(
-    every: Annotated[bool, flag("--all", "Show all that are gone, not only the latest.")] = False,
+    every: Annotated[bool, flag("--all", "Show all ended workers, not only the latest.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -105,7 +105,7 @@ def drain(
         list[str] | None, typer.Argument(metavar="NAME", help="Names or ids of workers.")
     ] = None,
     every: Annotated[bool, flag("--all", "All workers of this store.")] = False,
-    wait: Annotated[bool, flag("--wait", "Wait until they have left.")] = False,
+    wait: Annotated[bool, flag("--wait", "Wait until they have ended.")] = False,
     url: Url = None,
 ) -> None:
     """Ask workers to take no more jobs, let running ones finish, and exit.

@@ -182,7 +182,7 @@ WAKEUP: Table[Group] = (
 )  # fmt: skip
 DUTIES: Table[Group] = (
     Check(PROBLEM, "failing_duty", lambda g: g.kind == "exchange",
-        lambda g: f"No job is taken or handed in on {_failing_for(g)}", _fix_duty),
+        lambda g: f"No job is claimed and no end is reported on {_failing_for(g)}", _fix_duty),
     Check(PROBLEM, "failing_duty", lambda g: g.kind == "reaper",
         lambda g: f"A duty ({g.kind}) fails on {_failing_for(g)}", _fix_duty),
     Check(WARNING, "failing_duty", True,
@@ -310,7 +310,7 @@ LIMIT: Table[LimitNow] = (
     Check(WARNING, "limit_closed", lambda at: at.why == "closed",
         lambda at: f"{at.due}, which lets no job run: its count is 0.",
         lambda at: f"`outlast limits set {shell_word(at.row.name)} --running N` opens it, `outlast"
-        f" limits reset {shell_word(at.row.name)}` restores what the code declares."),
+        f" limits reset {shell_word(at.row.name)}` restores the values in the code."),
     Check(WARNING, "limit_held", lambda at: at.why == "held",
         lambda at: f"{at.due}, under which nothing starts for"
         f" {span((at.row.held_until or 0.0) - at.now)}.",
@@ -467,7 +467,7 @@ COMPARED: Table[Compared] = (
         lambda at: f"{at.it.spec} imports; its tasks are"
         f" {list_some(at.it.tasks, TASKS_SHOWN) or 'none'}."),
     Check(WARNING, "unknown_tasks", lambda at: at.missing,
-        lambda at: f"There are due jobs of tasks that {at.it.spec} does not have:"
+        lambda at: f"Some due jobs have tasks that {at.it.spec} lacks:"
         f" {list_some(at.missing, TASKS_SHOWN)}.",
         "Give its tasks these names as aliases, or keep a worker that has these tasks."),
     Check(HINT, "encryption", lambda at: at.it.encryption == "optional",

@@ -202,7 +202,7 @@ FINDINGS: Table[PostgresFacts] = (
         " hear the names of queues (LISTEN) and take locks that Outlast needs.",
         "REVOKE CONNECT ON DATABASE … FROM PUBLIC; then grant it to the roles that need it."),
     Check(WARNING, "pooler", lambda f: f.pooled,
-        "This connection goes through a pooler: no lock of a session can show that a worker lives,"
+        "This connection goes through a pooler: no session lock can show that a worker is alive,"
         " and no wake-up arrives unless it pools sessions.",
         "Give workers the server's own address. Until then only a lease shows that a host has died,"
         " and jobs start up to a second late."),

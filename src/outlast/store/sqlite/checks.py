@@ -72,7 +72,7 @@ def _free(f: SqliteFacts) -> str:
 
 
 ALL, GROUP = 0o007, 0o070
-HARM = "can read what jobs are given and hold locks on"
+HARM = "can read the arguments of jobs and lock the store through"
 MAKE_ROOM = "Make room: a full disk stops every commit, and with it every worker."
 OTHER_LOGS = (
     "a program that opens it by another path has another log beside it. Jobs are lost, and the file"
@@ -112,8 +112,8 @@ FINDINGS: Table[SqliteFacts] = (
         lambda f: f"{_as_owner(f, ALL)}chmod o-rwx on these."),
     Check(HINT, "private", lambda f: _opened(f, GROUP),
         lambda f: f"The file's group {HARM} {_modes(f, GROUP)}.",
-        lambda f: f"{_as_owner(f, GROUP)}chmod go-rwx on these, or leave it so."),
-    Check(OK, "private", True, "The file and its locks are their owner's alone."),
+        lambda f: f"{_as_owner(f, GROUP)}chmod go-rwx on these, or accept it."),
+    Check(OK, "private", True, "Only their owner can use the file and its locks."),
     Check(WARNING, "replaceable",
         lambda f: f.directory_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH,
         lambda f: "Every user of this machine can delete or replace the file: its directory has the"
