@@ -94,7 +94,7 @@ def ask(host: str, port: int, probe: str, seconds: float) -> tuple[int, str]:
     head, _, body = answer.partition(b"\r\n\r\n")
     version, _, status = head.partition(b"\r\n")[0].partition(b" ")
     if not version.startswith(b"HTTP/1.") or not status[:3].isdigit():
-        raise ValueError("what listens there is no worker: it does not answer in HTTP")
+        raise ValueError("no worker listens there: the answer is not HTTP")
     return int(status[:3]), body.decode(errors="replace").strip()
 
 

@@ -194,7 +194,7 @@ def test_the_test_kit_sends_events_and_travels_over_a_wait() -> None:
         jobs.travel(401)
         assert jobs.drain_sync() == 1
         assert unheard.result_sync(timeout=0) is None
-    with pytest.raises(UsageError, match="no job here"):
+    with pytest.raises(UsageError, match="works only in the attempt of a job"):
         inline_sync(asks.call("a"))
 
 

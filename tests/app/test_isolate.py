@@ -239,7 +239,7 @@ def test_what_cannot_work_says_so(shop: Shop, jobs: AppUnderTest) -> None:
 @pytest.mark.parametrize("name", ["shop", "attest"])
 def test_no_database_is_emptied_that_is_not_for_tests(shop: Shop, name: str) -> None:
     with (
-        pytest.raises(outlast.ConfigError, match="may hold jobs that are meant"),
+        pytest.raises(outlast.ConfigError, match="may hold real jobs"),
         isolate(shop.app, f"postgresql://user:secret@localhost/{name}"),
     ):
         pytest.fail("it is isolated")

@@ -69,7 +69,7 @@ def test_doctor_checks_workers_and_jobs(outlast: Outlast, staffed_url: str, fold
     assert level(findings, "unservable") == "warning"
     assert level(findings, "leases") == "hint"
     assert "tasks are mail, nap" in findings["application"]["sentence"]
-    assert findings["unknown_tasks"]["sentence"].endswith("does not have: old.name.")
+    assert findings["unknown_tasks"]["sentence"].endswith("lacks: old.name.")
 
 
 async def spoiled(url: str) -> int:

@@ -158,7 +158,7 @@ def test_what_a_task_enqueues_is_a_job(outlast: Outlast, store_url: str) -> None
         (["decides", '"dead"'], "no use\na worker would not try it again"),
         (["decides", '"retry"'], "not yet\na worker would try it again in 7 s"),
         (["unstorable"], "outlast: the result cannot be stored as JSON: a value of class object"),
-        (["completes"], "no job here for complete_in()"),
+        (["completes"], "complete_in() works only in the attempt of a job"),
     ],
 )
 def test_a_task_that_does_not_finish_makes_the_exit_code_1(outlast, arguments, says):

@@ -63,7 +63,7 @@ async def test_a_blocked_server_delays_no_enqueue_and_no_worker(
         try:
             jobs = [await shop.work.enqueue(number) for number in range(3)]
             assert [await job.result(timeout=30) for job in jobs] == [0, 1, 2]
-            await row_says(shop, "takes no messages")
+            await row_says(shop, "accepts no messages")
             async with shop.worker(poll=POLL):  # comes and leaves meanwhile
                 assert await (await shop.work.enqueue(4)).result(timeout=30) == 4
         finally:

@@ -146,7 +146,7 @@ async def test_a_stream_with_other_settings_is_reported_and_left_alone(
     [
         ({"max_age": 60}, "max_age=120", "max_age=60"),
         ({"num_replicas": 1}, "replicas=3", "replicas=1"),
-        ({"retention": RetentionPolicy.WORK_QUEUE}, "", "has to be limits"),
+        ({"retention": RetentionPolicy.WORK_QUEUE}, "", "must be limits"),
         ({"subjects": ["elsewhere.>"]}, "", "does not take the subject"),
     ],
 )

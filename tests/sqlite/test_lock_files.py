@@ -277,7 +277,7 @@ def test_network_and_fuse_file_systems_are_refused_unless_overridden(
     with pytest.raises(ConfigError, match="not safe on network"):
         open_store(f"sqlite:///{share}/jobs.db")
     open_store(f"sqlite:///{share}/jobs.db?unsafe_filesystem=1")
-    with pytest.raises(ConfigError, match="not to be trusted"):
+    with pytest.raises(ConfigError, match="cannot be trusted"):
         LockFile.create(share, "w1")
 
 

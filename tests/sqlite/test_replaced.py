@@ -87,7 +87,7 @@ async def test_a_commit_while_the_file_goes_away_is_not_called_accepted(
         jobs.enqueue(cursor, now, [job()])
         deleted(path)
 
-    with pytest.raises(StoreUnavailable, match=f"{GONE}: what was written last may be lost"):
+    with pytest.raises(StoreUnavailable, match=f"{GONE}: the last writes may be lost"):
         await store._connection.write(enqueue_as_it_goes)
 
 

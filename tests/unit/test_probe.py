@@ -92,7 +92,7 @@ def test_what_is_no_worker_gives_no_answer(
 ) -> None:
     with answering(answer) as (port, _):
         assert probe.main(["--port", port]) == NO_ANSWER
-    assert "what listens there is no worker" in capsys.readouterr().err
+    assert "no worker listens there" in capsys.readouterr().err
 
 
 @each_case(

@@ -55,9 +55,9 @@ class DeathCause(StrEnum):
 _SENTENCES = {
     DeathCause.LOCK_FILE: "its lock file is free, so none of its processes is left",
     DeathCause.TETHER: "its tether has said so: its lock file was free, none of its processes left",
-    DeathCause.PRESENCE: "it no longer holds its lock in the database, and was not seen to beat",
+    DeathCause.PRESENCE: "it no longer holds its lock in the database, and sent no heartbeat",
     DeathCause.RESTARTED: "it was restarted: a new worker has its instance name",
-    DeathCause.SILENCE: "it was not seen to beat for its whole lease",
+    DeathCause.SILENCE: "it sent no heartbeat for its whole lease",
 }
 
 

@@ -43,7 +43,7 @@ class Returned(NamedTuple):
 
 class _Attempt(Attempt):
     async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
-        raise UsageError(f"there is no job here for {verb}()")
+        raise UsageError(f"{verb}() works only in the attempt of a job that a store holds")
 
 
 class NoWorker:

@@ -39,7 +39,7 @@ def check_dependent(jobs: Sequence[NewJob]) -> None:
     """Raise UsageError if jobs that may replace others are enqueued with jobs that wait."""
     if any(job.on_key is not None for job in jobs):
         raise UsageError(
-            "once_per, debounce, until, on_conflict do not go with jobs that wait for others"
+            "once_per, debounce, until, on_conflict do not combine with jobs that wait for others"
         )
     waits: dict[str, Sequence[Upstream]] = {}
     for job in jobs:

@@ -46,7 +46,7 @@ def open_driver(connection: object) -> tuple[ForeignDriver, Callers]:
             return shared, shared.callers
     kind = f"{type(connection).__module__}.{type(connection).__qualname__}"
     supported = ", ".join([*(each.kinds for each in known), SHARED])
-    raise ConnectionMismatch(f"a {kind} cannot be used here; hand in {supported}")
+    raise ConnectionMismatch(f"a {kind} cannot be used here; pass {supported}")
 
 
 class Driver:
@@ -188,14 +188,18 @@ def need_loop(what: str) -> None:
 def refuse_closed(closed: object) -> None:
     """Raise ConnectionMismatch for a closed connection."""
     if closed:
-        raise ConnectionMismatch("the connection is closed: open another, or take one of the pool")
+        raise ConnectionMismatch(
+            "the connection is closed: open another, or take one from the pool"
+        )
 
 
 def refuse_other_loop(connection: Any) -> None:
     """Raise ConnectionMismatch for asyncpg's connection of another loop: two threads in asyncpg's C
     code would crash the process."""
     if connection._loop is not asyncio.get_running_loop():  # noqa: SLF001
-        raise ConnectionMismatch("the connection belongs to another event loop: open one on this")
+        raise ConnectionMismatch(
+            "the connection belongs to another event loop: open one on this loop"
+        )
 
 
 def _connection_of(owner: Any) -> Any:

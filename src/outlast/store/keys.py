@@ -23,7 +23,7 @@ def match_holder(job: NewJob, job_id: int, task: str, *, same_args: bool) -> Enq
     if task != job.task and task not in job.aliases:
         raise KeyInUse(
             f"the key {key!r} belongs to job {job_id} of the task {task!r}, which is unfinished:"
-            f" {NOTHING}; keys are one for all tasks: say {job.task + ':' + key!r}",
+            f" {NOTHING}; all tasks share their keys: say {job.task + ':' + key!r}",
             key=key,
             task=task,
             job_id=job_id,

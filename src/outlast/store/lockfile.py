@@ -356,7 +356,7 @@ def _open_if(
 
 def _prepare(directory: Path) -> None:
     if kind := refuses(directory):
-        raise ConfigError(f"no lock file in {directory}: locks on {kind} are not to be trusted")
+        raise ConfigError(f"no lock file in {directory}: locks on {kind} cannot be trusted")
     own = directory.name == f"outlast-{os.getuid()}"
     _make(directory)
     status = directory.lstat()
@@ -367,7 +367,7 @@ def _prepare(directory: Path) -> None:
         )
     if not is_trusted(directory):
         raise ConfigError(
-            f"no lock file in {directory}: it belongs to user {status.st_uid}, who can so hide a"
+            f"no lock file in {directory}: it belongs to user {status.st_uid}, who could hide a"
             " death, and not to this user, to root or to the owner of the store's file. Remove it,"
             " or keep the store (or $OUTLAST_RUN_DIR) in a directory in which others make"
             " nothing"

@@ -280,7 +280,7 @@ def check_for_tests(url: str) -> None:
     if not _FOR_TESTS.search(name):
         raise ConfigError(
             f"the jobs of a test's database are deleted, so its name must contain the word 'test':"
-            f" {redact(url)} may hold jobs that are meant"
+            f" {redact(url)} may hold real jobs"
         )
 
 

@@ -34,7 +34,7 @@ def check_messenger(wakeup: str, url: str) -> Address:
     if file_of(url) is not None:
         raise ConfigError(
             "a messenger is for jobs on a server: a file is on one machine, where every worker"
-            " sees a commit within 20 ms. Leave wakeup= (OUTLAST_WAKEUP) away"
+            " sees a commit within 20 ms. Leave out wakeup= (OUTLAST_WAKEUP)"
         )
     address.context()
     address.check_login()

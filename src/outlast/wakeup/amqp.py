@@ -123,7 +123,7 @@ class AmqpBroker:
                 await self._exchange("probe")  # answered if the server still reads
         except TimeoutError:
             raise ConnectionError(
-                "the server takes no messages, as while its disk or memory is short (an alarm)"
+                "the server accepts no messages, as while its disk or memory is short (an alarm)"
             ) from None
 
     def _wanted(self) -> list[tuple[str, str]]:

@@ -208,7 +208,7 @@ class NatsBroker:
         if found.retention not in {None, RetentionPolicy.LIMITS, RetentionPolicy.LIMITS.value}:
             raise ConfigError(
                 f"the stream {self._stream} keeps messages by {found.retention}, which allows one"
-                " consumer for each subject only: it has to be limits"
+                " consumer for each subject only: it must be limits"
             )
 
     async def _ensure_consumer(self, durable: str, subject: str) -> None:

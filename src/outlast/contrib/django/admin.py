@@ -164,7 +164,7 @@ class JobAdmin(_ReadOnly):
 
         def say(answers: dict[int, Requeued]) -> str:
             done = [*answers.values()].count(Requeued.REQUEUED)
-            return f"{done} of {len(ids)} requeued; only dead and cancelled jobs come back"
+            return f"{done} of {len(ids)} requeued; only dead and cancelled jobs can be requeued"
 
         self._act(request, lambda store: store.requeue(ids, record=note), say)
 

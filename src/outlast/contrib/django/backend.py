@@ -24,7 +24,7 @@ from outlast.errors import ConfigError, ConnectionMismatch, UsageError, text_of
 from outlast.store.values import NewJob
 
 READS_FIRST = (
-    "a transaction on {!r} that begins with a read cannot write any more once a worker has written"
+    "a transaction on {!r} that begins with a read can no longer write once a worker has written"
 )
 MEND = 'Let its OPTIONS in DATABASES have "transaction_mode": "IMMEDIATE".'
 

@@ -47,7 +47,7 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
     "23": BadData,
     "XX": StoreCorrupt,
 }
-_MIGRATE = "run `outlast migrate`; where that finds nothing to do, restore a backup"
+_MIGRATE = "run `outlast migrate`; if that finds nothing to do, restore a backup"
 _CUT_OFF = "the statement was cut off; another session may hold a lock (see pg_locks)"
 _NO_PRIVILEGE = (
     "this role lacks a privilege; `outlast migrate --grant ROLE` grants a worker's, or fewer with"

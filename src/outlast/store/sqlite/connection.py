@@ -225,7 +225,7 @@ class SqliteConnection:
 
     def _transaction(self, work: Work[T]) -> T:
         result = self._bracket(self.connect().cursor(), work)
-        self._check_place("what was written last may be lost")
+        self._check_place("the last writes may be lost")
         return result
 
     def _bracket(self, cursor: Cursor, work: Work[T]) -> T:
@@ -329,8 +329,9 @@ def _check_beside(path: Path) -> None:
 def _check_owner(path: Path, found: os.stat_result, others: set[int]) -> None:
     if found.st_uid not in {os.geteuid(), 0, *others}:
         raise ConfigError(
-            f"{path} belongs to user {found.st_uid}, who can so read and change what jobs are"
-            " given. Remove it, or keep the store in a directory in which others make nothing"
+            f"{path} belongs to user {found.st_uid}, who can therefore read and change the"
+            " arguments of jobs. Remove it, or keep the store in a directory where other users"
+            " create nothing"
         )
 
 

@@ -31,7 +31,7 @@ _ADVICE = {
     " directory (for the -wal and -shm files beside it)",
     sqlite3.SQLITE_PERM: "this user may not access it",
     sqlite3.SQLITE_AUTH: "this user may not access it",
-    sqlite3.SQLITE_IOERR: "reading or writing failed: look at the disk and the system's log",
+    sqlite3.SQLITE_IOERR: "reading or writing failed: check the disk and the system's log",
     sqlite3.SQLITE_PROTOCOL: "its locks could not be taken: is it on a network file system?",
     sqlite3.SQLITE_NOLFS: "the system does not support files this large",
     sqlite3.SQLITE_NOMEM: "there is no memory",
@@ -71,7 +71,7 @@ def translate(error: Exception, path: Path) -> Exception:
     if code in _CORRUPT:
         return StoreCorrupt(
             f"{path} is not a SQLite database, or is damaged ({text_of(error)}): restore a backup,"
-            " or rescue what is readable with `sqlite3 FILE .recover`"
+            " or recover readable rows with `sqlite3 FILE .recover`"
         )
     return _other(error, code, path)
 

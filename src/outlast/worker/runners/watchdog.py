@@ -42,7 +42,7 @@ UNRESPONSIVE_SECONDS = 1.0  # of silence; a runner that receives no request gets
 UNHELD_SECONDS = 5.0  # after which an attempt that no runner has is given back
 PATIENCE_SECONDS = 5.0  # less than what reapers add to a deadline: they must not come first
 
-UNHELD = "its worker had it on its books, but nothing ran it"
+UNHELD = "its worker held it, but no runner ran it"
 HELD_SECONDS = 5.0  # for which all slots are held before it is reported, once each time
 
 

@@ -49,7 +49,7 @@ async def test_an_orphan_goes_back_to_the_queue_as_a_loss_with_its_evidence(scen
     assert end.crash.worker == "w2"
     assert end.crash.progress == Progress(0.5)
     assert end.crash.checkpoint_age_seconds == 3.0
-    assert "w2 is gone: it was not seen to beat for its whole lease" in end.message
+    assert "w2 is gone: it sent no heartbeat for its whole lease" in end.message
     assert len(scene.owner.reclaimed) == 1
     assert {each.outcome for each in scene.counters.take()} == {"lost_worker", "silence"}
 
