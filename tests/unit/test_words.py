@@ -18,7 +18,7 @@ _ASKS = r"(?<!says )(?<!say )(?<!tells )(?<!tell )(?<!shows )(?<!show )(?<!knows
 ODD = {
     "what is, what the (name the thing: the jobs that wait, not what waits)": (
         re.compile(_ASKS + r"\bwhat (?:is|are|was|were|has|had|the)\b"),
-        145,
+        141,
     ),
     "those that, those of (repeat the noun: the jobs that, the jobs of)": (
         re.compile(r"\bthose (?:that|of|who|which|with|without|in|under)\b"),
