@@ -315,7 +315,6 @@ class Witness:
         """
         sql = "SELECT id, state, token, checkpoint FROM outlast_jobs"
         rows = {row[0]: row[1:] for row in self._rows.execute(sql).fetchall()}
-        self._world.innocent[:] = [each for each in self._world.innocent if each in rows]
         self.accepted &= set(rows)
         self._discarded.clear()  # their ids may be given again
         self.completed = {
@@ -342,7 +341,8 @@ class Witness:
 
     def judge_the_whole(self) -> None:
         """Judge what can be seen only at the end; let go of the file."""
-        for job_id in self._world.innocent:
+        innocent = """SELECT id FROM outlast_jobs WHERE args LIKE '%"ending": "complete"%'"""
+        for (job_id,) in self._rows.execute(innocent).fetchall():
             if failures := self._failures_of(job_id):
                 self.wrong("blame", f"job {job_id} never fails, and has {failures} failures")
         if not self._world.faulty:

@@ -87,7 +87,6 @@ class World:
         )
         self.workers: list[SimWorker] = []
         self.listeners: list[SimWakeup] = []
-        self.innocent: list[int] = []  # jobs that never fail by themselves
         self.quiet_took = 0.0
         self.timetable = Timetable(self) if self.theme == "schedules" else None
         self._kept: list[object] = []
@@ -318,8 +317,6 @@ class World:
             if self.witness.went_back_at >= asked_at:  # what has answered may be lost by now
                 continue
             self.witness.accept(made.job_id)
-            if '"ending": "complete"' in new.args:
-                self.innocent.append(made.job_id)
             self.tell(f"queue:{new.queue}")
             return
 
