@@ -130,7 +130,7 @@ def test_a_negative_number_goes_behind_two_dashes(outlast: Outlast) -> None:
     [
         (
             ["mail", "ada@example.org"],
-            ["is not JSON", "quote a text for JSON, too: '\"ada@example.org\"'"],
+            ["is not JSON", "a text needs JSON's quotes, too: '\"ada@example.org\"'"],
         ),
         (["mail", "to=it's"], ["is not JSON", "too: '\"it'\"'\"'s\"'"]),
         (["mail", "to=" + "a" * 61], ["too: '\"a text\"'"]),

@@ -33,7 +33,7 @@ CONCURRENCY_MAX = 10_000  # attempts at the same time in one runner
 RSS_LEAST = 16 * 1024 * 1024  # bytes: less than any interpreter uses
 WEEK = 7 * 86_400.0
 
-HAS_MAX = 1_000_000  # of one thing that a worker has and tasks use
+HAS_MAX = 1_000_000  # units of one resource that a worker has and tasks use
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
@@ -53,17 +53,17 @@ def resolve_task_reuse() -> bool:
 
 
 def check_name(what: str, name: object) -> str:
-    """Return ``name``, or raise ConfigError: a short text without blanks and commas."""
+    """Return ``name``; ConfigError if it is not a short text without blanks and commas."""
     if not isinstance(name, str) or not name or len(name) > NAME_MAX or _NOT_IN_NAMES.search(name):
         raise ConfigError(
             f"{what} must be a text of 1 to {NAME_MAX} characters without blanks and commas,"
             f" not {_shown(name)}"
         )
-    return str.__str__(name)  # of a subclass: drivers take plain texts only
+    return str.__str__(name)  # drivers do not accept subclasses of str
 
 
 def check_key(what: str, key: object) -> str:
-    """Return ``key``, or raise ConfigError: a short text that every store can hold."""
+    """Return ``key``; ConfigError if it is not a short text that every store can hold."""
     if not isinstance(key, str) or not key or len(key) > KEY_MAX or _NOT_IN_KEYS.search(key):
         raise ConfigError(
             f"{what} must be a text of 1 to {KEY_MAX} characters without NULs and lone surrogates,"
@@ -119,7 +119,7 @@ def check_units(what: str, units: object) -> dict[str, int]:
 
 
 def parse_size(what: str, text: str) -> int:
-    """Return bytes from a text such as 500M or 2G (K, M, G: powers of 1,024), or ConfigError."""
+    """Return bytes from a text such as 500M or 2G (powers of 1,024), or raise ConfigError."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,6})?)([KMG]?)i?B?", text.strip(), re.IGNORECASE)
     if not found:
         raise ConfigError(f"{what} must be a size such as 500M or 2G, not {_shown(text)}")
@@ -159,20 +159,20 @@ def default_runners() -> int:
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The settings of one worker. Raises ConfigError for values that cannot work.
+    """The settings of one worker. Raises ConfigError for invalid values.
 
     Attributes:
         queues: the queues to serve; empty means all.
         tags: the tags of this worker; it takes no tasks that require any other tag.
-        has: what this worker has and its tasks use, such as ``{"gpu": 2}``: at no time do its
-            attempts use more. Counted by this worker alone.
+        has: resources that this worker has and its tasks use, such as ``{"gpu": 2}``: its running
+            attempts never use more. Each worker counts only its own.
         runners: child processes that run attempts.
         concurrency: attempts of async tasks at the same time in one runner.
         heartbeat, lease: seconds; the lease is at least three times the heartbeat.
         drain_timeout: seconds that running attempts get to finish after a request to stop.
         poll: seconds between polls for work when no wake-up comes.
         keep_completed: seconds for which completed and cancelled jobs are kept; default: 7 days.
-            Each worker deletes for all, so the shortest setting among several workers decides.
+            Each worker deletes for all, so the shortest setting among several workers applies.
         keep_workers: seconds for which the rows of gone workers are kept; default: 7 days.
         keep_dead: seconds for which dead jobs are kept; default, or None: until an operator
             requeues or discards them.
@@ -180,13 +180,13 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
             attempts and is replaced; it is killed above 1.5 times that. Linux only.
         max_jobs_per_runner: attempts after which a runner is replaced.
         redact: regular expressions; crash reports show ``[redacted]`` in place of each match.
-        name: how people know this worker; default: made from host and process id.
+        name: the name that people see; default: made from host and process id.
         instance: a name that the platform gives to one living process at a time (the pod of a
             StatefulSet). A new worker takes over at once from the worker that had the name before.
         presence: whether a lock in PostgreSQL proves that the worker lives.
         shell: whether the worker runs the commands of ``outlast run``: every client that enqueues
             can then execute anything that this worker's user can.
-        probe_port: the port at which it answers ``/livez``, ``/readyz`` and ``/startupz`` over HTTP
+        probe_port: the port on which it answers ``/livez``, ``/readyz`` and ``/startupz`` over HTTP
             (0: any free port, which an event names); default: none.
         probe_host: the address of that port; default, or None: all addresses of the machine.
     """

@@ -1,7 +1,7 @@
 """Keep people's passwords in a file of users, each as a hash that is slow to compute.
 
 A line is ``USER:$scrypt$ln=14,r=8,p=5$SALT$DIGEST``: the name, the parameters of scrypt, salt and
-digest in base 64.
+digest in Base64.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from outlast.errors import ConfigError
 
 PASSWORD_LEAST = 8  # characters
 SALT_BYTES, DIGEST_BYTES = 16, 32
-COST = {"n": 1 << 14, "r": 8, "p": 5, "maxmem": 1 << 26}  # some tenths of a second, and 16 MiB
+COST = {"n": 1 << 14, "r": 8, "p": 5, "maxmem": 1 << 26}  # a few tenths of a second, and 16 MiB
 _SCHEME = "$scrypt$ln=14,r=8,p=5$"
 _NAME = re.compile(r"[^\s:#\x00-\x1f\x7f][^:\x00-\x1f\x7f]*(?<!\s)")
 
@@ -34,7 +34,7 @@ class PasswordHash(NamedTuple):
     digest: bytes
 
     def is_of(self, password: str) -> bool:
-        """Whether this is the password. The GIL is free while it is found out."""
+        """Whether this is the password. The GIL is released during the computation."""
         return hmac.compare_digest(_digest(password, self.salt), self.digest)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ def read_users(path: Path) -> dict[str, PasswordHash]:
         if not row.strip() or row.startswith("#"):
             continue
         if not (user and colon and text):
-            raise ConfigError(f"{path}, line {number}: write USER:HASH, or let {_adding(path)}")
+            raise ConfigError(f"{path}, line {number}: write USER:HASH, or run {_adding(path)}")
         found[user] = _parse(path, number, user, text)
     if not found:
         raise ConfigError(f"{path} has no user: {_adding(path)} adds one")

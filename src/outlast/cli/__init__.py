@@ -1,4 +1,4 @@
-"""The command line: ``outlast worker``, ``outlast jobs`` and the rest of them.
+"""The command line: ``outlast worker``, ``outlast jobs`` and the rest.
 
 program.py      the commands in one tree, run with errors as plain lines and exit codes
 errors.py       errors, their messages and the exit codes
@@ -8,7 +8,7 @@ loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker
 dev.py          outlast dev: a worker that reloads, and the page
 demo.py         outlast demo: its options, and the folder of its store
-demo_story.py   two workers, one job, a kill -9 at half, and an end
+demo_story.py   two workers, one job, a kill -9 halfway, and the end
 application.py  examines MODULE:APP in a child process
 logs.py         the worker's log, which never blocks it
 jobs.py         outlast enqueue, cancel, requeue
@@ -34,10 +34,10 @@ doctor.py       outlast doctor
 rehearse.py     outlast rehearse
 verify.py       outlast verify
 web.py          outlast web
-web_server.py   its server, from the settings to a clean end
+web_server.py   its server, from the settings to a clean shutdown
 completion.py   outlast completion, and the answers to a shell
 show.py         the console, and the tables
-job_page.py     all about one job: its attempts, their crash reports
+job_page.py     everything about one job: its attempts, their crash reports
 """
 
 from __future__ import annotations
@@ -67,12 +67,12 @@ def main(
 
 
 def _end_by_signals() -> None:
-    """Let signals end process 1 of a container as they end any other: for process 1 the kernel
-    drops those without a handler. Commands that end in order set handlers of their own later."""
+    """Let signals end process 1 of a container as they end any other process: for process 1 the
+    kernel ignores a signal without a handler. Some commands later replace these handlers."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _end)
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    os._exit(128 + number)  # as a shell says it; an exception might be caught by the code under way
+    os._exit(128 + number)  # as in a shell; the interrupted code might catch an exception

@@ -1,7 +1,7 @@
 """Act on all jobs that match: count them (--dry-run), or act in steps, with a bar on a terminal.
 
-``insight.bulk`` takes the steps: the act is recorded before it begins, and if this process is
-interrupted, it continues from there, here or in another process.
+``insight.bulk`` takes the steps. The action is recorded before it begins, so if this process is
+interrupted, another command or an open page can continue it.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def act_on_all(
 
 
 async def follow(store: Store, action_id: int) -> None:
-    """Continue an action, and show how far it is, until it is over."""
+    """Continue an action until it ends, and show its progress."""
     row: ActionRow | None = None
     unchanged: Unchanged = {}
     try:
@@ -104,8 +104,8 @@ async def tell_each(
     batches: AsyncIterator[Mapping[int, Cancelled | Requeued | None]],
     refused: Sequence[str] = (),
 ) -> None:
-    """Print what has become of each job, while an act on named jobs takes place. NotSoError with
-    why other jobs are unchanged, after the reasons that are known already."""
+    """Print the outcome for each named job as it arrives. NotSoError if any is unchanged: it lists
+    ``refused``, the reasons known beforehand, then the reason for each such job."""
     reasons = list(refused)
     async for answers in batches:
         for job_id, answer in answers.items():
@@ -143,7 +143,7 @@ def _tell(row: ActionRow, unchanged: Unchanged) -> None:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Show]:
-    """Yield a function that shows how far an act is: by a bar if stderr is a terminal, else not."""
+    """Yield a function that shows an action's progress as a bar, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield lambda row: None
         return

@@ -1,7 +1,7 @@
 """``outlast completion``: let a shell complete commands and options at the Tab key.
 
 At each completion the shell runs ``outlast`` with VARIABLE set, which prints the words that could
-follow. That reads no application and opens no store.
+follow. This imports no application and opens no store.
 """
 
 from __future__ import annotations

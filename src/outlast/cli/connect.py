@@ -1,7 +1,7 @@
 """Open a store for one command, and find the user who runs it.
 
-Commands that do not enqueue create nothing: no file, no schema. Otherwise a typing error
-in a path would show an empty queue instead of an error.
+Commands that do not enqueue create nothing: no file, no schema. Otherwise a mistyped path
+would show an empty queue instead of an error.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def exists(url: str) -> bool:
 
 
 def describe_missing(job_id: int, url: str | None) -> str:
-    """Return a sentence that names the store and says that it has no such job, or has it no longer:
+    """Return a sentence that names the store and says that it has no such job, or no longer has it:
     rows of ended jobs are deleted (docs/workers.md, "What is kept")."""
     place = describe_place(resolve_url(url))
     return f"there is no job {job_id} in {place}: the id is wrong, or the job was deleted"

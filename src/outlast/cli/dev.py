@@ -18,10 +18,10 @@ from outlast.errors import UsageError
 from outlast.events import subscribe
 from outlast.store.backend import resolve_url
 
-DRAIN_SECONDS = 1.0  # for attempts at the end, as at a reload
+DRAIN_SECONDS = 1.0  # for attempts to end, as at a reload
 END_SECONDS = 5.0  # for the page to end
 PORT = 8010
-# the page ends with this process, in whichever way that ends
+# the page ends with this process, however that ends
 PAGE = (
     "import sys; from outlast.runner.tether import die_with_parent; die_with_parent();"
     " from outlast.cli import main; sys.exit(main())"
@@ -35,7 +35,7 @@ def dev(
     runners: Annotated[int | None, setting("runners")] = 1,
     concurrency: Annotated[int | None, setting("concurrency")] = None,
     port: Annotated[
-        int, option("--port", "N", "Of the page; 0: a free one.", min=0, max=65_535)
+        int, option("--port", "N", "The port of the page; 0: any free one.", min=0, max=65_535)
     ] = PORT,
     no_page: Annotated[bool, flag("--no-page", "Start only the worker, not the page.")] = False,
 ) -> None:

@@ -33,7 +33,7 @@ def doctor(
     context: typer.Context,
     app: Annotated[
         str | None,
-        typer.Argument(metavar="MODULE:APP", help="Your application, to be checked as well."),
+        typer.Argument(metavar="MODULE:APP", help="Your application, to check as well."),
     ] = None,
     url: AppUrl = None,
     json: Json = False,

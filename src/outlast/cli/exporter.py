@@ -36,17 +36,17 @@ def exporter(
 ) -> None:
     """Serve metrics of the store to Prometheus, at http://ADDRESS:PORT/metrics.
 
-    One exporter is enough for all workers of a store: it reads the store at most once in 15
-    seconds, however many clients ask, and never writes. If the store is unreachable, the page says
-    outlast_store_up 0. It asks for no password: let other machines reach it only if they may see
-    the names of queues and tasks. `outlast web` serves the same page.
+    One exporter is enough for all workers of a store: it reads the store at most once every
+    15 seconds, however many clients ask, and never writes. If the store is unreachable, the page
+    says outlast_store_up 0. It asks for no password: let other machines reach it only if they may
+    see the names of queues and tasks. `outlast web` serves the same page.
 
     Examples:
         outlast exporter
         outlast exporter --host 0.0.0.0 --port 9412 --url postgresql://app@db/shop
     """
     try:
-        import prometheus_client  # noqa: F401 - only whether it is there
+        import prometheus_client  # noqa: F401 - only to check that it is installed
     except ImportError:
         raise ConfigError(_MISSING) from None
     address = resolve_url(url)

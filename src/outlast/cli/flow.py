@@ -39,8 +39,8 @@ Shown = Annotated[int, option("--limit", "N", "Show at most N of its jobs.", min
 
 HELP = """Show a flow, cancel it, retry its failed jobs, or continue without one of them.
 
-A flow is all jobs that are linked: by then, chain, group and after, and as children of others. ID
-is the number of any of them.
+A flow is a set of linked jobs: linked by then, chain, group and after, or as parent and child. ID
+is the number of any job in it.
 
 Examples:
     outlast flow show 17
@@ -53,10 +53,10 @@ Examples:
 def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
     """List recent flows, unfinished ones first.
 
-    A flow is all jobs that are linked: by then, chain, group and after, and as children of others.
-    It is shown by the lowest of their numbers, with its name if it has one, and `outlast flow show`
-    takes any of their numbers. The list reads the newest jobs that wait or waited for others, and
-    counts up to 1,000 jobs of each flow.
+    A flow is a set of linked jobs: linked by then, chain, group and after, or as parent and child.
+    The list shows the lowest number in each flow, and its name if it has one; `outlast flow show`
+    takes the number of any job in it. The flows are found from the newest jobs that wait, or have
+    waited, for others; up to 1,000 jobs of each flow are counted.
 
     Examples:
         outlast flows
@@ -87,8 +87,8 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
     """Show who waits for whom, what failed, and what a retry would run again.
 
     Layer 1 waits for nothing, layer 2 for jobs of layer 1, and so on; a child comes after its
-    parent. Of a large flow it counts the jobs of each layer and task, and shows some: dead ones
-    first. It walks 100,000 jobs at most.
+    parent. For a large flow, the jobs of each layer and task are counted, and some are shown, dead
+    ones first. At most 100,000 jobs are read.
 
     Examples:
         outlast flow show 17
@@ -166,7 +166,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
         if dry_run:
             print(f"{count_of(len(left), 'job')} would be cancelled, or asked to stop")
         elif not left:
-            print(f"flow {flow.id} has ended already: nothing is cancelled")
+            print(f"flow {flow.id} has ended already: nothing was cancelled")
         else:
             _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)
@@ -178,8 +178,8 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
     """Requeue the dead jobs of a flow.
 
     They get fresh budgets and continue from their last checkpoint. Jobs that were cancelled because
-    of them wait again, down to the end of the flow; a job with a key does not, and a job that a
-    person cancelled stays cancelled.
+    of them wait again, down to the end of the flow, except jobs with a key. A job that a person
+    cancelled stays cancelled.
 
     Examples:
         outlast flow retry 17 --dry-run
@@ -201,8 +201,8 @@ def skip(job_id: JobId, url: Url = None) -> None:
     """Let a flow continue without one of its dead or blocked jobs.
 
     The job counts as completed, without a result. Jobs that were cancelled because of it wait
-    again, and jobs that waited only for it run, with None in place of its result. This cannot be
-    undone.
+    again, and jobs that waited for it alone start, with None in place of its result. A skip cannot
+    be undone.
 
     Example:
         outlast flow skip 17
@@ -224,7 +224,7 @@ def _tell(counts: Mapping[str, int]) -> None:
 
 def _tell_cut(flow: FlowView) -> None:
     if flow.is_cut:
-        print(f"this is about the {len(flow.jobs):,} jobs next to it: the flow has more")
+        print(f"only the {len(flow.jobs):,} jobs nearest to this one were read: the flow has more")
 
 
 async def _find(store: Store, job_id: int) -> FlowView:

@@ -151,7 +151,7 @@ def _fits(task: Task[..., Any], args: list[Any], kwargs: dict[str, Any]) -> bool
         task.call(*args, **kwargs)
     except BadArguments:
         return False
-    except ConfigError:  # they fit; a limit lacks a tenant or a key, which the call itself has
+    except ConfigError:  # they fit; only the real call has the tenant or the key that a limit needs
         return True
     return True
 
@@ -179,12 +179,13 @@ def value_of(text: str) -> Any:
         return msgspec.json.decode(text.encode("utf-8"))
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
         raise UsageError(
-            f"{text!r} is not JSON ({text_of(error)})\nquote a text for JSON, too: {_quoted(text)}"
+            f"{text!r} is not JSON ({text_of(error)})\n"
+            f"a text needs JSON's quotes, too: {_quoted(text)}"
         ) from error
 
 
 def _quoted(text: str) -> str:
-    """Return how to write a JSON text in a shell: with this text, if it is short and plain."""
+    """Return a JSON text quoted for a shell: this one if it is short and plain, else an example."""
     plain = len(text) <= QUOTED_MAX and text.isprintable()
     return shlex.quote(msgspec.json.encode(text if plain else "a text").decode())
 
@@ -209,9 +210,9 @@ def cancel(
     stopped; if it completes first, it stays completed. The exit code is 1 if one of them is unknown
     or has ended; the others are cancelled.
 
-    A filter takes the matching queued jobs in steps of 500, or with --state running the matching
-    running jobs. --dry-run counts them and shows the newest. If it is interrupted, `outlast actions
-    resume` continues it.
+    With a filter, all matching queued jobs are cancelled, in steps of 500; with --state running,
+    the running ones. --dry-run counts them and shows the newest. If the command is interrupted,
+    `outlast actions resume` continues its work.
 
     Examples:
         outlast cancel 17 18

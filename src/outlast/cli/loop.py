@@ -19,10 +19,10 @@ def run_loop(
 ) -> R:
     """Run a coroutine and return its result, as ``asyncio.run`` does.
 
-    Ctrl-C cancels it between two callbacks of the loop. ``asyncio.run`` may cancel it inside a
-    callback: there it cancels a future that is about to get its result, for example. While the loop
-    is created and closed, Ctrl-C waits. Raises KeyboardInterrupt once the coroutine has ended; a
-    second Ctrl-C raises it at once.
+    Ctrl-C cancels it between two callbacks of the loop. ``asyncio.run`` may do so inside a callback
+    and cancel, for example, a future that is about to get its result. While the loop is created or
+    closed, Ctrl-C is delayed. Raises KeyboardInterrupt once the coroutine has ended; a second
+    Ctrl-C raises it at once.
     """
     with (
         _masked("SIG_BLOCK", {signal.SIGINT}) as before,

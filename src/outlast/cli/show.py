@@ -35,7 +35,7 @@ FLEXIBLE_LEAST = 6  # characters: a narrower flexible column is not worth showin
 
 Cell = str | Text
 Row = Mapping[str, Cell]
-"""Header -> cell. Cells are of the kinds that these headers name; the others are flexible."""
+"""Header -> cell. The sets below name the columns of a special kind; all others are flexible."""
 NUMBERS = {"ID", "NO", "TOKEN", "PID", "JOB", "JOBS", "jobs", "TRIES", "REFUSED"}
 NUMBERS |= {"FIRED", "SKIPPED", "MISSED", "CLAIM TO END"}
 NUMBERS |= {"DUE", "OLDEST", "PAUSED", "SCHEDULED", "SUSPECTS", "RUNNING"}
@@ -108,14 +108,14 @@ def console() -> Console:
 
 
 def print_table(rows: Sequence[Row], none: str, fixed: Collection[str] = FIXED) -> None:
-    """Print rows as a table, or that there is ``none``."""
+    """Print rows as a table, or the text ``none`` if there are none."""
     out = console()
     out.print(table(rows, out.width, fixed) if rows else none, soft_wrap=not rows)
 
 
 def now_and_then(describe: Callable[[Any], str], *, json: bool) -> Callable[[Any], None]:
-    """Return a function that prints how far a long read is, at most once in PROGRESS_SECONDS; with
-    ``json``, never."""
+    """Return a function that prints how far a long read has got, at most once in PROGRESS_SECONDS;
+    with ``json``, never."""
     shown_at = SYSTEM.boot()
 
     def tell(progress: Any) -> None:
@@ -134,7 +134,7 @@ def print_json(document: Mapping[str, Any]) -> None:
 
 
 class JsonList:
-    """Writes ``{"schema": 1, "jobs": […], …}`` to stdout job by job: memory may not hold the list.
+    """Writes ``{"schema": 1, "jobs": […], …}`` to stdout job by job, however long the list is.
 
     The output equals that of ``print_json`` for the whole document.
     """
@@ -149,7 +149,7 @@ class JsonList:
         self._started = True
 
     def end(self, **rest: Any) -> None:
-        """Write the end of the list, and what follows it."""
+        """Write the end of the list, and the fields after it."""
         sys.stdout.write("\n  ]" if self._started else self._head() + "[]")
         for name, value in rest.items():
             sys.stdout.write(f',\n  "{name}": {json.dumps(value)}')
@@ -166,7 +166,7 @@ def word(phase: str) -> Text:
 
 
 def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:
-    """Return a fraction as a bar with its percentage; nothing if there is none."""
+    """Return a fraction as a bar with its percentage; an empty text if there is no fraction."""
     if progress is None or progress.fraction is None:
         return Text("")
     fraction = min(1.0, max(0.0, progress.fraction))
@@ -255,7 +255,7 @@ def workers_table(
 def gone_table(
     out: Console, workers: Sequence[WorkerRow], refused: Mapping[str, int], now: float
 ) -> RenderableType:
-    """Return the list of workers that are gone, with how the loss of lost ones was detected."""
+    """Return the list of workers that are gone and, for a lost one, how its loss was detected."""
     rows: list[Row] = [
         {
             "NAME": line(row.name, NAME_MAX),

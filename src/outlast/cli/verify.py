@@ -23,10 +23,11 @@ def verify(
 ) -> None:
     """Check the kept history against the guarantees.
 
-    Every job and attempt in the store is checked: no token ended twice, tokens rise, every attempt
-    left its evidence and exactly one reason, budgets were kept, no job is dead without a reason. It
-    only reads and is safe while workers run. The exit code is 1 if a guarantee is violated; a doubt
-    (a clock that was stepped back, a job that is about to be reclaimed) is only shown.
+    Every job and attempt in the store is checked: no token ended twice, tokens increase, every
+    attempt has its evidence and exactly one reason for its end, no budget was exceeded, no job is
+    dead without a reason. The command only reads and is safe while workers run. The exit code is 1
+    if a guarantee is violated; a doubt (a clock that was stepped back, a job that is about to be
+    reclaimed) is only shown.
 
     Examples:
         outlast verify

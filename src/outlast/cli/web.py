@@ -33,12 +33,14 @@ def web(
         int, option("--port", "N", "The port; 0: any that is free.", min=0, max=65_535)
     ] = PORT,
     read_only: Annotated[bool, flag("--read-only", "Change nothing.")] = False,
-    name: Annotated[str, option("--name", "NAME", "A name for this deployment, as PROD.")] = "",
-    colour: Annotated[str, option("--colour", "COLOUR", "Its colour, as red.")] = "",
-    hide: Annotated[str | None, option("--hide", "REGEX", "Hide matches in payloads.")] = None,
+    name: Annotated[str, option("--name", "NAME", "A name for this site, such as PROD.")] = "",
+    colour: Annotated[str, option("--colour", "COLOUR", "Its colour, such as red.")] = "",
+    hide: Annotated[
+        str | None, option("--hide", "REGEX", "Hide matching text in payloads.")
+    ] = None,
     hide_key: Annotated[
         list[str] | None,
-        option("--hide-key", "NAME", "Hide values under this key, as *token*."),
+        option("--hide-key", "NAME", "Hide values under this key, such as *token*."),
     ] = None,
     password_file: Annotated[
         Path | None,
@@ -66,8 +68,8 @@ def web(
         option(
             "--proxy-secret",
             "FILE",
-            "The secret that your proxy sends as X-Outlast-Proxy, mode 600. Without it,"
-            " --user-header trusts each process on --proxy.",
+            "The secret that your proxy sends as X-Outlast-Proxy, in a file of mode 600."
+            " Without it, --user-header trusts each process in --proxy.",
         ),
     ] = None,
     no_auth: Annotated[bool, flag("--no-auth", "Let everyone use the page.")] = False,
@@ -75,11 +77,11 @@ def web(
         list[str] | None, option("--allow-host", "NAME", "A host name of the page in browsers.")
     ] = None,
 ) -> None:
-    """Serve the page: problems, jobs, why each job is in its state, and acts on them.
+    """Serve the page: what needs attention, the jobs, why each is in its state, and what to do.
 
-    It is open to this machine only, unless --host says otherwise; then you must also say who may
-    use it: by --password-file, --user-header or --no-auth. Without these, it prints a link that
-    works once and leaves a session in the browser.
+    Only this machine can reach it, unless --host says otherwise; then also say who may use it, by
+    --password-file, --user-header or --no-auth. Without these, the command prints a link that works
+    once and starts a session in the browser.
 
     Examples:
         outlast web
@@ -119,13 +121,13 @@ def web(
 
 def _add_user(path: Path | None, name: str) -> None:
     if path is None:
-        raise UsageError("--add-user writes into a file: say which, by --password-file FILE")
+        raise UsageError("--add-user writes into a file: name it by --password-file FILE")
     from outlast.base.passwords import put_user
 
     put_user(path, name, _ask_for_password(name))
     print(
-        f"{name} may sign in, once `outlast web --password-file {shell_word(str(path))}` is started"
-        " (again)"
+        f"{name} may sign in once `outlast web --password-file {shell_word(str(path))}` is started"
+        " or restarted"
     )
 
 
@@ -161,4 +163,4 @@ def _networks(texts: list[str]) -> list[Network]:
     try:
         return [ip_network(text, strict=False) for text in texts]
     except ValueError:
-        raise UsageError(f"--proxy {' '.join(texts)}: write addresses, as 10.0.0.0/8") from None
+        raise UsageError(f"--proxy {' '.join(texts)}: write networks, such as 10.0.0.0/8") from None

@@ -1,8 +1,8 @@
-"""Hold what programs call: applications, tasks, jobs, attempts and schedules.
+"""The public interface: applications, tasks, jobs, attempts and schedules.
 
-public.py           all names that ``import outlast`` gives
+public.py           all public names of ``outlast``
 app.py              App: the tasks of an application and the store of its jobs
-task.py             functions as tasks: call them, enqueue them, set options
+task.py             functions as tasks: how to call and enqueue them, and set options
 task_options.py     the options of tasks and of their next jobs, and their checks
 batches.py          tasks whose function takes the items of many jobs in one call
 error_rules.py      ``retry_on``, ``dead_on`` and ``backoff`` of a task
@@ -13,14 +13,14 @@ children.py         children of attempts: made once, and waited for without a sl
 events.py           sends events, and lets attempts wait for them
 job.py              the handle on one job: its result, its row, cancel and requeue
 looks.py            read the jobs for which a loop's calls wait, in one statement
-attempt.py          the attempt that a task reads and saves with: ``outlast.current()``
+attempt.py          the attempt that runs a task: ``outlast.current()``
 attempt_store.py    the store of an application, for attempts: waits while it is away
 steps.py            checks, calls and encodes steps of attempts
-awaiting.py         the attempt that runs here, as jobs and limits know it
+awaiting.py         the running attempt, as jobs and limits see it
 log_fields.py       job, token and task as fields of log records
-schedules.py        schedules of the code and of the store
-limits.py           limits of the code and of the store
-back_pressure.py    the most jobs of a queue that may wait
+schedules.py        schedules in the code and in the store
+limits.py           limits in the code and in the store
+back_pressure.py    the maximum of waiting jobs in a queue
 pauses.py           pause and resume queues, tasks and tenants
 on_commit.py        jobs stored when a session of SQLAlchemy commits, in that commit
 rehearsal.py        how another release would treat the jobs of a store

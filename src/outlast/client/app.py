@@ -53,7 +53,7 @@ _MIN_PAYLOAD, _MOST_PAYLOAD = 1024, 16 * 1024**2  # far below a frame between wo
 
 
 class TaskDecorator(Protocol):
-    """The type of ``@app.task(…)`` with options: a decorator that makes a task of a function."""
+    """The type of ``@app.task(…)`` with options: it turns a function into a task."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -67,7 +67,7 @@ class TaskDecorator(Protocol):
 
 
 class BatchDecorator(Protocol):
-    """The type of ``@app.task(batch=…)``: a decorator that makes a task of a function of a list."""
+    """The type of ``@app.task(batch=…)``: it turns a function that takes a list into a task."""
 
     @overload
     def __call__(
@@ -89,14 +89,14 @@ class BatchDecorator(Protocol):
 class App:
     """The tasks of one application, and the store where its jobs live.
 
-    Making one connects to nothing: the store is opened at first use, once for each process and
-    event loop, and created if it does not exist yet.
+    Creating an ``App`` opens no connection: the store is opened at first use, once for each
+    process and event loop, and created if it does not exist yet.
 
     Attributes:
         tasks: the registered tasks by name.
         max_payload: bytes of JSON that the arguments of a job, a result or a checkpoint may have.
-        schedules: the schedules of the code and of the store: put, pause, trigger, list and so on.
-        limits: the limits of the code and of the store: set, hold, reset, list.
+        schedules: the schedules in the code and in the store: put, pause, trigger, list and so on.
+        limits: the limits in the code and in the store: set, hold, reset, list.
         lifespan_fn: called with the app, once per runner: makes a context manager; or None.
         around_fns: called with each attempt, outermost first: make context managers.
     """
@@ -119,7 +119,7 @@ class App:
         max_payload: int = MAX_PAYLOAD,
         payloads: Sequence[PayloadCodec] = (),
     ) -> None:
-        """Name the store and its limits; connect to nothing yet.
+        """Name the store and its limits; open no connection yet.
 
         Args:
             url: ``sqlite:///jobs.db`` or ``postgresql://user@host/database``; default
@@ -132,7 +132,7 @@ class App:
                 this order; none: plain JSON.
 
         Raises:
-            ConfigError: the URL or a setting cannot work.
+            ConfigError: the URL or a setting is invalid.
         """
         self.max_payload = check_whole("max_payload", max_payload, _MIN_PAYLOAD, _MOST_PAYLOAD)
         if wakeup is not None:
@@ -153,7 +153,7 @@ class App:
 
     @property
     def url(self) -> str:
-        """The store's address. May be set until the store is first used, else UsageError."""
+        """The store's address. UsageError if it is set once the store is in use."""
         return self.stores.url
 
     @url.setter
@@ -177,15 +177,15 @@ class App:
     @overload
     def task(self, **options: Unpack[BatchOptions]) -> BatchDecorator: ...
     def task(self, *fn: Callable[..., Any], **options: Any) -> Any:
-        """Make a task of a function: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
+        """Turn a function into a task: ``@app.task``, or ``@app.task(queue=…, retries=…)``.
 
         Args:
             fn: a ``def`` or ``async def`` of your own.
-            **options: the fields of ``TaskOptions``: its name and queue, its limits, where it runs;
-                for a function that takes the items of many jobs those of ``BatchOptions``.
+            **options: the fields of ``TaskOptions``: its name and queue, its limits, where it runs.
+                A function that takes the items of many jobs has the fields of ``BatchOptions``.
 
         Raises:
-            ConfigError: an option cannot work, or another task has that name. In a notebook, and
+            ConfigError: an option is invalid, or another task has that name. In a notebook, and
                 at Python's prompt, the same function defined again replaces the earlier one.
         """
         check_known(options)
@@ -200,7 +200,7 @@ class App:
     def _register(self, fn: Callable[..., Any], options: Any) -> Task[..., Any]:
         if isinstance(fn, Task):
             raise ConfigError(
-                f"{fn.name} is a task already; make another of its function, {fn.name}.fn"
+                f"{fn.name} is a task already: to make another of its function, use {fn.name}.fn"
             )
         kind: Any = AsyncTask if is_async(fn) else PlainTask
         if options.get("batch") is not None:
@@ -212,8 +212,8 @@ class App:
             old = self.tasks.get(name) or self._aliases.get(name)
             if old is not None and not is_defined_again(old, task):
                 raise ConfigError(
-                    f"another task is called {name!r} already: give name=… to one of"
-                    f" {_place_of(old)} and {_place_of(task)}"
+                    f"another task is called {name!r} already: give name=… to either"
+                    f" {_place_of(old)} or {_place_of(task)}"
                 )
         self.tasks[task.name] = task
         self._aliases.update(dict.fromkeys(task.aliases, task))
@@ -227,7 +227,7 @@ class App:
         return task
 
     def schedule(self, name: str, call: Call[Any], **options: Unpack[ScheduleOptions]) -> None:
-        """Declare a schedule of the code: ``app.schedule("nightly", report.call(), cron=…)``.
+        """Declare a schedule in code: ``app.schedule("nightly", report.call(), cron=…)``.
 
         Workers announce it together with their tasks; it fires only while a worker announces it.
         The newest declaration is in use; a schedule that no worker has declared for seven days is
@@ -239,34 +239,35 @@ class App:
             **options: the fields of ``ScheduleOptions``: ``cron`` or ``every``, ``zone`` and so on.
 
         Raises:
-            ConfigError: an option cannot work, or another schedule has that name.
+            ConfigError: an option is invalid, or another schedule has that name.
         """
         self.schedules._declare(name, call, options)  # noqa: SLF001
 
     def limit(self, name: str, **options: Unpack[LimitOptions]) -> Limit:
         """Declare a limit, for ``@app.task(limits=[…])``: ``app.limit("openai", running=20)``.
 
-        It counts over all workers of the store. Workers announce it together with their tasks; the
-        newest declaration is in use, unless another was set at run time (``app.limits``).
+        It applies to all workers of the store together. They announce it together with their tasks;
+        the newest declaration is in use, unless another was set at run time (``app.limits``).
 
         Args:
             name: its name, unique in the store.
             **options: the fields of ``LimitOptions``: ``running``, ``rate``, ``burst``, ``per``.
 
         Raises:
-            ConfigError: an option cannot work, or another limit has that name.
+            ConfigError: an option is invalid, or another limit has that name.
         """
         return self.limits._declare(name, options)  # noqa: SLF001
 
     def queue(self, name: str, *, waiting_max: int) -> None:
-        """Let no more than ``waiting_max`` jobs of a queue wait, due or not: ``enqueue`` raises
-        QueueFull then, or waits for room with ``using(wait=10)``; ``enqueue_many`` raises it.
+        """Let at most ``waiting_max`` jobs of a queue wait, due or not. When the queue is full,
+        ``enqueue`` raises QueueFull, or waits for room with ``using(wait=10)``; ``enqueue_many``
+        raises QueueFull.
 
-        It holds for every job that this application's code enqueues, and may be exceeded by the
-        jobs that all clients enqueue within one second. Ticks of schedules, retries and
+        The maximum applies to every job that this application's code enqueues. It may be exceeded
+        by the jobs that all clients enqueue within one second. Ticks of schedules, retries and
         ``on_commit`` are never refused.
 
-        Raises ConfigError for a name or a number that cannot work.
+        Raises ConfigError for an invalid name or number.
         """
         maxima = self.stores.queues.maxima
         maxima[check_name("a queue", name)] = check_whole("waiting_max", waiting_max, 1, 10**9)
@@ -274,8 +275,9 @@ class App:
     def lifespan(self, fn: F) -> F:
         """Run ``fn`` once per runner, around all its attempts: engines, models, clients.
 
-        A generator function (``async def`` or ``def``) that yields once, taking the app or
-        nothing. What it yields is ``attempt.resources``. ConfigError if there is one already.
+        ``fn`` is a generator function (``async def`` or ``def``) that takes the app or nothing and
+        yields once. ``attempt.resources`` is the value that it yields. ConfigError if there is a
+        lifespan already.
         """
         if self.lifespan_fn is not None:
             raise ConfigError("the application has a lifespan already")
@@ -287,10 +289,11 @@ class App:
     def around(self, fn: F) -> F:
         """Run ``fn`` around each attempt: a Flask context, a Sentry scope, a tenant's schema.
 
-        A generator function (``async def`` or ``def``) that yields once, taking the attempt.
-        Several are entered in the order in which they were registered, the first outermost.
-        An ``async def``, and all around an async task, run in the runner's event loop; a plain
-        ``def`` around a plain task runs in the thread of that task, inside the others.
+        ``fn`` is a generator function (``async def`` or ``def``) that takes the attempt and yields
+        once. Several are entered in the order in which they were registered, the first outermost.
+        An ``async def`` runs in the runner's event loop, and so does every function around an
+        async task; a plain ``def`` around a plain task runs in that task's thread, inside the
+        others.
         """
         enter = make_context(fn, "around")
         is_taking(fn, "around", "the attempt", least=1)
@@ -303,14 +306,14 @@ class App:
         """Store all jobs of a flow, in one commit, and return them.
 
         Args:
-            flow: what ``outlast.chain`` or ``outlast.group`` has returned.
+            flow: the result of ``outlast.chain`` or ``outlast.group``.
             name: a label for all its jobs, by which ``outlast jobs --label NAME`` finds them.
             connection: as in ``task.using(connection=…)``; its transaction has to be open.
 
         Raises:
             UsageError: a call has a task of another application, or another connection; or RESULT
-                stands where no result can come from.
-            JobNotFound: a job that a call is to wait for (``using(after=…)``) is not there.
+                is used where there is no earlier result.
+            JobNotFound: a job that a call is to wait for (``using(after=…)``) does not exist.
             QueueFull, KeyInUse, StoreUnavailable: as ``task.enqueue``; nothing is stored.
         """
         check_part(flow)
@@ -325,10 +328,9 @@ class App:
     async def enqueue_many(self, calls: Iterable[Call[R]]) -> list[Job[R]]:
         """Store many calls in their order; return their jobs.
 
-        Up to 5,000 calls, with 64 MiB of arguments, are one statement: all are stored or none. More
-        calls go in statements of that size, so an error may leave the first ones stored. With
-        ``using(connection=…)``, the same connection on all of them, all are part of your
-        transaction.
+        Up to 5,000 calls, with 64 MiB of arguments, are stored in one statement: all or none. More
+        calls are split into statements of that size, so an error may leave the first ones stored.
+        If all have the same ``using(connection=…)``, all are part of your transaction.
 
         Raises:
             UsageError: a call has a task of another application, or another connection.
@@ -351,18 +353,18 @@ class App:
 
     async def send_event(self, name: str, value: Any = None, *, connection: Any = None) -> bool:
         """Send an event, and wake the jobs that wait for it (``attempt.wait_event``), now or later.
-        Return whether it is the first of its name: that one is kept, and later ones are not.
+        Return whether it is the first event of that name: only the first is kept.
 
-        Workers look within a second; on PostgreSQL, and on one machine, at once. An event stays for
-        30 days, and longer while a job that has waited for it is unfinished.
+        Workers notice it within a second, and at once on PostgreSQL or on the same machine. An
+        event is kept for 30 days, and longer while a job that has waited for it is unfinished.
 
         Args:
             name: such as ``f"approve:{job_id}"``: up to 190 printable characters.
             value: any JSON; encoded as arguments are (``App(payloads=…)``).
-            connection: as in ``task.using(connection=…)``: sent when that commits, and only then.
+            connection: as in ``task.using(connection=…)``: the event is sent when that commits.
 
         Raises:
-            UsageError: it cannot be a name.
+            UsageError: ``name`` is not valid as the name of an event.
             BadArguments: the value cannot be encoded, or is too large.
             ConnectionMismatch, StoreUnavailable: as ``task.enqueue``.
         """
@@ -375,20 +377,20 @@ class App:
     send_event_sync = blocking(send_event)
 
     def on_commit(self, session: object, call: Call[Any]) -> None:
-        """Store a call when a session of SQLAlchemy commits, in that commit: both or neither.
+        """Store a call in the commit of a SQLAlchemy session: both take effect, or neither.
 
-        Nothing is sent until then. A rollback, also one to a savepoint of the session
+        Nothing is sent until then. A rollback, including one to a savepoint of the session
         (``begin_nested``), drops the calls that were made since. The session begins
-        its transaction if it has none, as it does for ``session.add``. With several calls their
-        order is kept. Delays count from the commit.
+        its transaction if it has none, as it does for ``session.add``. Several calls keep their
+        order. Delays count from the commit.
 
         Args:
             session: a ``Session``, an ``AsyncSession`` or a scoped session, on the application's
                 own store. Do not await this call, even with an ``AsyncSession``.
             call: such as ``ship.using(delay=60).call(7)``.
 
-        The commit raises the errors of the store (KeyInUse, ConnectionMismatch, StoreUnavailable)
-        and is then not done.
+        If a call cannot be stored, the commit fails with the store's error (KeyInUse,
+        ConnectionMismatch, StoreUnavailable).
 
         Raises:
             UsageError: ``session`` is not a session, or the call has a task of another application
@@ -419,7 +421,7 @@ class App:
         return Any if task is None else task.returns
 
     async def cancel(self, id: int) -> Cancelled:  # noqa: A002
-        """Cancel a queued job at once, ask a running one to stop; return which.
+        """Cancel a queued job at once, or ask a running one to stop; return which was done.
 
         JobNotFound if there is none.
         """
@@ -454,12 +456,12 @@ class App:
 
         Returns once every active worker has acknowledged it, or after ``wait`` seconds with the
         names of the workers that have not (``.unacknowledged``). From then on none of these jobs
-        starts, not even one that was claimed before. Jobs that run go on or, with ``stop``, are
-        asked to stop and go back to the queue, uncharged. Pausing the same thing again only updates
+        starts, not even one that was claimed before. Running jobs continue or, with ``stop``, are
+        asked to stop and return to the queue, uncharged. Pausing the same thing again only updates
         who paused it, why, and ``stop``.
 
         Raises:
-            UsageError: not exactly one thing is named, or a text cannot be stored.
+            UsageError: none or several things are named, or a text cannot be stored.
         """
         target = choose_target(queue, task, tenant, everything=everything)
         new = make_pause(target, paused_by=paused_by, reason=reason, stop=stop)
@@ -479,7 +481,7 @@ class App:
         """End the pause of exactly this thing; return whether there was one. Other pauses of the
         same jobs stay in force. Workers take the jobs again within about a second.
 
-        UsageError: not exactly one thing is named.
+        UsageError: none or several things are named.
         """
         target = choose_target(queue, task, tenant, everything=everything)
         return await self.stores.ask(lambda store: store.resume(*target)) is not None
@@ -487,7 +489,7 @@ class App:
     resume_sync = blocking(resume)
 
     async def pauses(self) -> list[Paused]:
-        """Return all that is paused, the oldest first."""
+        """Return all pauses, the oldest first."""
         found = await self.stores.ask(read_pauses)
         return [describe_pause(each, found.unheard(each)) for each in found.pauses]
 
@@ -506,7 +508,7 @@ class App:
         return embedded(self, **settings)
 
     async def close(self) -> None:
-        """Close the connections of this process. They open again when they are needed.
+        """Close the connections of this process. They are opened again when needed.
 
         ``async with app:`` opens them, so that a wrong URL is found at the start, and closes them
         at the end of the block: for the lifespan of a web framework.

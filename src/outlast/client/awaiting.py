@@ -1,4 +1,4 @@
-"""Hold the attempt that runs in this context, for the modules below it: jobs and limits."""
+"""Let the modules of jobs and limits find the attempt that runs in this context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outlast.errors import LostLease, UsageError
 
 
 class RunningHere(Protocol):
-    """What jobs and limits know of the attempt that runs."""
+    """The part of the running attempt that jobs and limits use."""
 
     job_id: int
     token: int

@@ -127,7 +127,7 @@ async def _spend(limit: Limit, cost: float) -> None:
 
 
 def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
-    """Return what a limit allows, checked. ConfigError names the option that cannot work."""
+    """Return what a limit allows, checked. ConfigError names an invalid option."""
     known = LimitOptions.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
         told = ", ".join(
@@ -422,7 +422,7 @@ class Limits:
 
         Raises:
             LimitNotFound: no code has declared such a limit.
-            ConfigError: a value cannot work.
+            ConfigError: a value is invalid.
         """
         await self._set(make_set_limit(name, key=key, running=running, rate=rate, burst=burst))
 

@@ -60,7 +60,7 @@ class ScheduleOptions(TypedDict, total=False):
 def make_schedule(
     name: str, call: Call[Any], options: Mapping[str, Any], stores: StoreProvider
 ) -> NewSchedule:
-    """Return a schedule, checked. ConfigError names the field that cannot work."""
+    """Return a schedule, checked. ConfigError names an invalid field."""
     unknown = sorted(options.keys() - ScheduleOptions.__annotations__.keys())
     if unknown:
         known = ", ".join(ScheduleOptions.__annotations__)
@@ -203,7 +203,7 @@ class Schedules:
             **options: the fields of ``ScheduleOptions``.
 
         Raises:
-            ConfigError: an option cannot work.
+            ConfigError: an option is invalid.
             UsageError: the code of an application declares a schedule of that name.
         """
         new = make_schedule(name, call, options, self._stores)

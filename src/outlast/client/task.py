@@ -247,7 +247,7 @@ class BoundTask(Generic[P, R]):
             connection: one of asyncpg, psycopg 3, SQLAlchemy 2, Django, ``sqlite3`` or
                 aiosqlite, on the application's own store: the job is part of its transaction.
 
-        Raises ConfigError for an option that cannot work.
+        Raises ConfigError for an invalid option.
         """
         if sum(each is not None for each in (delay, at, debounce)) > 1:
             raise ConfigError("give one of delay, at and debounce")

@@ -190,7 +190,7 @@ def refuse_unknown(
 
 
 def make_policy(options: TaskOptions) -> Policy:
-    """Return the limits, all in seconds. ConfigError names one that cannot work.
+    """Return the limits, all in seconds. ConfigError names an invalid one.
 
     ``Policy`` defines which options are limits and their defaults; its types define how each is
     checked.

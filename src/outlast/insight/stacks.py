@@ -1,7 +1,7 @@
-"""Find out where a running job is: its worker reads its process without disturbing it.
+"""Show the stack of a running job: its worker reads the runner's process without disturbing it.
 
-The command line, the page and its API send the request by the same function, and show the answer
-from the job's row.
+The command line, the page and its API send the request through the same function, and show the
+answer from the job's row.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
 
 WAIT_SECONDS = 10.0  # for an answer, by default
-LOOK_SECONDS = 0.1  # between two checks whether it is there
-TRIES = 3 * ASKS_MAX  # if others ask the same worker at the same time; each try meets one of them
+LOOK_SECONDS = 0.1  # between two checks for the answer
+TRIES = 3 * ASKS_MAX  # each request that others make of the worker meanwhile fails one try
 VERB = "stack"  # in the record
 BUSY = f"was asked for {ASKS_MAX} stacks in the last seconds: ask again in ten seconds"
 
@@ -40,8 +40,8 @@ class AskedStack(msgspec.Struct, frozen=True):
 async def ask_for_stack(
     store: Store, job_id: int, by: By, *, token: int | None = None
 ) -> AskedStack:
-    """Ask where a running job is; the answer arrives on its row. While a request is open, no second
-    one is made.
+    """Ask for the stack of a running job; the answer arrives on its row. While a request is open,
+    no second one is made.
 
     ``token``: the token of the attempt that the caller has seen; NewerAttempt if another runs.
     Refused if no worker runs it, or its worker is gone, is of an older release, or has too many

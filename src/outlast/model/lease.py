@@ -62,7 +62,7 @@ _SENTENCES = {
 
 
 class LeaseTerms(msgspec.Struct, frozen=True):
-    """A worker's own heartbeat and lease, in seconds. Raises ConfigError if they cannot work."""
+    """A worker's own heartbeat and lease, in seconds. Raises ConfigError if they are invalid."""
 
     heartbeat: float = 2.0
     lease: float = 60.0

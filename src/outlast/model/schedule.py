@@ -35,7 +35,7 @@ JITTER_MAX = float(DAY)
 class Spec(
     msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """When a schedule fires. Raises ConfigError, naming the field, for values that cannot work.
+    """When a schedule fires. Raises ConfigError, naming the field, for invalid values.
 
     Reading it back from JSON raises ConfigError where this host lacks something, such as the zone,
     and DecodeError for a field of a later release, which may change when the schedule fires.

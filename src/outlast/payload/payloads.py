@@ -77,7 +77,7 @@ class Compression:
             level: 1 is fastest, 9 makes them smallest.
             least: bytes of JSON below which nothing is compressed.
 
-        Raises ConfigError for a value that cannot work.
+        Raises ConfigError for an invalid value.
         """
         self._level = check_whole("level", level, 1, 9)
         self._least = check_whole("least", least, 0, PLAIN_MAX)
@@ -303,7 +303,7 @@ PLAIN = Payloads(())
 
 
 def make_payloads(codecs: Sequence[PayloadCodec]) -> Payloads:
-    """Return the chain of these codecs; ConfigError for one that cannot work."""
+    """Return the chain of these codecs; ConfigError for an invalid one."""
     return Payloads(codecs) if codecs else PLAIN
 
 

@@ -96,8 +96,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         schemes: of its URLs.
         forms: URLs for people, each with its meaning if that is not obvious.
-        open_store: returns the store at a URL, not yet connected. ConfigError for a URL that
-            cannot work, or if the driver is not installed.
+        open_store: returns the store at a URL, not yet connected. ConfigError for an
+            invalid URL, or if the driver is not installed.
         open_wakeup: returns the wake-up that announces new jobs to a worker.
         load_callers: returns how callers' own connections are used; None if they cannot be.
         open_presence: returns the lock that a live worker's session holds, given the URL and the

@@ -76,7 +76,7 @@ def dashboard(
         read_only: no user may change anything.
 
     Raises:
-        ConfigError: a setting cannot work.
+        ConfigError: a setting is invalid.
     """
     url = app if isinstance(app, str) else app.url
     return application_of(

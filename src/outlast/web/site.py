@@ -30,8 +30,8 @@ COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 
 
 class Site:
-    """One dashboard: its store, its users, and its appearance. Raises ConfigError for settings that
-    cannot work.
+    """One dashboard: its store, its users, and its appearance. Raises ConfigError for invalid
+    settings.
 
     Attributes:
         reader: the reading side of the store.

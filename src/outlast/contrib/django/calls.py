@@ -39,7 +39,7 @@ known: dict[str, Any] = {}
 
 def read_options(options: dict[str, Any]) -> tuple[TaskOptions, Policy, Placement]:
     """Return the task options in a backend's OPTIONS, and the limits and the place of its jobs.
-    ImproperlyConfigured for an option that is unknown or cannot work."""
+    ImproperlyConfigured for an option that is unknown or invalid."""
     if unknown := options.keys() - OF_BACKENDS - OF_TASKS:
         known = ", ".join(sorted({*OF_BACKENDS, *OF_TASKS}))
         raise ImproperlyConfigured(

@@ -64,7 +64,7 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
 
 @cache
 def _page(url: str) -> tuple[Site, Any]:
-    """Return the page on one store; ImproperlyConfigured for settings that cannot work."""
+    """Return the page on one store; ImproperlyConfigured for invalid settings."""
     try:
         site = Site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen_settings())
     except ConfigError as error:

@@ -76,7 +76,7 @@ def _is_ours(backend: str) -> bool:
 @cache
 def settings_limits() -> dict[str, Limit]:
     """Declare and return the limits in OUTLAST["LIMITS"]: name -> options of ``app.limit``.
-    ImproperlyConfigured for one that cannot work."""
+    ImproperlyConfigured for an invalid one."""
     chosen = getattr(settings, SETTING, {})
     is_dict = isinstance(chosen, Mapping)
     unknown = sorted(map(str, chosen.keys() - {LIMITS})) if is_dict else []

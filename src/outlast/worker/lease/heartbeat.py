@@ -1,7 +1,7 @@
 """Sends the heartbeat, on a separate thread, loop and connection.
 
 Nothing on the worker's main loop can delay a beat. But when that loop has not turned for half a
-lease, beats stop, and the lease ends as for a dead worker.
+lease, beats stop, and the lease expires as if the worker were dead.
 
 Each beat locks the lock file again, in case a task in this process has unlocked it.
 """
@@ -63,7 +63,7 @@ class Heartbeat:
         self._trouble = trouble
 
     def note_registration(self, me: WorkerRef) -> None:
-        """Beat for this registration from now on. The main loop calls this, so it does turn."""
+        """Beat for this registration from now on. The main loop calls this: so it turns."""
         self.me = me
         self._note_main_turn()
 
@@ -77,15 +77,15 @@ class Heartbeat:
         self._thread.start()
 
     def call_soon(self, call: Callable[[], object]) -> None:
-        """Run ``call`` in the heartbeat's loop, or here before that has begun. From any thread.
-        Raises RuntimeError once the loop has ended."""
+        """Run ``call`` in the heartbeat's loop, or in this thread if that loop has not begun. Any
+        thread may call this. Raises RuntimeError once the loop has ended."""
         if self._loop is None:
             call()
         else:
             self._loop.call_soon_threadsafe(call)
 
     def nudge(self) -> None:
-        """Beat now: the answer brings a cancel or a drain. From any thread."""
+        """Beat now: the reply may ask for a cancel or a drain. Any thread may call this."""
         loop, nudged = self._loop, self._nudged
         if loop is not None and nudged is not None and not loop.is_closed():
             loop.call_soon_threadsafe(nudged.set)
@@ -98,8 +98,8 @@ class Heartbeat:
             await asyncio.to_thread(self._thread.join, 10.0)
 
     async def run_once(self) -> float:
-        """Beat once; return the seconds until the next beat, which count from the request of this
-        one: a short lease survives one slow beat only if the next is on time."""
+        """Beat once; return the seconds until the next beat. They count from the start of this one:
+        a short lease survives a slow beat only if the next is on time."""
         asked_at = self._clock.boot()
         if self._lock is not None:
             self._lock.hold()

@@ -16,9 +16,10 @@ LOOK_SECONDS = 2.0
 
 
 class Pid1:
-    """The duty that waits for dead children that this process has not started (``known`` has
-    its own). A child that was just started may be missing there, but its starter waits for it by
-    the next check: so a dead child is waited for here once two checks in a row have seen it."""
+    """The duty that waits for dead children that this process did not start. ``known`` returns the
+    pids of those that it did start. One that was started a moment ago may still be missing, but
+    the code that started it waits for it before the next check: so this duty waits only for a
+    child that two checks in a row have found dead."""
 
     name = "pid1"
 
@@ -37,7 +38,7 @@ class Pid1:
 
 
 def dead_children() -> set[int]:
-    """Return the dead children of this process that were not waited for."""
+    """Return the dead children of this process that are still to be waited for."""
     return {int(name) for name in os.listdir("/proc") if name.isdigit() and _is_dead_child(name)}
 
 

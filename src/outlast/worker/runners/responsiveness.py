@@ -1,8 +1,8 @@
 """Checks whether a runner's event loop turns, and which attempt blocks it.
 
 Each runner with work is pinged about once a second, and answers from its loop. A missing answer
-alone proves nothing: a busy machine is slow, too. After a while it is reported, with the stack.
-``worker/runners/watchdog.py`` says whose time passes while a loop is blocked.
+alone proves nothing: a busy machine is slow, too. After five seconds it is reported, with the
+stack. ``worker/runners/watchdog.py`` says which attempt is charged while a loop is blocked.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from outlast.worker.runners.process import RunnerProcess
 PING_SECONDS = 1.0
 BLOCKED_SECONDS = 5.0  # without an answer: reported, with the stack
 STEP_SECONDS_MAX = 0.5  # counted by one check at most: a worker that slept has heard no answers
-STACKS_SECONDS_MAX = 2.0  # for stacks to come; a stopped process sends none
+STACKS_SECONDS_MAX = 2.0  # for stacks to arrive; a stopped process sends none
 FRESH_SECONDS = 1.0  # after which the stacks are requested again to find the blocker
-NAME_SECONDS = 1.0  # without an answer: the blocker is searched, if others wait
+NAME_SECONDS = 1.0  # without an answer: find the blocker, if other attempts wait
 CREDIT_SECONDS_MAX = 5.0  # beyond its timeout, for one attempt: well below a reaper's slack
 UNANSWERED = "unanswered"
 Tell = Callable[[Running], None]
 
 
 class Responsiveness:
-    """One runner's responsiveness. ``silent``: seconds, counted by checks, that a ping waits."""
+    """One runner's responsiveness. ``silent``: seconds without an answer, as the checks count."""
 
     def __init__(
         self, runner: RunnerProcess, in_flight: InFlight, tell: Tell, clock: Clock
@@ -98,7 +98,7 @@ class Responsiveness:
 
     def take_answer(self, seq: int, still: Iterable[Span]) -> None:
         """Take the answer to a ping: the loop has turned since. ``still``: spans in which the
-        runner did not run, for the next look, which knows those of this worker."""
+        runner did not run; the next check compares them with the spans of this worker."""
         self._still.extend(still)
         if not self._asking or seq != self._seq:
             return
@@ -116,8 +116,8 @@ class Responsiveness:
         return self._turned_at >= when
 
     def knows_blocker(self) -> bool:
-        """Whether it is freshly known which attempt blocks the loop (``named``, None for none). If
-        not, stacks are requested: check again soon."""
+        """Whether ``named``, the attempt that blocks the loop or None, is up to date. If not,
+        stacks are requested: check again soon."""
         now = self._clock.boot()
         if self._named_at is not None and now - self._named_at < FRESH_SECONDS:
             return True
@@ -156,7 +156,7 @@ class Responsiveness:
 
     def _blocker(self, stacks: str) -> int | None:
         tokens = self._runner.tokens
-        if len(tokens) == 1:  # even if the stack does not show it: C code in a thread has the GIL
+        if len(tokens) == 1:  # even if its stack does not show it: C code may hold the GIL
             return next(iter(tokens))
         token = current_attempt(stacks)
         return token if token in tokens else None

@@ -1,7 +1,7 @@
 """Starts and feeds the tether: the small process that kills the runners if the worker cannot.
 
-If that process (``outlast.runner.tether``) dies, or has not read for so long that its pipe is full,
-it is started again, at each message until that succeeds; each beat sends one.
+If that process (``outlast.runner.tether``) dies, or reads nothing until its pipe is full, the next
+message starts it again. Each heartbeat sends a message, so a start that fails is soon retried.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ STOP_SECONDS = EMPTY_SECONDS + 5.0  # for the process to kill what is left and e
 
 
 class Tether:
-    """Sends the runners' sessions to the tether process, and until when they may continue. The
-    process holds ``shared_fds`` until the groups are empty; ``will_fd``: the last will's file."""
+    """Tells the tether process which sessions the runners have, and until when they may continue.
+    The process keeps ``shared_fds`` open until the groups are empty; ``will_fd`` is the file of the
+    last will (``worker/lease/last_will.py``)."""
 
     def __init__(self, shared_fds: tuple[int, ...] = (), will_fd: int = NO_WILL) -> None:
         self._shared_fds = shared_fds
@@ -31,7 +32,7 @@ class Tether:
         self._until = float("inf")
 
     def start(self) -> None:
-        """Start the process, and tell it all that is known here. Raises OSError if that fails."""
+        """Start the process, and tell it the groups and the time. Raises OSError if that fails."""
         read, write = os.pipe()
         fds = (read, self._will_fd, *self._shared_fds)
         try:
@@ -69,8 +70,8 @@ class Tether:
         self._tell(f"until {boottime!r}")
 
     def stop(self) -> None:
-        """End the process, and any group on the tether. The worker leaves by itself: no will is
-        carried out."""
+        """End the process, and any group on the tether. The worker exits by itself, so its last
+        will is not carried out."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -104,7 +105,7 @@ class Tether:
             self._restart(self._process)
 
     def _write(self, *lines: str) -> bool:
-        """Write lines; return whether the pipe has taken them: False if it has no reader."""
+        """Write lines; return whether the pipe took them: not if it is full or has no reader."""
         try:
             os.write(self._pipe, "".join(f"{line}\n" for line in lines).encode())
         except (BrokenPipeError, BlockingIOError):
@@ -135,7 +136,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _choose_environment() -> dict[str, str]:
-    """Return an environment that finds Python's libraries, without passwords; with the settings of
-    a preloaded libfaketime, or the tether would read another clock and end all runners at once."""
+    """Return the variables by which the process finds Python's libraries, and no passwords. The
+    settings of a preloaded libfaketime are among them: otherwise the tether would read another
+    clock and kill all runners at once."""
     loader = ("LD_", "DYLD_", "FAKETIME")
     return {name: value for name, value in os.environ.items() if name.startswith(loader)}
