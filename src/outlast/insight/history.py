@@ -8,7 +8,7 @@ its counts once a minute: the last step grows for that long.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 
@@ -154,11 +154,11 @@ def _means(totals: list[float], numbers: list[float]) -> list[float | None]:
     return [total / number if number else None for total, number in both]
 
 
-HISTORY = {
+HISTORY: dict[str, Any] = {
     "now": Time,
     "since": Time,
     "step": int,
-    "whole_since": Time | None,
+    "whole_since": Time | None,  # pyright: ignore[reportOperatorIssue]
     "bounds": list[float],
     "series": list[Series],
 }

@@ -93,7 +93,7 @@ def document_type(name: str, types: Mapping[str, Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct(name, [(field, in_json(kind)) for field, kind in types.items()])
 
 
-_MOMENT = Annotated[datetime, msgspec.Meta(tz=True)]
+_MOMENT: Any = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 def in_json(kind: Any) -> Any:
