@@ -71,7 +71,7 @@ class JobAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     begun); if a newer one has begun since, nothing is done (409). ``from_scratch``: requeue it
     without its checkpoint."""
 
-    token: int | None = None
+    token: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)] | None = None
     from_scratch: bool = False
 
 
@@ -79,7 +79,7 @@ class StackAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request for a job's stack. ``token``: the token of the attempt that the caller has read; if
     a newer one has begun since, nothing is requested (409)."""
 
-    token: int | None = None
+    token: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)] | None = None
 
 
 class PauseAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
