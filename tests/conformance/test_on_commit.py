@@ -216,7 +216,7 @@ async def test_a_call_that_comes_too_late_is_an_error(session: Session):
     def work(it: Any) -> None:
         session.hand_in("a")(it)
         sqlalchemy.event.listen(it, "before_commit", session.hand_in("late"))
-        with pytest.raises(UsageError, match="1 jobs are not stored"):
+        with pytest.raises(UsageError, match="1 jobs were not stored"):
             it.commit()
         it.close()
 

@@ -152,7 +152,7 @@ async def test_a_worker_of_an_older_release_is_named(
     (claimed,) = await held(store, hands)
     async with raw(store_url) as file:
         await file.run("UPDATE outlast_workers SET stacks = NULL")
-    with pytest.raises(Refused, match="is of an older release"):
+    with pytest.raises(Refused, match="runs an older release"):
         await ask_for_stack(store, claimed.job_id, ADA)
     assert await asks(hands) == []
 

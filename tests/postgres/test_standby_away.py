@@ -22,6 +22,8 @@ from tests.conformance.kit import Hands, enqueued, eventually, job
 pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
 
 PATIENCE = 20.0  # seconds; a commit that waits for the standby waits forever
+CUT_SHORT = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+WRITES = "SELECT pg_logical_emit_message(true, 'a', 'b')"
 WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
 
 
@@ -49,10 +51,11 @@ async def session(store: PostgresStore) -> AsyncIterator[Any]:
 
 
 @contextlib.asynccontextmanager
-async def standby_away(session: Any) -> AsyncIterator[None]:
+async def standby_away(store: PostgresStore, session: Any) -> AsyncIterator[None]:
     """Let commits wait for a missing standby."""
     await _name_standby(session, "gone")
     try:
+        await _see_one_wait(store, session)
         yield
     finally:
         await _name_standby(session, "")
@@ -62,6 +65,21 @@ async def _name_standby(session: Any, name: str) -> None:
     await session.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
     await session.execute("SELECT pg_reload_conf()")
     await eventually(lambda: _is_set(session, name))
+
+
+async def _see_one_wait(store: PostgresStore, session: Any) -> None:
+    """Return once commits wait: that begins when the checkpointer has read the new name, which may
+    be after all sessions have."""
+    connection = await asyncpg.connect(store.url)
+    while True:
+        commit = asyncio.create_task(connection.execute(WRITES))
+        await eventually(lambda: _waits_or_is_done(session, commit), PATIENCE)  # noqa: B023
+        if not commit.done():
+            await session.execute(CUT_SHORT)
+            await asyncio.wait_for(commit, PATIENCE)
+            break
+        await commit
+    await connection.close()
 
 
 async def _is_set(session: Any, name: str) -> bool:
@@ -98,7 +116,7 @@ async def test_updates_of_a_workers_row_wait_for_no_standby(
     store: PostgresStore, session: Any
 ) -> None:
     each_on_its_own = [(await Hands.on(store, name), verb) for name, verb in VERBS.items()]
-    async with standby_away(session):
+    async with standby_away(store, session):
         for hands, verb in each_on_its_own:
             async with asyncio.timeout(PATIENCE):
                 await verb(hands)
@@ -109,7 +127,7 @@ async def test_a_worker_beats_beside_an_exchange_that_waits_for_the_standby(
 ) -> None:
     hands = await Hands.on(store)
     await enqueued(store, job(), job())
-    async with standby_away(session):
+    async with standby_away(store, session):
         claiming = asyncio.create_task(hands.claim(1))
         assert await eventually(lambda: session.fetchval(WAITS))
         async with asyncio.timeout(PATIENCE):
@@ -132,9 +150,6 @@ async def test_a_lower_synchronous_commit_is_kept(store: PostgresStore, session:
     assert (await store.heartbeat(hands.me)).renewed
 
 
-CUT_SHORT = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-
-
 @pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
 async def test_a_job_that_is_found_by_its_key_is_as_durable_as_one_that_is_stored(
     others: int, store: PostgresStore, session: Any
@@ -144,7 +159,7 @@ async def test_a_job_that_is_found_by_its_key_is_as_durable_as_one_that_is_store
     for key in ("one", "two"):  # from now on the session names no lane
         await store.enqueue([NewJob(task="a", key=key)])
     batch = [NewJob(task="a", key=f"k{number}") for number in range(1 + others)]
-    async with standby_away(session):
+    async with standby_away(store, session):
         given_up = asyncio.create_task(store.enqueue(batch))
         assert await eventually(lambda: session.fetchval(WAITS), PATIENCE)
         await session.execute(CUT_SHORT)
