@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 import asyncpg
@@ -73,7 +74,7 @@ async def _see_one_wait(store: PostgresStore, session: Any) -> None:
     connection = await asyncpg.connect(store.url)
     while True:
         commit = asyncio.create_task(connection.execute(WRITES))
-        await eventually(lambda: _waits_or_is_done(session, commit), PATIENCE)  # noqa: B023
+        await eventually(partial(_waits_or_is_done, session, commit), PATIENCE)
         if not commit.done():
             await session.execute(CUT_SHORT)
             await asyncio.wait_for(commit, PATIENCE)

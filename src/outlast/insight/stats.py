@@ -31,7 +31,7 @@ COUNTS = (
 _QUEUED = {"due", "paused", "scheduled", "suspects"}
 
 
-PAUSE = Resource(
+SHORT_PAUSE = Resource(
     "ShortPause",
     Pause,
     "kind name reason paused_at paused_by",
@@ -57,7 +57,7 @@ STATS = {
         )
     ],
     "limits": [document_type("Waited", {"limit": str, "waiting": int, "at_least": bool})],
-    "pauses": [PAUSE],
+    "pauses": [SHORT_PAUSE],
     **dict.fromkeys(("workers", "ill", "deactivations", "refusals"), dict[str, int]),
     "wakeups": dict[str, dict[str, int]],
     "completed": document_type("Completed", {"minute": int, "hour": int, "at_least": list[str]}),
@@ -77,7 +77,7 @@ def stats_document(
         "more_lanes": statistics.more_lanes,
         "unservable": _unservable(statistics, workers),
         "limits": [_limit(row) for row in statistics.limits if row.waiting],
-        "pauses": [PAUSE.document(each) for each in pauses],
+        "pauses": [SHORT_PAUSE.document(each) for each in pauses],
         "workers": {
             status.value: sum(one.status is status for one in workers) for status in WorkerStatus
         },

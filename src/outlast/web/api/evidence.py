@@ -101,7 +101,7 @@ async def show_history(visit: Visit) -> Document:
     return history_document(found)
 
 
-@ROUTES.at("/scale", query={"queue": text("which queue", least=1)}, needed=["queue"], answer=SCALE)
+@ROUTES.at("/scale", query={"queue": text("which queue", least=1)}, answer=SCALE)
 async def show_scale(visit: Visit) -> Document:
     """How many jobs of a queue need a worker, for autoscalers such as KEDA."""
     queue = visit.read_name("queue")

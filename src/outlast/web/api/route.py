@@ -6,7 +6,7 @@ An act may also have a form on a page: the same function does it, and then a pag
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -15,6 +15,7 @@ from starlette.responses import Response
 import outlast
 from outlast.errors import text_of
 from outlast.insight.resource import SCHEMA, in_json
+from outlast.insight.row import is_of
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
@@ -28,7 +29,7 @@ Then = Callable[[Visit, Any], Response]
 
 def text(about: str, among: Iterable[str] = (), least: int = 0) -> Any:
     """Return the type of a parameter in the URL that is a name; ``among``: one of these, or
-    empty. ``least``: its characters at least."""
+    empty. ``least``: its characters at least; 1: it has to be there."""
     pattern = f"^({'|'.join(among)})?$" if among else None
     bounds: dict[str, Any] = {"min_length": least, "max_length": NAME_MAX, "pattern": pattern}
     return Annotated[str, msgspec.Meta(description=about, **bounds)]
@@ -45,7 +46,6 @@ class ApiRoute(Endpoint, frozen=True):
     Attributes:
         summary: what it does, in one sentence.
         query: parameters in the URL -> their types, made by ``text`` and ``number``.
-        needed: those of them that have to be there.
         body: the type of the request's body, if it has one.
         answer: the fields of its answer -> their types; none: it is not described.
         act: the decorated function.
@@ -53,7 +53,6 @@ class ApiRoute(Endpoint, frozen=True):
 
     summary: str = ""
     query: Mapping[str, Any] = {}
-    needed: Collection[str] = ()
     body: type[msgspec.Struct] | None = None
     answer: Mapping[str, Any] = {}
     act: Callable[..., Awaitable[Any]] | None = None
@@ -74,7 +73,6 @@ class ApiRoutes(list[ApiRoute]):
         body: type[msgspec.Struct] | None = None,
         by_tenant: bool = False,
         query: Mapping[str, Any] | None = None,
-        needed: Collection[str] = (),
         answer: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Callable[[H], H]:
@@ -93,7 +91,7 @@ class ApiRoutes(list[ApiRoute]):
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
             common = (API + path, serve, right, method, by_tenant, show_json, said)
-            self.append(ApiRoute(*common, query or {}, needed, body, answer or {}, handler))
+            self.append(ApiRoute(*common, query or {}, body, answer or {}, handler))
             return handler
 
         return add
@@ -139,6 +137,10 @@ def read_form(form: Mapping[str, str], kind: Any, json: str = "") -> Any:
         raise WebRefusal(400, "Not valid", said) from error
 
 
+def _is_whole(number: object) -> bool:
+    return isinstance(number, float) and number.is_integer()
+
+
 def show_json(_: Visit, problem: Problem) -> Response:
     """Show a problem as a document."""
     return answer_in_json(problem)
@@ -149,10 +151,10 @@ async def _read_body(visit: Visit, kind: type[B]) -> B:
     body = await visit.body()
     try:
         sent = msgspec.json.decode(body.strip() or b"{}", type=dict[str, Any])
-        whole = {
-            name: int(one)
-            for name, one in sent.items()
-            if name != "value" and type(one) is float and one.is_integer()
+        whole = {  # JSON has one kind of number: 5.0 is a whole one
+            field.name: int(sent[field.name])
+            for field in msgspec.structs.fields(kind)
+            if is_of(field.type, int) and _is_whole(sent.get(field.name))
         }
         return msgspec.convert(sent | whole, kind)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -204,8 +206,8 @@ def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, 
         for name, kind in _PARAMETER.findall(route.path)
     ]
     asked = [
-        {"name": name, "in": "query", "required": name in route.needed, "schema": next(left)}
-        for name in route.query
+        {"name": name, "in": "query", "required": bool(kind.get("minLength")), "schema": kind}
+        for name, kind in zip(route.query, left, strict=False)
     ]
     fields = {"schema": {"const": SCHEMA}, **{name: next(left) for name in route.answer}}
     answer = {"type": "object", "properties": fields, "required": list(fields)}
