@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -36,11 +37,13 @@ def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
 
 
-def test_ago_looks_both_ways() -> None:
+@pytest.mark.xfail(strict=True, reason="what has happened is shown as if it were to come")
+def test_what_has_happened_is_never_to_come() -> None:
+    """Another host's clock is ahead of ours, or we have read the time before the row."""
     assert ago(None, 100.0) == ""
     assert ago(99.5, 100.0) == "now"
     assert ago(97.0, 100.0) == "3 s ago"
-    assert ago(160.0, 100.0) == "in 1 min"
+    assert ago(160.0, 100.0) == "now"
 
 
 @each_case(

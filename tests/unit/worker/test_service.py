@@ -249,6 +249,21 @@ async def test_a_failing_duty_knows_its_error_and_since_when():
         assert stage.service.find_failure() is None
 
 
+@pytest.mark.xfail(strict=True, reason="a duty counts as failing for ten seconds after an outage")
+@each_case("script", [[OUTAGE] * 6, [*[OUTAGE] * 5, None, None, *[OUTAGE] * 3]])
+async def test_a_duty_no_longer_fails_once_an_outage_is_over(script):
+    """In one piece or two."""
+    async with Stage(*script) as stage:
+        while stage.duty.script:
+            stage.nudge.give()
+            await stage.clock.run_for(0.1)
+        assert stage.service.find_failure() is not None
+        for _ in range(25):
+            stage.nudge.give()
+            await stage.clock.run_for(0.1)
+        assert stage.service.find_failure() is None
+
+
 async def test_a_duty_that_fails_every_other_time_counts_as_failing():
     async with Stage(*[OUTAGE, None] * 5) as stage:
         for _ in range(4):
