@@ -51,12 +51,15 @@ def rough(seconds: float) -> str:
 
 
 def ago(at: float | None, now: float) -> str:
-    """Return how long ago ``at`` was: ``3 s ago``; for a future time: ``in 3 s``."""
+    """Return how long ago ``at`` was: ``3 s ago``; ``now`` if it is ahead of our clock."""
     if at is None:
         return ""
-    if abs(now - at) < 1:
-        return "now"
-    return f"{rough(now - at)} ago" if at < now else f"in {rough(at - now)}"
+    return f"{rough(now - at)} ago" if now - at >= 1 else "now"
+
+
+def due(at: float | None, now: float) -> str:
+    """Return when ``at`` is to come: ``in 3 s``; for a past time as ``ago``."""
+    return ago(at, now) if at is None or at - now < 1 else f"in {rough(at - now)}"
 
 
 def stamp(at: float | None) -> str:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from outlast.base.text import ago, count_of, cut, line, lines, pretty, safe, size, span, stamp
+from outlast.base.text import ago, count_of, cut, due, line, lines, pretty, safe, size, span, stamp
 from outlast.cli.show import Row, bar, format_progress, table, word
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import JobDetails
@@ -79,16 +79,17 @@ class Page:
         if row.worker:
             where = f" on {line(row.host, 60)}" if row.host else ""
             self._field("worker", f"{line(row.worker, 80)}{where}, token {row.token}")
-        for label, at in (
-            ("enqueued", row.enqueued_at),
-            ("requeued", row.requeued_at),
-            ("due", row.run_at if row.waiting else None),
-            ("expires", row.expires_at if row.state in {State.QUEUED, State.BLOCKED} else None),
-            ("claimed", row.started_at),
-            ("ended", row.ended_at),
+        is_waiting = row.state in {State.QUEUED, State.BLOCKED}
+        for label, at, tell in (
+            ("enqueued", row.enqueued_at, ago),
+            ("requeued", row.requeued_at, ago),
+            ("due", row.run_at if row.waiting else None, due),
+            ("expires", row.expires_at if is_waiting else None, due),
+            ("claimed", row.started_at, ago),
+            ("ended", row.ended_at, ago),
         ):
             if at is not None:
-                self._field(label, f"{ago(at, now)}, {stamp(at)}")
+                self._field(label, f"{tell(at, now)}, {stamp(at)}")
         self._progress()
 
     def _progress(self) -> None:

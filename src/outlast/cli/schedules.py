@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import ago, count_of, line, pretty, span, stamp
+from outlast.base.text import ago, count_of, due, line, pretty, span, stamp
 from outlast.cli.connect import me, on_store
 from outlast.cli.options import Json, Url, flag, make_group, option
 from outlast.cli.show import FIXED, Row, console, print_json, print_table, word
@@ -71,7 +71,7 @@ def list_(url: Url = None, json: Json = False) -> None:
         {
             "NAME": line(one.name, NAME_MAX * 4),
             "STATE": word(one.state),
-            "NEXT": "" if one.next_tick is None else ago(one.next_tick.timestamp(), now),
+            "NEXT": "" if one.next_tick is None else due(one.next_tick.timestamp(), now),
             "WHEN": line(_when(one), NAME_MAX),
             "TASK": line(one.task, NAME_MAX),
             "QUEUE": line(one.queue, NAME_MAX),

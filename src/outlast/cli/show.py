@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import ago, line, rough
+from outlast.base.text import ago, due, line, rough
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
 from outlast.insight.documents import proof_of_life
@@ -305,7 +305,7 @@ def when(row: StoredJob, now: float) -> str:
         return "for a moment" if lasts == "0 s" else f"for {lasts}"
     if row.ended_at is not None:
         return ago(row.ended_at, now)
-    return f"due {ago(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)
+    return f"due {due(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)
 
 
 def format_progress(progress: Progress | None, most: int) -> str:

@@ -23,7 +23,7 @@ from outlast.events import emit
 
 BACKOFF_FIRST, BACKOFF_MAX = 0.1, 2.0  # seconds between tries while a duty fails
 TOLD_MAX = 5  # errors of one outage that are reported at first occurrence
-CALM_SECONDS = 10.0  # without a failure: then a duty that failed now and then counts as well
+CALM_SECONDS = 10.0  # without a failure: the next one is of another outage
 FAILING_SECONDS = 5.0  # of failure before the row reports a duty
 GIVE_UP_SECONDS = 300.0  # of failure of the vital duty while beats go through
 ERROR_MAX = 300  # characters
@@ -112,7 +112,8 @@ class Service:
         self._told: set[str] = set()  # reported errors of this outage
         self._throttle = Throttle(clock)
         self.failure: Failure | None = None  # the last one that is remembered: see ``find_failure``
-        self._failed_at = clock.boot()
+        self._failed_at = self._recovered_at = clock.boot()
+        self._worked = 0.0  # the longest time between two failures that are remembered as one
 
     @property
     def name(self) -> str:
@@ -120,12 +121,14 @@ class Service:
         return self.duty.name
 
     def find_failure(self) -> Failure | None:
-        """Return why the duty fails, and since when; None while it works."""
+        """Return why the duty fails, and since when; None while it works. A duty that fails now and
+        then works once it has done so for longer than between two failures."""
+        now = self._clock.boot()
         if self.failure is None or self._failures:
             return self.failure
-        if self._clock.boot() - self._failed_at >= CALM_SECONDS:
+        if now - self._failed_at >= CALM_SECONDS:
             self.failure = None
-        return self.failure
+        return self.failure if now - self._recovered_at <= self._worked else None
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -162,6 +165,7 @@ class Service:
                 continue
             if self._failures:
                 self._failures, self._throttle = 0, Throttle(self._clock)
+                self._recovered_at = self._clock.boot()
                 self._told.clear()
                 emit("store_recovered", duty=self.duty.name)
             if pause is None or pause > 0:
@@ -171,7 +175,13 @@ class Service:
     def _note_failure(self, error: Exception) -> float:
         """Report a failure; return the pause. An error is reported when it is new, else once a
         minute, with the number of tries since."""
-        now, before = self._clock.boot(), self.find_failure()
+        now = self._clock.boot()
+        self.find_failure()  # forgets one of long ago
+        before = self.failure
+        if before is None:
+            self._worked = 0.0
+        elif not self._failures:
+            self._worked = max(self._worked, now - self._recovered_at)
         if before is None or type(before.error) is not type(error):
             self.failure = Failure(error, now if before is None else before.since)
         self._failed_at = now

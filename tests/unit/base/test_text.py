@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from outlast.base.text import ago, cut, line, lines, pretty, rough, safe, size, span
+from outlast.base.text import ago, cut, due, line, lines, pretty, rough, safe, size, span
 from outlast.cli.show import table
 from tests.cases import each_case
 
@@ -37,13 +36,19 @@ def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
 
 
-@pytest.mark.xfail(strict=True, reason="what has happened is shown as if it were to come")
 def test_what_has_happened_is_never_to_come() -> None:
     """Another host's clock is ahead of ours, or we have read the time before the row."""
     assert ago(None, 100.0) == ""
     assert ago(99.5, 100.0) == "now"
     assert ago(97.0, 100.0) == "3 s ago"
     assert ago(160.0, 100.0) == "now"
+
+
+def test_what_is_due_is_to_come_or_has_passed() -> None:
+    assert due(None, 100.0) == ""
+    assert due(100.5, 100.0) == "now"
+    assert due(97.0, 100.0) == "3 s ago"
+    assert due(160.0, 100.0) == "in 1 min"
 
 
 @each_case(

@@ -12,11 +12,10 @@
   // -- times: in the reader's zone; the whole of it, in UTC, on hover
 
   function ago(then) {
-    const seconds = (Date.now() - then) / 1000, size = Math.abs(seconds);
-    if (size < 1) return "now";
+    const size = (Date.now() - then) / 1000;
+    if (size < 1) return "now";  // also if our clock is behind
     const [unit, word] = size >= 86400 ? [86400, "d"] : size >= 3600 ? [3600, "h"] : size >= 60 ? [60, "min"] : [1, "s"];
-    const text = `${Math.floor(size / unit)} ${word}`;
-    return seconds > 0 ? `${text} ago` : `in ${text}`;
+    return `${Math.floor(size / unit)} ${word} ago`;
   }
 
   function short(then) {
