@@ -1,9 +1,9 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` for docs/comparison.md;
-``django`` is on no page, and ``against COMMIT`` is run when it is named only: it
-measures that commit beside this one. The others fill bench/results/tables.md: ``performance`` is
+``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` and ``deaths`` for
+docs/comparison.md; ``django`` is on no page, and ``against COMMIT`` is run when it is named only:
+it measures that commit beside this one. The others fill bench/results/tables.md: ``performance`` is
 all of these, and ``page`` alone writes it again from what was measured. Each part says before it
 begins how long it will take. One that breaks is reported, and the next begins.
 """
@@ -23,6 +23,7 @@ from bench import (
     backlog,
     commands,
     crowds,
+    deaths,
     django_enqueue,
     false_alarms,
     fleet,
@@ -74,6 +75,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "wakeups": wakeups.main,
     "fleet": fleet.main,
     "retention": retention.main,
+    "deaths": deaths.main,
     "django": django_enqueue.main,
     "neutral": neutral.main,
     "against": against.main,
@@ -94,7 +96,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--rounds", type=int, default=3, help="rounds, of most parts")
     made.add_argument("--jobs", type=int, default=20_000, help="jobs in a drain, at most")
-    made.add_argument("--minutes", type=float, default=10, help="of steady load")
+    made.add_argument("--minutes", type=float, default=10, help="of steady load, and of deaths")
     made.add_argument("--keep", help="of retention: for how long jobs are kept, as in 10m")
     made.add_argument("--rows", type=int, help="of pages and commands: jobs in the store")
     made.add_argument("--held", type=float, default=2, help="of neutral: minutes, 30 for the page")

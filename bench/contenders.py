@@ -258,6 +258,34 @@ PEERS = [
         bulk=False,
     ),
 ]
+NOTHING_SET = {"BENCH_DEFAULTS": "1"}
+DEATHS = [  # `bench deaths`
+    *DEFAULTS,
+    *(
+        Entry(
+            name=name,
+            program=f"with_{environment}.py",
+            environment=environment,
+            store=store,
+            speed=0,
+            settings=settings,
+            variables=NOTHING_SET | variables,
+        )
+        for name, environment, store, settings, variables in (
+            ("Celery", "celery", REDIS, "none set", {}),
+            (
+                "Celery, acks_late",
+                "celery",
+                REDIS,
+                "task_acks_late, task_reject_on_worker_lost",
+                {"BENCH_LATE": "1"},
+            ),
+            ("RQ", "rq", REDIS, "Retry(max=3) on the job", {}),
+            ("arq", "arq", REDIS, "none set", {}),
+            ("Huey", "huey", SQLITE, "retries=3 on the task", {}),
+        )
+    ),
+]
 ALL_ENTRIES = [*OUTLAST, *DEFAULTS, *FLOOR, *PEERS]
 
 

@@ -95,6 +95,13 @@ class Stand:
         self.workers.append(self.start("worker"))
         return self.workers[-1]
 
+    def kill_first(self) -> float:
+        """Kill the worker that was started first, with everything below it; return when."""
+        worker = self.workers.pop(0)
+        killed_at = time.monotonic()
+        _kill(worker)
+        return killed_at
+
     def stop_workers(self) -> None:
         """Ask all workers to stop, so that nothing is left running; kill those that do not."""
         for worker in self.workers:
@@ -107,11 +114,7 @@ class Stand:
     def kill_workers(self) -> None:
         """End all workers, with everything below them."""
         for worker in self.workers:
-            for process in tree(worker.pid):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.send_signal(signal.SIGKILL)
-            worker.kill()
-            worker.wait()
+            _kill(worker)
         self.workers = []
 
     def tail(self) -> str:
@@ -200,6 +203,17 @@ class Stand:
         deadline = time.monotonic() + ENDS_SECONDS
         while time.monotonic() < deadline and self._ground.postgres.sql(sessions) != "0":
             time.sleep(LOOK)
+
+
+def _kill(worker: subprocess.Popen[bytes]) -> None:
+    """Kill everything at once: stopped first, so that nothing reacts in between."""
+    processes = tree(worker.pid)
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+    worker.kill()
+    worker.wait()
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ An adapter is a program, ``python with_NAME.py OPERATION [NUMBER…]``:
 - ``timed N GAP [BATCH]``: enqueue N jobs that note how long they waited, BATCH at a time, with
   about GAP seconds between (0.6 to 1.4 of it, so that no poller keeps step); WARM jobs come before
   them and note nothing, since the first calls of a process include its start-up;
+- ``nap SECONDS``: enqueue a job that takes this long;
 - ``keep BACKLOG SECONDS``: enqueue in bulk for SECONDS, so that about BACKLOG jobs wait;
 - ``worker``: work until killed.
 
@@ -29,6 +30,7 @@ from typing import Any
 URL = os.environ.get("BENCH_URL", "")
 RECORD = struct.Struct("<dd")  # when the handler began, and how long its job had waited (or 0)
 WARM = 3  # jobs of a timed client that are not timed
+DEFAULTS = os.environ.get("BENCH_DEFAULTS") == "1"  # a worker for which nothing is set
 FLOW = os.environ.get("BENCH_FLOW", "")  # a kind of flow; "": single jobs
 JOBS_OF = {"chain": 5, "group": 11}
 BULK = 500  # jobs at once where a backlog is kept up
@@ -113,7 +115,10 @@ async def keep(many: Callable[[int], Awaitable[Any]], backlog: int, seconds: flo
 
 
 def client_sync(
-    one: Callable[[], Any], many: Callable[[int], Any] | None, timed: Callable[[float], Any]
+    one: Callable[[], Any],
+    many: Callable[[int], Any] | None,
+    timed: Callable[[float], Any],
+    nap: Callable[[float], Any] | None = None,
 ) -> None:
     """Do what a client was asked to do, with a library that blocks."""
     jobs, *rest = numbers()
@@ -124,6 +129,9 @@ def client_sync(
     elif operation() == "many":
         assert many is not None, "has no way to enqueue many"
         many(int(jobs))
+    elif operation() == "nap":
+        assert nap is not None, "has no task that takes long"
+        nap(jobs)
     else:
         for _ in range(WARM):
             timed(0.0)

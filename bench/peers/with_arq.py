@@ -1,4 +1,6 @@
-"""arq on Redis: 100 jobs at a time, looks every 50 ms, keeps no results."""
+"""arq on Redis: 100 jobs at a time, looks every 50 ms, keeps no results.
+BENCH_DEFAULTS=1: a worker for which nothing is set.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import asyncio
 
 from arq import create_pool
 from arq.connections import RedisSettings
-from common import URL, client, execute, mark, operation
+from common import DEFAULTS, URL, client, execute, mark, numbers, operation
 
 REDIS = RedisSettings.from_dsn(URL)
 
@@ -19,16 +21,25 @@ async def timed(ctx, sent_at):
     mark(sent_at)
 
 
+async def nap(ctx, seconds):
+    mark()
+    await asyncio.sleep(seconds)
+
+
 class Settings:
-    functions = [noop, timed]
+    functions = [noop, timed, nap]
     redis_settings = REDIS
-    max_jobs = 100
-    poll_delay = 0.05
-    keep_result = 0
+    if not DEFAULTS:
+        max_jobs = 100
+        poll_delay = 0.05
+        keep_result = 0
 
 
 async def main() -> None:
     pool = await create_pool(REDIS)
+    if operation() == "nap":
+        await pool.enqueue_job("nap", numbers()[0])
+        return
     await client(
         lambda: pool.enqueue_job("noop", 1),
         None,

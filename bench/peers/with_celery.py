@@ -1,17 +1,23 @@
 """Celery on Redis: one thread, 64 messages ahead, no gossip; taken jobs count as done. Chords need
-a result of each job, which Redis keeps, too.
+a result of each job, which Redis keeps, too. BENCH_DEFAULTS=1: a worker for which nothing is set;
+BENCH_LATE=1: jobs count as done at their end.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from celery import Celery, chain, chord
-from common import FLOW, URL, client_sync, execute, mark, operation
+from common import DEFAULTS, FLOW, URL, client_sync, execute, mark, operation
 
 app = Celery("with_celery", broker=URL, backend=URL if FLOW else None)
 app.conf.task_ignore_result = FLOW != "group"
-app.conf.worker_prefetch_multiplier = 64
+if not DEFAULTS:
+    app.conf.worker_prefetch_multiplier = 64
+if os.environ.get("BENCH_LATE") == "1":
+    app.conf.task_acks_late = True
+    app.conf.task_reject_on_worker_lost = True
 
 
 @app.task(name="noop")
@@ -24,6 +30,12 @@ def timed(sent_at):
     mark(sent_at)
 
 
+@app.task(name="nap")
+def nap(seconds):
+    mark()
+    time.sleep(seconds)
+
+
 def start():
     one = noop.si(1)
     if FLOW == "chain":
@@ -34,7 +46,8 @@ def start():
 if __name__ == "__main__":
     if operation() == "worker":
         name = f"worker{os.getpid()}@bench"
-        quiet = ("-l", "ERROR", "--without-gossip", "--without-mingle")
-        execute("celery", "-A", "with_celery", "worker", "-n", name, "-P", "threads", "-c1", *quiet)
+        worker = ("-A", "with_celery", "worker", "-n", name, "-l", "ERROR")
+        one = () if DEFAULTS else ("-P", "threads", "-c1", "--without-gossip", "--without-mingle")
+        execute("celery", *worker, *one)
     if operation() != "setup":
-        client_sync(start, None, timed.delay)
+        client_sync(start, None, timed.delay, nap.delay)

@@ -164,6 +164,8 @@ async def main() -> None:
     elif operation() == "cap":
         await app.limits.set("bench", running=int(numbers()[0]))
         print(json.dumps({"at": time.monotonic()}), flush=True)
+    elif operation() == "nap":
+        await sleeper.enqueue(numbers()[0])
     elif operation() == "sleepers":
         jobs, seconds = numbers()
         await app.enqueue_many([sleeper.call(seconds)] * int(jobs))
