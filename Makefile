@@ -130,6 +130,10 @@ weigh: $(DEV) ## count lines, the claim, a job's calls: how heavy the code is
 screenshots: $(DEV) debian ## take the pictures of the page that are in the docs
 	$(BIN)/python -m tools.screenshots
 
+.PHONY: demo-picture
+demo-picture: $(DEV) ## run `outlast demo`, and draw the picture of it that is in the docs
+	$(BIN)/python -m tools.demo_picture
+
 # The wheel is built from the sdist, so that a file which the sdist lacks is missed at once.
 DIST   ?= dist
 .PHONY: dist

@@ -125,9 +125,12 @@ class Browser:
             if entry["level"] in {"SEVERE", "WARNING"}
         ]
 
-    def photograph(self, path: Path) -> None:
-        """Write a picture of the whole page."""
+    def photograph(self, path: Path, until: str | None = None) -> None:
+        """Write a picture of the page: whole, or as far as the element before this one."""
         size = self.command("Page.getLayoutMetrics")["cssContentSize"]
+        if until is not None:
+            top = "return document.querySelector(arguments[0]).getBoundingClientRect().top"
+            size["height"] = self.run(top, until)
         clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
         taken = self.command("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(taken["data"]))

@@ -312,12 +312,19 @@ async def make_store(folder: Path) -> tuple[str, dict[str, int]]:
     return url, story.ids
 
 
-def take(browser: Browser, address: str, folder: Path, name: str, **look: Any) -> None:
-    """Take one picture."""
+def take(
+    browser: Browser,
+    address: str,
+    folder: Path,
+    name: str,
+    until: str | None = None,
+    **look: Any,
+) -> None:
+    """Take one picture, of the whole page or as far as an element."""
     browser.look_like(**look)
     browser.open(address)
     browser.wait(lambda each: each.run("return document.readyState") == "complete")
-    browser.photograph(folder / f"{name}.png")
+    browser.photograph(folder / f"{name}.png", until)
 
 
 def main(folder: Path, pages: dict[str, str], looks: dict[str, dict[str, Any]]) -> None:
@@ -333,6 +340,7 @@ def main(folder: Path, pages: dict[str, str], looks: dict[str, dict[str, Any]]) 
 
 
 IN_DOCS = {"overview": "", "job": "jobs/{orders}"}
+IN_README = {"job": IN_DOCS["job"]}
 PAGES = IN_DOCS | {
     "jobs": "jobs",
     "dead-job": "jobs/{mail_0}",
@@ -359,3 +367,4 @@ if __name__ == "__main__":
         main(Path(sys.argv[1]), PAGES, LOOKS)
     else:
         main(PICTURES, IN_DOCS, {"": {}})
+        main(PICTURES, IN_README, {"-top": {"width": 1120, "until": "#printed"}})

@@ -25,6 +25,7 @@ PARTS = (
     "*.md",
     "docs/**/*.md",
     "docs/**/*.png",
+    "docs/**/*.svg",
     "examples/*/README.md",
     "bench/results/*.md",
     "bench/results/*.svg",

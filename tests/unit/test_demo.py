@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from outlast.cli import main
 from outlast.demo import count_between
 from tests.cases import each_case
+from tools import demo_picture
 
 
 def test_a_block_has_as_many_primes_as_a_division_by_all_finds():
@@ -37,3 +39,21 @@ def test_an_attempt_goes_on_from_the_checkpoint(checkpoint, saved, capsys):
     said = capsys.readouterr()
     assert json.loads(said.out) == {"primes": 168, "began_after": saved}
     assert said.err.count("save: ") == 10 - saved
+
+
+def words_in(picture):
+    """Return what a drawn terminal shows; its spaces do not break."""
+    texts = re.findall(r"<text [^>]*>([^<]*)</text>", picture)
+    return "".join(texts).replace("&#160;", " ")
+
+
+def test_the_picture_shows_what_the_demo_writes_and_asks_no_other_server():
+    written = "  5.1 s  \x1b[1;31m$ kill -9 7    # amber\x1b[0m\ncode    /home/ada/demo.py\n"
+    drawn = demo_picture.draw(written)
+    assert "$ kill -9 7    # amber" in words_in(drawn)
+    assert "/home/ada" not in drawn
+    kept = demo_picture.PICTURE.read_text()
+    for shown in ("$ outlast demo", "kill -9", "noticed after", "goes on from block", "rules hold"):
+        assert shown in words_in(kept), shown
+    for picture in (drawn, kept):
+        assert "url(http" not in picture.replace(" ", "")
