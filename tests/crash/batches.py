@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 
 import outlast
 from harness.journal import note
@@ -50,5 +51,12 @@ async def goes_on_without_one(items: list[int]) -> list[int]:
     return items
 
 
-_ALL = (indexes, indexes_in_a_thread, waits_in_a_batch, goes_on_without_one)
+@app.task(batch=3, batch_wait=3, timeout=0.5, cancel_grace=0.1, retries=0)
+async def blocks_in_a_batch(items: list[int]) -> None:
+    """Keep the loop from turning."""
+    _note(items)
+    time.sleep(600)  # noqa: ASYNC251
+
+
+_ALL = (indexes, indexes_in_a_thread, waits_in_a_batch, goes_on_without_one, blocks_in_a_batch)
 tasks = {each.name: each for each in _ALL}

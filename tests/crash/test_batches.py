@@ -82,3 +82,16 @@ async def test_a_batch_whose_items_are_all_cancelled_stops(stage: Scene) -> None
     await stage.store.cancel(ids)
     for job_id in ids:
         assert (await stage.ended(job_id)).state is State.CANCELLED
+
+
+@pytest.mark.xfail(strict=True, reason="its jobs are taken for bystanders, and run together again")
+async def test_a_call_that_blocks_its_loop_beyond_its_timeout_charges_each_job(
+    stage: Scene,
+) -> None:
+    ids = await enqueue(stage, "blocks_in_a_batch", [1, 2, 3])
+    await stage.worker()
+    for job_id in ids:
+        closed, crash = await stage.death(job_id)
+        assert (closed.outcome, closed.charge) == ("timeout", "failure")
+        assert "blocks_in_a_batch" in (crash.stacks or "")
+    assert len(stage.entries("batch")) == 1

@@ -112,6 +112,26 @@ async def test_hooks_run_once_around_the_call() -> None:
     assert seen == [1]
 
 
+@pytest.mark.xfail(strict=True, reason="only the first job of a call is told")
+async def test_the_worker_hears_for_each_job_that_the_function_has_ended_before_its_hooks() -> None:
+    batch = Batch(doubled)
+    go_on = asyncio.Event()
+
+    @batch.app.around
+    async def hook(attempt: outlast.Attempt) -> AsyncIterator[None]:
+        yield
+        await go_on.wait()
+
+    batch.put("1", "2", "3")
+    async with asyncio.timeout(60):
+        while not batch.link.returned:
+            await asyncio.sleep(0)
+    assert batch.link.returned == [1, 2, 3]
+    batch.executor.stop(2, "timeout")
+    go_on.set()
+    assert await batch.kinds(3) == [(COMPLETED, "2"), (COMPLETED, "4"), (COMPLETED, "6")]
+
+
 async def test_a_task_that_returns_nothing_gives_each_job_none() -> None:
     async def nothing(items: list[int]) -> None: ...
 

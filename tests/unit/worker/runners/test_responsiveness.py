@@ -7,10 +7,11 @@ import pytest
 from outlast import events
 from outlast.model.crash import Progress
 from outlast.model.job import Policy
-from outlast.runner.protocol import FunctionsEnded, Ping, Pong, Reported, Stop
+from outlast.runner.protocol import FunctionsEnded, Hello, Ping, Pong, Reported, Stop, TaskInfo
 from outlast.worker.runners.responsiveness import BLOCKED_SECONDS, CREDIT_SECONDS_MAX
 from outlast.worker.runners.watchdog import PATIENCE_SECONDS
 from tests.unit.worker.runners.pool_kit import SHARED, Bench, FakeRunner, shared
+from tests.unit.worker.worker_kit import claimed
 
 LOOK = 0.25
 
@@ -41,6 +42,15 @@ class Watch:
         """Place attempts 1, 2, … with these policies in one runner."""
         await self.bench.ready(**{SHARED: False})
         self.bench.place(*(shared(token, policy=one) for token, one in enumerate(policies, 1)))
+        assert len(self.runner.tokens) == len(policies)
+
+    async def run_call(self, *policies: Policy) -> None:
+        """Let one call of a batch task have attempts 1, 2, … with these policies."""
+        await self.bench.ready(**{SHARED: False})
+        for runner in self.bench.runners:
+            runner.says(Hello([TaskInfo("batch", own_runner=True, batch=9)], None, "3"))
+        its = (claimed(token, "batch", policy=one) for token, one in enumerate(policies, 1))
+        self.bench.place(*its)
         assert len(self.runner.tokens) == len(policies)
 
     async def look(self) -> None:
@@ -82,6 +92,7 @@ def watch():
 
 
 FREE = Policy()
+CALL = 0  # in the stacks of a call for many jobs
 
 
 async def test_a_responsive_loop_is_probed_once_a_second_without_events(watch):
@@ -366,3 +377,39 @@ async def test_a_worker_that_was_stopped_alone_gives_its_attempts_no_time(watch)
     await watch.look()
     await watch.look()
     assert watch.stops() == [(1, "timeout")]
+
+
+@pytest.mark.xfail(strict=True, reason="the jobs of a call are taken for bystanders of each other")
+async def test_the_jobs_of_a_call_that_blocks_its_loop_are_each_charged_at_their_limits(watch):
+    await watch.run_call(Policy(timeout=3.0), Policy(timeout=3.0), FREE)
+    await watch.after(2)
+    await watch.blocked_by(CALL, 3)
+    assert watch.stops() == [(1, "timeout"), (2, "timeout")]
+    await watch.after(1.5)
+    assert watch.runner.kill_reason == "timeout"
+    watch.runner.dies(signal="SIGKILL", stacks=dump_of(CALL))
+    ends = watch.bench.ends()
+    assert [(end.outcome, end.charge) for end in ends] == [
+        ("timeout", "failure"),
+        ("timeout", "failure"),
+        ("released", "none"),
+    ]
+
+
+@pytest.mark.xfail(strict=True, reason="the jobs of a call are taken for bystanders of each other")
+async def test_time_in_which_a_call_blocks_its_loop_is_time_of_each_of_its_jobs(watch):
+    await watch.run_call(Policy(timeout=4.0), Policy(timeout=4.0))
+    await watch.blocked_by(CALL, 2)
+    watch.blocked = False
+    await watch.after(2.5)
+    assert watch.stops() == [(1, "timeout"), (2, "timeout")]
+
+
+@pytest.mark.xfail(strict=True, reason="the line of a call for many is not found")
+async def test_a_call_that_blocks_its_loop_is_reported_with_the_line(watch):
+    await watch.run_call(FREE, FREE)
+    await watch.blocked_by(CALL, 8)
+    (told,) = watch.events("loop_blocked")
+    assert (told["job_id"], told["token"]) == (None, None)
+    assert told["line"] == 'File "user.py", line 5 in blocks'
+    assert watch.stops() == watch.runner.kills == []
