@@ -84,7 +84,6 @@ async def test_a_batch_whose_items_are_all_cancelled_stops(stage: Scene) -> None
         assert (await stage.ended(job_id)).state is State.CANCELLED
 
 
-@pytest.mark.xfail(strict=True, reason="its jobs are taken for bystanders, and run together again")
 async def test_a_call_that_blocks_its_loop_beyond_its_timeout_charges_each_job(
     stage: Scene,
 ) -> None:

@@ -18,6 +18,7 @@ from outlast.client.task import Task
 from outlast.errors import ItemErrors, UsageError
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.runner.outcomes import judge
+from outlast.runner.stacks import MANY
 from outlast.store.values import Claimed
 
 _CANCELLED = Outcome(kind=OutcomeKind.CANCELLED, message="it was cancelled while its batch ran")
@@ -63,8 +64,7 @@ class BatchCall:
     def __init__(self, task: Task[..., Any], attempts: list[Attempt]) -> None:
         self.task = task
         self.attempts = attempts
-        # a frame that names an attempt names its culprit: here it may be any of them
-        self.mark = attempts[0].token if len(attempts) == 1 else 0
+        self.mark = attempts[0].token if len(attempts) == 1 else MANY
         self._rules = task._error_rules  # noqa: SLF001
         self._is_asked = False
 

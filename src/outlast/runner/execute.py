@@ -260,12 +260,11 @@ class Executor:
 
     def _cancel(self, token: int) -> None:
         record = self._records.get(token)
-        if record is None or record.attempt is None or record.task is None:
+        if record is None or record.attempt is None or record.task is None or record.is_over:
             return
         if record.call is not None:
-            if not self._records[record.call.attempts[0].token].is_over:
-                record.call.stop(record.task)
-        elif not record.is_over and self._app.find(record.attempt.task).is_async:
+            record.call.stop(record.task)
+        elif self._app.find(record.attempt.task).is_async:
             record.attempt._noticed = True  # noqa: SLF001  # interrupted wherever it waits
             record.task.cancel()
 
@@ -296,13 +295,16 @@ class Executor:
             self._link.send(Began(told))
 
     def _note_over(self, token: int) -> None:
-        """Note that the function of an attempt has ended, though hooks around it may still run."""
+        """Note that the function of an attempt, or its whole call, has ended, though hooks around
+        it may still run."""
         if (record := self._records.get(token)) is None:
             return
-        record.is_over = True
+        ended = [token] if record.call is None else [one.token for one in record.call.attempts]
+        for one in ended:
+            self._records[one].is_over = True
         if not self._over:
             self._loop.call_soon(self._tell_over)
-        self._over.append(token)
+        self._over += ended
 
     def _tell_over(self) -> None:
         over, self._over = self._over, []

@@ -29,6 +29,7 @@ from outlast.model.crash import TEXT_MAX, clean
 T = TypeVar("T")
 
 _PREFIX = "outlast_attempt_"
+MANY = 0  # in place of a token: a call for many attempts, of which any may be the culprit
 _NO_GLOBALS: dict[str, Any] = {}
 _NONE: Mapping[str, Any] = MappingProxyType({})
 _NAMED = re.compile(rf" in {_PREFIX}([0-9]{{1,19}})$", re.MULTILINE)

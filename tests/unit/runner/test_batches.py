@@ -112,7 +112,6 @@ async def test_hooks_run_once_around_the_call() -> None:
     assert seen == [1]
 
 
-@pytest.mark.xfail(strict=True, reason="only the first job of a call is told")
 async def test_the_worker_hears_for_each_job_that_the_function_has_ended_before_its_hooks() -> None:
     batch = Batch(doubled)
     go_on = asyncio.Event()

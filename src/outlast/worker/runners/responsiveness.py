@@ -15,7 +15,7 @@ from outlast.base.clock import Clock
 from outlast.events import emit
 from outlast.model.standstill import SPANS_MAX, Span, find_shared
 from outlast.runner.protocol import Ping, Pong
-from outlast.runner.stacks import current_attempt, line_of
+from outlast.runner.stacks import MANY, current_attempt, line_of
 from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.runners.process import RunnerProcess
@@ -134,6 +134,11 @@ class Responsiveness:
         self._stacks_asked_at, self._named_at = None, now
         return True
 
+    def is_blocked_by(self, token: int) -> bool:
+        """Whether this attempt blocks the loop, as far as known; each job of a batch is its call,
+        and nothing else runs beside a call."""
+        return self.named == token or self._runner.batch is not None
+
     def tell(self) -> None:
         """Report once which line blocks the loop."""
         if self._told:
@@ -146,7 +151,7 @@ class Responsiveness:
             seconds=round(self.silent, 3),
             job_id=None if running is None else running.claimed.job_id,
             token=self.named,
-            line=None if self.named is None else line_of(self.stacks, self.named),
+            line=line_of(self.stacks, self.named or MANY),
             stack=self.stacks,
         )
 
@@ -164,8 +169,9 @@ class Responsiveness:
     def _credit(self) -> None:
         now = self._clock.boot()
         most = inf if self.named is not None else CREDIT_SECONDS_MAX  # it may be any attempt
-        for token in self._runner.tokens - {self.named}:
-            if (running := self._in_flight.running.get(token)) is not None:
+        for token in self._runner.tokens:
+            running = self._in_flight.running.get(token)
+            if running is not None and not self.is_blocked_by(token):
                 running.credit(self.silent, now, most)
 
 

@@ -138,7 +138,7 @@ class Watchdog:
         if limit is None or loop.silent < max(limit, UNRESPONSIVE_SECONDS):
             return False
         self._pending = True
-        if not loop.knows_blocker() or loop.named != running.token:
+        if not loop.knows_blocker() or not loop.is_blocked_by(running.token):
             return False
         loop.tell()
         return True
@@ -151,7 +151,7 @@ class Watchdog:
         patience = BLOCKED_SECONDS if loop.may_have_stood_still else UNRESPONSIVE_SECONDS
         if loop.silent < patience or not loop.knows_blocker():
             return
-        if loop.named == running.token:
+        if loop.is_blocked_by(running.token):
             loop.tell()
             self._stop(running, reason)
         elif loop.silent >= BLOCKED_SECONDS:
