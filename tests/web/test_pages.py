@@ -53,6 +53,36 @@ async def test_each_queue_has_the_attempts_of_its_last_hour_as_a_drawing(store: 
     assert "Attempts of queue mail: 7 ended, 2 did not complete, at most 7 a step" in text
 
 
+PICKUP = (
+    "Time from due to claimed, by minute: median ≤ 0.05 s, 95 % ≤ 0.05 s; in the slowest minute 3 s"
+    " on average"
+)
+
+
+async def test_the_last_hour_of_all_queues_is_three_pictures_and_none_where_none_was_counted(
+    store: Store,
+) -> None:
+    hands = await Hands.on(store)
+    counted = [
+        Counted(
+            kind=CountKind.ATTEMPT, queue=queue, task=TASK, outcome=outcome, jobs=number,
+            waited=3.0 * number, waits=[0, number, *[0] * 9],
+        )
+        for queue, outcome, number in (("mail", "completed", 5), ("post", "error", 1))
+    ]  # fmt: skip
+    async with page_on(store.url) as page:
+        assert "The last hour" not in await page.see("/")
+    await store.note_minute(hands.me.worker_id, 1, counted)
+    async with page_on(store.url) as page:
+        text = await page.see("/")
+    told = re.findall(r'aria-label="([^"]*, by minute: [^"]*)"', text)
+    assert told == [
+        "Attempts that ended, by minute: 6; at most 6 a minute",
+        "Attempts that failed, by minute: 1; at most 1 a minute",
+        PICKUP,
+    ]
+
+
 async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
     await enqueued(store)
     async with page_on(store.url) as page:

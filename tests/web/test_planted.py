@@ -52,7 +52,7 @@ async def read_everything(page: Page, world: World) -> dict[str, str]:
         if url in told:
             continue
         answer = await page.get(url)
-        told[url] = answer.text + str(answer.headers)
+        told[url] = answer.text.replace("<wbr>", "") + str(answer.headers)
         if "html" in answer.headers.get("content-type", ""):
             links = re.findall(r'href="([^"#]+)"', answer.text)
             here = [urljoin(f"http://localhost{url}", html.unescape(link)) for link in links]
@@ -63,7 +63,7 @@ async def read_everything(page: Page, world: World) -> dict[str, str]:
         for body in ({}, {"verb": "cancel"}, {"kind": "all"}, {"name": "nightly"}):
             sent: dict[str, Any] = {"json": body} if url.startswith(API) else {"data": body}
             answer = await page.post(url, headers=FORM, **sent)
-            told[f"POST {url} {body}"] = answer.text + str(answer.headers)
+            told[f"POST {url} {body}"] = answer.text.replace("<wbr>", "") + str(answer.headers)
     return told
 
 

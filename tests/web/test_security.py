@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import html
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -14,6 +15,7 @@ from outlast.web import Access, dashboard
 from outlast.web.application import application_of
 from outlast.web.security import HEADERS
 from outlast.web.site import Site
+from tests.cases import each_case
 from tests.conformance.kit import enqueued
 from tests.web.kit import let_in, page_on
 
@@ -198,6 +200,27 @@ async def test_links_are_relative_so_any_prefix_will_do(store: Store) -> None:
         assert 'href="../../jobs"' in await page.see(f"/jobs/{number}/cancel")
 
 
+@each_case("prefix", ["/shop/jobs", "shop/jobs/"])
+async def test_a_proxy_that_cannot_strip_a_path_asks_below_a_prefix(
+    store: Store, prefix: str
+) -> None:
+    (number,) = await enqueued(store)
+    async with page_on(store.url, prefix=prefix) as page:
+        assert f'href="./jobs/{number}"' in await page.see("/shop/jobs/jobs")
+        cancelled = await page.submit(f"/shop/jobs/jobs/{number}/cancel")
+        assert (cancelled.status_code, cancelled.headers["location"]) == (
+            303,
+            f"../../jobs/{number}?done=cancelled",
+        )
+        read = await page.get(f"/shop/jobs/api/v1/jobs/{number}")
+        assert read.json()["state"] == "cancelled"
+        first = await page.get("/shop/jobs")
+        assert (first.status_code, first.headers["location"]) == (307, "jobs/")
+        assert (await page.get("/jobs")).status_code == 404
+        missing = await page.get("/shop/jobs/none")
+        assert "There is nothing at /none." in html.unescape(missing.text)
+
+
 async def test_a_form_has_a_bound(store: Store) -> None:
     (number,) = await enqueued(store)
     async with page_on(store.url) as page:
@@ -207,6 +230,8 @@ async def test_a_form_has_a_bound(store: Store) -> None:
 
 
 def test_settings_that_cannot_work_are_refused() -> None:
+    with pytest.raises(ConfigError, match="write a path, such as /jobs"):
+        Site("sqlite:///x.db", let_in(), prefix="https://example.org/jobs")
     for settings in ({"colour": "pink"}, {"hide": "("}):
         with pytest.raises(ConfigError):
             dashboard("sqlite:///x.db", access=let_in(), **settings)  # type: ignore[arg-type]

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from typing import Annotated
 
+import typer
+
 from outlast.cli.application import check_application
 from outlast.cli.options import Application, AppUrl, flag, option
 from outlast.cli.web import PAGE_NEEDS
@@ -24,11 +26,12 @@ PORT = 8010
 # the page ends with this process, however that ends
 PAGE = (
     "import sys; from outlast.runner.tether import die_with_parent; die_with_parent();"
-    " from outlast.cli import main; sys.exit(main())"
+    " from outlast.cli import main; sys.exit(main(sys.argv[2:], program=sys.argv[1]))"
 )
 
 
 def dev(
+    context: typer.Context,
     app: Application,
     url: AppUrl = None,
     queues: Annotated[str | None, setting("queues")] = None,
@@ -54,7 +57,8 @@ def dev(
     check_extras(page=not no_page)
     prepare_reload(app)
     address = resolve_url(check_application(app).url if url is None else url)
-    with contextlib.nullcontext() if no_page else _page(address, port):
+    program = context.find_root().info_name or "outlast"
+    with contextlib.nullcontext() if no_page else _page(program, address, port):
         worker(
             app,
             url=address,
@@ -84,14 +88,14 @@ def check_extras(*, page: bool) -> None:
 
 
 @contextlib.contextmanager
-def _page(address: str, port: int) -> Iterator[None]:
+def _page(program: str, address: str, port: int) -> Iterator[None]:
     """Serve the page from the moment the first runner is ready (then the store exists) to the
     end."""
     started: list[subprocess.Popen[bytes]] = []
 
     def listen(name: str, fields: dict[str, object]) -> None:
         if name == "runner_ready" and not started:
-            started.append(_start_page(address, port))
+            started.append(_start_page(program, address, port))
 
     unsubscribe = subscribe(listen)
     try:
@@ -102,9 +106,9 @@ def _page(address: str, port: int) -> Iterator[None]:
             _end(page)
 
 
-def _start_page(address: str, port: int) -> subprocess.Popen[bytes]:
+def _start_page(program: str, address: str, port: int) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-P", "-c", PAGE, "web", "--port", str(port)],
+        [sys.executable, "-P", "-c", PAGE, program, "web", "--port", str(port)],
         stdin=subprocess.DEVNULL,
         env={**os.environ, "OUTLAST_URL": address},  # not an argument: it may hold a password
     )

@@ -27,6 +27,7 @@ WAYS_IN = "--password-file FILE, --user-header NAME (behind a proxy) or --no-aut
 
 
 def web(
+    context: typer.Context,
     url: Url = None,
     host: Annotated[str, option("--host", "ADDRESS", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[
@@ -76,6 +77,9 @@ def web(
     allow_host: Annotated[
         list[str] | None, option("--allow-host", "NAME", "A host name of the page in browsers.")
     ] = None,
+    prefix: Annotated[
+        str, option("--prefix", "PATH", "Serve the page below this path, such as /jobs.")
+    ] = "",
 ) -> None:
     """Serve the page: what needs attention, the jobs, why each is in its state, and what to do.
 
@@ -115,6 +119,8 @@ def web(
         hide_keys=hide_key or [],
         hosts=[host, *(allow_host or [])],
         read_only=read_only,
+        command=context.find_root().info_name or "outlast",
+        prefix=prefix,
     )
     run_loop(lambda: _serve(server, site, users, host, port))
 

@@ -71,7 +71,7 @@ async def serve(site: Site, users: Users, host: str, port: int, place: str) -> N
     with listen(host, port, "--port") as listening:
         PatientProtocol.most = make_room()
         _prepare_requests()
-        _introduce(users, f"{url_of(host, listening.getsockname()[1])}/", place)
+        _introduce(users, f"{url_of(host, listening.getsockname()[1])}{site.prefix}/", place)
         await _run(_Server(config_of(site)), listening)
 
 

@@ -87,6 +87,14 @@ async def read_history(
     return _history(found, seconds, step, by)
 
 
+async def read_last_hour(store: Store) -> tuple[Series | None, AttemptHistory]:
+    """Return the counts of the last hour by minute, all together (None: there are none) and by
+    queue, from one read."""
+    found = await store.inspector.minutes(HOUR, which=MinuteFilter(by_queue=True))
+    together, by_queue = (_history(found, HOUR, 60, by) for by in ("all", "queue"))
+    return next(iter(together.series), None), by_queue
+
+
 def _choose_step(seconds: float, step: int | None) -> int:
     """Return a step of whole minutes, within POINTS_MAX."""
     wanted = max(seconds / 60 if step is None else step, seconds / POINTS_MAX, 60)

@@ -8,7 +8,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
 from outlast.errors import UnknownTask
@@ -117,7 +118,11 @@ def application_of(site: Site) -> ASGIApp:
         await site.close()
 
     missing = Endpoint("/{path:path}", _miss, Right.VIEW, by_tenant=True)
-    routes = [ROUTE, *(each.route(site) for each in (*ENDPOINTS, missing))]
+    routes: list[BaseRoute] = [ROUTE, *(each.route(site) for each in (*ENDPOINTS, missing))]
+    if site.prefix:
+        first = f"{site.prefix.rpartition('/')[2]}/"  # relative: a proxy may speak HTTPS
+        below = Mount(site.prefix, routes=routes)
+        routes = [Route(site.prefix, lambda _: RedirectResponse(first)), below]
     return SecurityGuard(Starlette(routes=routes, lifespan=close_at_end), site.hosts)
 
 

@@ -11,11 +11,12 @@ from outlast.base.text import count_of
 from outlast.insight.deaths import DeathGroup, read_largest_groups
 from outlast.insight.doctor.facts import Facts, Locks
 from outlast.insight.doctor.findings import SCHEDULES, WORKERS
-from outlast.insight.history import Series, read_history
+from outlast.insight.history import Series, read_last_hour
 from outlast.insight.stats import Overview, read_overview
 from outlast.store.finding import Finding, Level, judge
 from outlast.store.protocol import Store
 from outlast.web.endpoint import Endpoints
+from outlast.web.tasks import describe_quantile
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -37,6 +38,7 @@ async def show_overview(visit: Visit) -> Response:
     findings = group_findings(
         one for one in [*find_troubles(seen, visit.now), *of_schedules] if one.level in GRAVE
     )
+    hour, lately = await read_lately(visit)
     deaths: list[DeathGroup] = []
     if any(one.name == "dead_jobs" for one in findings):
         deaths = await visit.ask(
@@ -47,17 +49,18 @@ async def show_overview(visit: Visit) -> Response:
         findings=findings,
         deaths=deaths,
         queues=seen.stats["queues"],
-        lately=await read_lately(visit),
+        hour=hour,
+        quantile=describe_quantile,
+        lately=lately,
         workers=seen.stats["workers"],
-        completed=seen.stats["completed"],
         more_lanes=seen.stats["more_lanes"],
     )
 
 
-async def read_lately(visit: Visit) -> dict[str, Series]:
-    """Return the attempts of the last hour, by queue."""
-    found = await visit.ask("last hour", read_history, SLOW_SECONDS)
-    return {each.name: each for each in found.series}
+async def read_lately(visit: Visit) -> tuple[Series | None, dict[str, Series]]:
+    """Return the attempts of the last hour, all together and by queue."""
+    together, by_queue = await visit.ask("last hour", read_last_hour, SLOW_SECONDS)
+    return together, {each.name: each for each in by_queue.series}
 
 
 async def _judge_schedules(store: Store, now: float) -> list[Finding]:

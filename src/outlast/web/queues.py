@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
+from outlast.insight.history import Series
 from outlast.insight.pauses import describe
 from outlast.insight.queues import QueueView, list_queues
 from outlast.insight.stats import Overview, read_overview
@@ -22,7 +23,7 @@ LANES_SHOWN = 200
 @ENDPOINTS.at("/queues")
 async def show_queues(visit: Visit) -> Response:
     """Show all queues."""
-    seen, queues = await find_queues(visit)
+    seen, queues, lately = await find_queues(visit)
     everything = [one for one in seen.pauses if one.kind is PauseKind.ALL]
     return visit.show(
         "queues.html",
@@ -30,7 +31,7 @@ async def show_queues(visit: Visit) -> Response:
         hidden=max(0, len(queues) - QUEUES_SHOWN),
         pauses=[(one, describe(one, visit.now)) for one in seen.pauses],
         everything=everything[0] if everything else None,
-        lately=await read_lately(visit),
+        lately=lately,
         more_lanes=seen.statistics.more_lanes,
     )
 
@@ -39,7 +40,7 @@ async def show_queues(visit: Visit) -> Response:
 async def show_queue(visit: Visit) -> Response:
     """Show one queue, lane by lane."""
     name = visit.require_name("name")
-    _, queues = await find_queues(visit)
+    _, queues, lately = await find_queues(visit)
     found = next((one for one in queues if one.name == name), None)
     if found is None:
         text = f"No job, no pause and no live worker names the queue {name!r}."
@@ -51,11 +52,11 @@ async def show_queue(visit: Visit) -> Response:
         lanes=lanes[:LANES_SHOWN],
         hidden=max(0, len(lanes) - LANES_SHOWN),
         sentence=None if found.pause is None else describe(found.pause, visit.now),
-        lately=(await read_lately(visit)).get(name),
+        lately=lately.get(name),
     )
 
 
-async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView]]:
-    """Return the queues as the reader last read them."""
-    seen, lately = await visit.ask("overview", read_overview), await read_lately(visit)
-    return seen, list_queues(seen, lately)
+async def find_queues(visit: Visit) -> tuple[Overview, list[QueueView], dict[str, Series]]:
+    """Return the queues as the reader last read them, and their last hour."""
+    seen, (_, lately) = await visit.ask("overview", read_overview), await read_lately(visit)
+    return seen, list_queues(seen, lately), lately

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
@@ -85,6 +85,8 @@ MEANINGS = {
     "off": ("cancelled", "undeclared"),
 }  # fmt: skip
 """What the colours mean: each of a phase, a position or a status is one of these."""
+OUTLAST = "outlast"  # the command
+_JOINT = re.compile(r"([._])(?=\w)")  # in a name, between two of its words
 _STAMP = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2} UTC")
 _MEANING = {word: meaning for meaning, words in MEANINGS.items() for word in words}
 
@@ -111,14 +113,26 @@ def quiet_zero(number: int, more: object) -> str:
     return text if number or more else Markup('<span class="none">0</span>')
 
 
-def sentence(text: str, now: float) -> Markup:
+def breakable(text: str | None, most: int = 100) -> Markup:
+    """Return a name as one safe line that a browser may break after a dot or an underscore."""
+    return Markup(_JOINT.sub(r"\1<wbr>", str(escape(line(text, most)))))  # noqa: S704
+
+
+def sentence(text: str, now: float, command: str = OUTLAST) -> Markup:
     """Return a sentence of the command line for a page: text between backquotes becomes a command,
-    and times in UTC are shown like all times of the page."""
+    and times in UTC are shown like all times of the page. ``command``: how the command line is
+    called here; by any other name than ``outlast`` it knows its application."""
     parts = str(escape(text.replace("….", "…"))).split("`")
     for number, part in enumerate(parts):
         is_command = number % 2 == 1
-        parts[number] = f"<code>{part}</code>" if is_command else _show_times(part, now)
+        parts[number] = _show_command(part, command) if is_command else _show_times(part, now)
     return Markup("".join(parts))  # noqa: S704
+
+
+def _show_command(text: str, command: str) -> str:
+    if command != OUTLAST and text.startswith(f"{OUTLAST} "):
+        text = escape(command) + text.removeprefix(OUTLAST).replace(" MODULE:APP", "")
+    return f"<code>{text}</code>"
 
 
 def _show_times(text: str, now: float) -> str:
@@ -184,6 +198,7 @@ def environment() -> Environment:
         "ago": ago,
         "at_least": quiet_zero,
         "bounded": bounded,
+        "breakable": breakable,
         "count_of": count_of,
         "day_and_time": day_and_time,
         "due": due,
@@ -207,6 +222,7 @@ def environment() -> Environment:
         "SHOWN_MAX": SHOWN_MAX,
         "asset": asset_path,
         "describe_call": describe_call,
+        "draw_bars": draw_bars,
         "draw_sparkline": draw_sparkline,
     }
     return made
@@ -225,21 +241,29 @@ def draw_sparkline(attempts: Sequence[int], failed: Sequence[int], label: str) -
     foot. ``label`` names their subject."""
     most = max(attempts, default=0)
     said = f"{label}: {sum(attempts)} ended, {sum(failed)} did not complete, at most {most} a step"
+    return draw_bars({"ended": attempts, "failed": failed}, said)
+
+
+def draw_bars(series: Mapping[str, Sequence[float | None]], label: str) -> Markup:
+    """Return a picture of some series, by the kind of their bars, over each other and on one
+    scale."""
+    steps = max(map(len, series.values()))
+    most = max((one for each in series.values() for one in each if one), default=1)
+    bars = "".join(_bars(kind, numbers, most) for kind, numbers in series.items())
     return Markup(  # noqa: S704  # numbers, and a label that is escaped
-        f'<svg class="sparkline" viewBox="0 0 {len(attempts) * WIDTH} {HEIGHT}"'
-        f' preserveAspectRatio="none" role="img" aria-label="{escape(said)}">'
-        f"{_bars('ended', attempts, most)}{_bars('failed', failed, most)}</svg>"
+        f'<svg class="sparkline" viewBox="0 0 {steps * WIDTH} {HEIGHT}" preserveAspectRatio="none"'
+        f' role="img" aria-label="{escape(label)}">{bars}</svg>'
     )
 
 
-def _bars(kind: str, numbers: Sequence[int], most: int) -> str:
+def _bars(kind: str, numbers: Sequence[float | None], most: float) -> str:
     """Return a bar for each number above zero; ``most`` is as high as the picture."""
-    bars = {number: _bar(number, max(1, most)) for number in set(numbers) if number}
+    bars = {number: _bar(number, most) for number in set(numbers) if number}
     drawn = [f"M{n * WIDTH} {HEIGHT}{bars[one]}" for n, one in enumerate(numbers) if one]
     return f'<path class="{kind}" d="{"".join(drawn)}"/>' if drawn else ""
 
 
-def _bar(number: int, most: int) -> str:
+def _bar(number: float, most: float) -> str:
     high = f"{HEIGHT * number / most:.1f}".removesuffix(".0")
     return f"v-{high}h{BAR}v{high}z"
 

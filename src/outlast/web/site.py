@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -19,6 +20,7 @@ from outlast.store.protocol import Store
 from outlast.web.access import Judge
 from outlast.web.bulk_runner import BulkRunner
 from outlast.web.reader import StoreReader
+from outlast.web.render import OUTLAST
 
 if TYPE_CHECKING:
     from outlast.metrics.exporter import Exporter
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 Refuse = Callable[[Request], Response | Awaitable[Response | None] | None]
 """Answers a request of a stranger, as by asking for a password; None: it is refused plainly."""
 
+_PREFIX = re.compile(r"(/[\w.~-]+)*", re.ASCII)
 COLOURS = ("red", "orange", "yellow", "green", "blue", "purple", "grey")
 
 
@@ -45,6 +48,8 @@ class Site:
         hosts: names by which the page may be requested; ``*``: any.
         read_only: no user may change anything.
         encryption_of: ``Payloads.encryption`` of a task's application, if it is known.
+        command: how the command line is called here.
+        prefix: the path below which the page is requested, such as ``/jobs``; "": the root.
     """
 
     def __init__(
@@ -60,13 +65,18 @@ class Site:
         hosts: Iterable[str] = (),
         read_only: bool = False,
         encryption_of: Callable[[str], str] = lambda _: "none",
+        command: str = OUTLAST,
+        prefix: str = "",
     ) -> None:
         if colour and colour not in COLOURS:
             raise ConfigError(f"colour={colour!r}: colours are {', '.join(COLOURS)}")
         self.url = resolve_url(url)
         self.judge = judge
         self.refuse = refuse
-        self.name, self.colour = name, colour
+        self.name, self.colour, self.command = name, colour, command
+        self.prefix = "/" + prefix.strip("/") if prefix.strip("/") else ""
+        if not _PREFIX.fullmatch(self.prefix):
+            raise ConfigError(f"prefix={prefix!r}: write a path, such as /jobs")
         self.hosts = frozenset(host.lower() for host in hosts)
         self._read_only = read_only
         self.encryption_of = encryption_of

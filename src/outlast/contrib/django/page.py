@@ -66,7 +66,13 @@ def show_page(request: Any, within: str = "") -> HttpResponse:
 def _page(url: str) -> tuple[Site, Any]:
     """Return the page on one store; ImproperlyConfigured for invalid settings."""
     try:
-        site = Site(url, lambda asked: asked.scope[STATE], hosts=["*"], **chosen_settings())
+        site = Site(
+            url,
+            lambda asked: asked.scope[STATE],
+            hosts=["*"],
+            command="python manage.py outlast",
+            **chosen_settings(),
+        )
     except ConfigError as error:
         raise ImproperlyConfigured(f"{SETTING}: {text_of(error)}") from error
     return site, application_of(site)

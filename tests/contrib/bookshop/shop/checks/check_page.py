@@ -41,8 +41,13 @@ class Page(TransactionTestCase):
         self.assertIn("frame-ancestors 'none'", first["Content-Security-Policy"])
         (sheet,) = re.findall(r'href="\./(static/[^"]+\.css)"', first.content.decode())
         self.assertEqual(self.get(sheet)["Content-Type"], "text/css; charset=utf-8")
-        self.assertIn("shop.tasks.mail", self.get("jobs").content.decode())
-        self.assertIn("shop.tasks.mail", self.get(f"jobs/{result.id}").content.decode())
+        self.assertIn("shop.<wbr>tasks.<wbr>mail", self.get("jobs").content.decode())
+        job = self.get(f"jobs/{result.id}").content.decode()
+        self.assertIn("shop.<wbr>tasks.<wbr>mail", job)
+        for command in (f"why {result.id}", f"cancel {result.id}"):
+            self.assertRegex(job, rf"python manage\.py outlast {command}\b")
+        self.assertIn("<code>python manage.py outlast worker</code>", self.get().content.decode())
+        self.assertNotRegex(job, "(?<!manage.py )outlast [a-z]")
         self.assertEqual(self.get("nothing/here").status_code, 404)
 
     def test_each_right_is_a_permission(self):
