@@ -62,8 +62,8 @@ def test_each_alert_has_a_runbook_and_a_test() -> None:
     assert alerts == KEYS
     assert re.findall(r"^## (\w+)$", RUNBOOKS, re.MULTILINE) == KEYS
     assert set(re.findall(r"alertname: Outlast(\w+)", TESTS)) == set(KEYS)
-    anchors = re.findall(r"runbook: docs/runbooks.md#(\w+)", ALERTS)
-    assert anchors == [key.lower() for key in KEYS]
+    urls = re.findall(r"runbook\w*: (.*)", ALERTS)
+    assert all(url.startswith("https://") for url in urls), "a tool cannot open a path of ours"
     fires = re.findall(r"alertname: Outlast(\w+)\n\s+exp_alerts:\n", TESTS)
     assert set(fires) == set(KEYS)
 

@@ -38,6 +38,7 @@ OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--
 OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
 
 OF_PLATFORMS = {  # docker, kubectl, systemctl, useradd and pip, in docs/deploy.md
+    "--build",
     "--build-arg",
     "--env-file",
     "--for",
