@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from typing import Any
 
+import msgspec
 import pytest
 
 import outlast
+from outlast.model.job import Policy
 from outlast.model.lease import Presence
 from outlast.store.postgres import wakeup as wakeup_module
 from outlast.store.postgres.pool import _Checkout
@@ -18,9 +20,11 @@ from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.postgres.wakeup import SharedWakeup
 from outlast.store.protocol import Store
-from outlast.store.values import NewJob
+from outlast.store.rows import WorkerStatus
+from outlast.store.values import NewJob, Upstream, Wants
 from outlast.worker.in_process import embedded
-from tests.conformance.kit import Hands
+from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
+from tests.conformance.limits_kit import limited
 from tests.postgres.kit import until
 from tests.postgres.test_wakeup import END_LISTENER
 from tests.postgres.wakeup_kit import Heard
@@ -281,3 +285,44 @@ async def test_proofs_and_checks_take_turns_in_a_session(
         assert await locks[0].hold(hands.me, lost.set) is None
     assert shared[0].health.good
     assert not lost.is_set()
+
+
+OF_JOBS: dict[str, Callable[[Hands], Awaitable[object]]] = {
+    "register": lambda it: it.store.register(new_worker("another")),
+    "reconnect": lambda it: it.store.reconnect(it.me, 0),
+    "raise_tokens": lambda it: it.store.raise_tokens(1),
+    "reconcile": lambda it: it.store.reconcile(it.me, []),
+    "superseded": lambda it: it.store.superseded([(1, 1)]),
+    "set_status": lambda it: it.store.set_status(it.me, WorkerStatus.ACTIVE),
+    "exchange": lambda it: it.exchange(limit=1),
+    "exchange of large arguments": lambda it: it.exchange(limit=1, tasks=["large"]),
+    "exchange of results": lambda it: it.exchange(limit=1, tasks=["needs"]),
+}
+
+
+@pytest.mark.xfail(strict=True, reason="some calls of an exchange share a session with all duties")
+async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: str) -> None:
+    """A statement of another duty may hang for as long as it may take, and longer."""
+    late = []
+    store = PostgresStore(pg_url, connections=2, reserved=1)
+    await store.open()
+    hands = await Hands.on(store)
+    (upstream,) = await enqueued(store, job())
+    await hands.hand_in(ended(await hands.claim_one(), result="7"))
+    needs = job(task="needs", after=(Upstream(upstream, Wants.COMPLETED),))
+    policy = Policy(inputs=(("x", False),))
+    await enqueued(store, job(), limited(fair="a", task="large", args=f'"{"x" * 100_000}"'))
+    await enqueued(store, msgspec.structs.replace(needs, policy=policy))
+    async with store._connections.use():  # another duty's, which hangs
+        for name, call in OF_JOBS.items():
+            try:
+                async with asyncio.timeout(5.0):
+                    await call(hands)
+            except TimeoutError:
+                late.append(name)
+            if name == "reconnect":
+                me = await store.reconnect(hands.me, 0)
+                assert me is not None
+                hands.me = me
+    await store.close()
+    assert not late
