@@ -300,7 +300,6 @@ OF_JOBS: dict[str, Callable[[Hands], Awaitable[object]]] = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="some calls of an exchange share a session with all duties")
 async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: str) -> None:
     """A statement of another duty may hang for as long as it may take, and longer."""
     late = []

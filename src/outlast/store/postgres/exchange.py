@@ -375,7 +375,7 @@ class PostgresExchange(Verbs):
         if not apart:
             return found
         values = [row["job_id"] for row in apart], [row["token"] for row in apart]
-        rows = await self._connections.run(lambda it: it.fetch(_SQL["apart"], *values))
+        rows = await self._fetch(_SQL["apart"], *values, own=True)
         return [*(row for row in found if row["args"] is not None), *rows]
 
     async def _find_results(
@@ -384,7 +384,7 @@ class PostgresExchange(Verbs):
         values = job_ids, RESULTS_BYTES, most
         return [
             (row["job_id"], row["result"], row["count"], row["gone"], row["late"])
-            for row in await self._connections.run(lambda it: it.fetch(_RESULTS, *values))
+            for row in await self._fetch(_RESULTS, *values, own=True)
         ]
 
     async def _ask(

@@ -272,8 +272,10 @@ class Connections:
                     raise
                 notify = False
 
-    def use(self, *, keeps_plans: bool = False, kind: Transaction | None = None) -> _Checkout:
-        return _Checkout(self, keeps_plans=keeps_plans, kind=kind)
+    def use(
+        self, *, keeps_plans: bool = False, own: bool = False, kind: Transaction | None = None
+    ) -> _Checkout:
+        return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
         """Close idle connections: politely in this loop, abruptly in other loops."""

@@ -53,7 +53,7 @@ class WorkerVerbs(Verbs):
     # -- a worker's own
 
     async def register(self, new: NewWorker) -> Registered:
-        async with self._connections.use() as connection:
+        async with self._connections.use(own=True) as connection:
             await check_may_serve(connection)
         await self.raise_tokens(new.token_seen)
         rows = await self._fetch(
