@@ -104,6 +104,10 @@ class Store(Protocol):
         """Return the process that holds the one write lock, if there is one and it can be seen."""
         ...
 
+    def why_late(self) -> str:
+        """Return why a call gets no answer for long, if that is known; otherwise nothing."""
+        ...
+
     async def store_id(self) -> str:
         """Return the id of this Outlast schema, drawn once when it was made."""
         ...

@@ -319,6 +319,9 @@ class FakeStore:
         self.reports: list[Report] = []
         self.writer: int | None = None  # holds the lock of the file
 
+    def why_late(self) -> str:
+        return ""
+
     def find_writer(self) -> int | None:
         return self.writer
 

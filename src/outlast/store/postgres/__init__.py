@@ -17,6 +17,7 @@ url.py           reads a URL: what the driver takes of it, and what it asks of t
 connection.py    opens one connection and sets up its session, through a pooler or not
 spare.py         sessions that end where the server has too few places
 hosts.py         finds the host that answers, of several in a URL
+hangs.py         leaves sessions whose statements hang, once another server answers
 errors.py        translates the server's and the driver's errors into Outlast's
 checks.py        facts for the doctor, and checks of them: durability, connections, vacuum
 route.py         how safe the network path to the server is, for the doctor

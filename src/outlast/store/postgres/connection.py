@@ -81,9 +81,11 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
     Attributes:
         is_pooled: whether it may lead to a pooler: it keeps no statements.
         local: what each transaction on a connection to a pooler sets besides `settings_of`.
+        is_left: whether it was ended since another server answers (``hangs.py``).
     """
 
     is_pooled = False
+    is_left = False
     local: str | None = None
 
 

@@ -3,7 +3,8 @@
 A host without power answers nothing, and one whose disk hangs accepts and says nothing. The driver
 tries one after the other under one timeout, all of which the first of them can take. So each is
 tried on its own, ``STAGGER_SECONDS`` after the one before it, or once that has failed. The first
-session wins; the other tries are ended.
+session wins; the other tries are ended. While one says nothing, those that have refused are asked
+again: a standby may be the primary by then.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ T = TypeVar("T", bound=Hashable)
 Host = tuple[str, int]  # its name or address, or the path of a socket; the port
 
 STAGGER_SECONDS = 0.5
+AGAIN_SECONDS = 1.0  # of silence, before those that have refused are asked again
 STANDBY_SECONDS = 2.0  # for a standby to answer, where one is preferred; at most half of the time
 ENDING_SECONDS = 1.0  # for a try to end once it is cancelled
 # Why a host does not do for this attribute. Where all would do, the first that answers is meant.
@@ -140,18 +142,25 @@ async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitabl
     tries: dict[asyncio.Task[Any], T] = {}
     winner: asyncio.Task[Any] | None = None
     try:
-        while left or any(not each.done() for each in tries):
+        while left or tries:
             if left:
                 way = left.pop(0)
                 tries[asyncio.ensure_future(open_(way))] = way
             pending = [each for each in tries if not each.done()]
-            seconds = STAGGER_SECONDS if left else None
-            await asyncio.wait(pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            seconds = STAGGER_SECONDS if left else AGAIN_SECONDS
+            done, _ = await asyncio.wait(
+                pending, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
             winner = next((each for each in tries if _has_won(each)), None)
             if winner is not None:
                 if key is not None and len(ways) > 1:
                     _answered[key] = tries[winner]
                 return winner.result()
+            if len(tries) >= len(ways) and all(each.done() for each in tries):
+                break
+            if not (left or done):
+                asked = [tries[each] for each in pending]
+                left = [way for way in ways if way not in asked]
     finally:
         others = [each for each in tries if each is not winner]
         for each in others:
@@ -164,7 +173,8 @@ async def _reach(key: Hashable, ways: Sequence[T], open_: Callable[[T], Awaitabl
                 if winner is not None:
                     _close(winner)  # its caller is gone
                 raise
-    raise Unreached([(tries[each], error) for each in tries if (error := each.exception())])
+    failed = {tries[each]: error for each in tries if (error := each.exception())}
+    raise Unreached([*failed.items()])
 
 
 class Unreached(Exception):

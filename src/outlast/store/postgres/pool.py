@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
 from operator import methodcaller
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary, ref
@@ -28,10 +29,12 @@ from outlast.store.postgres.errors import (
     remedy_of,
     translate,
 )
+from outlast.store.postgres.hangs import Lent
 from outlast.store.postgres.spare import let_go
 
 R = TypeVar("R")
 
+LEFT = "the session did not answer, and another server answers in its place"
 RETRIES = 4  # of a transaction that was rolled back in favour of another one
 CROWDED_SECONDS = 10.0  # before the next try to open one more, where the server had no place for it
 _REPLAN = "SET plan_cache_mode = force_custom_plan"
@@ -43,8 +46,10 @@ class _LoopPool:
     ``held``: in use; ``free``: how many more may be lent, to the callers for whom some are reserved
     (True) and to the others."""
 
-    def __init__(self, limit: int, reserved: int) -> None:
+    def __init__(self, limit: int, reserved: int, connections: Connections) -> None:
         others = asyncio.Semaphore(limit - reserved)
+        connect = partial(connections.connect, keeps_plans=False)
+        self.in_use = Lent(connect, self.leave, read_only=connections.options.read_only)
         self.free = {True: asyncio.Semaphore(reserved) if reserved else others, False: others}
         self.limit = limit
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
@@ -78,6 +83,12 @@ class _LoopPool:
             if idle:
                 return idle.pop(), kind
         return None, False
+
+    def leave(self, sessions: Iterable[Any]) -> None:
+        """End these sessions, which are in use, and the idle ones: another server answers."""
+        for each in [*sessions, *self.empty()]:
+            each.is_left = True
+            each.terminate()
 
     def empty(self) -> list[Any]:
         self.generation += 1
@@ -164,6 +175,7 @@ class _Checkout:
                 self._connection, keeps = loop_pool.take_any()
             if self._connection is not None:
                 loop_pool.held += 1
+                loop_pool.in_use.add(self._connection)
                 return keeps
             loop_pool.came_back.clear()
             await loop_pool.came_back.wait()
@@ -174,7 +186,7 @@ class _Checkout:
                 await self._command("COMMIT")
             self._give_back(keep=True)
             return
-        mapped = translate(error)
+        mapped = self._translate(error)
         keep = _is_clean(error, mapped)
         if keep and self._kind is not None:
             await self._command("ROLLBACK")
@@ -185,9 +197,19 @@ class _Checkout:
         try:
             await self._connection.execute(text)
         except BaseException as error:
+            mapped = self._translate(error)
             self._give_back(keep=False)
-            self._raise(error, translate(error))
+            self._raise(error, mapped)
             raise
+
+    def _translate(self, error: BaseException) -> Exception | None:
+        mapped = translate(error)
+        if isinstance(mapped, StoreUnavailable):
+            if self._connection.is_left:
+                return StoreUnavailable(f"PostgreSQL: {LEFT}")
+            if isinstance(error, TimeoutError) and (why := self._loop_pool.in_use.why_late):
+                return StoreUnavailable(f"PostgreSQL: no answer: {why}")
+        return mapped
 
     def _raise(self, error: BaseException, mapped: Exception | None) -> None:
         if mapped is None:
@@ -198,6 +220,7 @@ class _Checkout:
 
     def _give_back(self, *, keep: bool) -> None:
         loop_pool, connection = self._loop_pool, self._connection
+        loop_pool.in_use.remove(connection)
         keep = keep and self._generation == loop_pool.generation
         if keep and not connection.is_closed() and not connection.is_in_transaction():
             loop_pool.idle[self._keeps_plans].append(connection)
@@ -279,6 +302,7 @@ class Connections:
 
     async def close(self) -> None:
         """Close idle connections: politely in this loop, abruptly in other loops."""
+        await self.loop_pool().in_use.close()
         for connection in self.loop_pool().empty():
             await _close(connection)
         loop = asyncio.get_running_loop()
@@ -310,7 +334,7 @@ class Connections:
         loop_pool = self._loop_pools.get(loop)
         if loop_pool is None:
             loop_pool = self._loop_pools[loop] = _LoopPool(
-                self.options.connections, self.options.reserved
+                self.options.connections, self.options.reserved, self
             )
         self._last = (ref(loop), loop_pool)
         return loop_pool

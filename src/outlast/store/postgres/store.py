@@ -127,6 +127,9 @@ class PostgresStore(
     def find_writer(self) -> None:
         """Each row has its own lock."""
 
+    def why_late(self) -> str:
+        return self._connections.loop_pool().in_use.why_late
+
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             return await grant(connection, role, purpose, events=events)

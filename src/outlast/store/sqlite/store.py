@@ -117,6 +117,10 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
     def find_writer(self) -> int | None:
         return find_writer(self._connection.path)
 
+    def why_late(self) -> str:
+        writer = self.find_writer()
+        return "" if writer is None else f"process {writer} holds the write lock of the file"
+
     async def store_id(self) -> str:
         found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))
         if found is None:

@@ -294,9 +294,8 @@ class Exchange:
         return [first, *requests[1:]]
 
     def _say_late(self) -> StoreUnavailable:
-        writer = self._store.find_writer()
-        why = "" if writer is None else f": process {writer} holds the write lock of the file"
-        return StoreUnavailable(f"no answer within {self._patience:g} s{why}")
+        why = self._store.why_late()
+        return StoreUnavailable(f"no answer within {self._patience:g} s{why and f': {why}'}")
 
     def _note_break(self, ended: list[Transition]) -> None:
         self._broken = True

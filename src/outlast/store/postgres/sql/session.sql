@@ -51,6 +51,10 @@ FROM home
 CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.text)::pg_catalog.int4
                    OPERATOR(pg_catalog.>=) 170000 AS are) limits
 
+-- name: sessions
+-- Find which of these processes ($1) the server has, and what the statement of each waits for. Reads only.
+SELECT a.pid, a.wait_event FROM pg_stat_activity a WHERE a.pid = ANY ($1::integer[])
+
 -- name: unmet
 -- Find settings whose value in this session differs from the wanted one ($1: names, $2: values). If the text differs,
 -- the wanted one is set, for this statement's transaction alone, to see how it would read ('64MB' for '65536kB'). This
