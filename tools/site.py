@@ -1,8 +1,9 @@
 """Builds the pages as a site with search, into build/site: `make docs`.
 
 The site is laid out as the repository is, so that a relative link leads to the same page in both.
-Its menu is the index, docs/README.md. The reference is made from the docstrings of the code. A link
-that leads nowhere, also within a page, and a page that is not in the menu are errors.
+Its menu is the index, docs/README.md. The reference is made from the docstrings of the code, and
+the page for coding agents from the other pages. A link that leads nowhere, also within a page, and
+a page that is not in the menu are errors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tools import reference
+from tools import agents, reference
 
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "build" / "site"
@@ -87,10 +88,19 @@ def menu(root: Path) -> list[dict[str, Any]]:
     return whole
 
 
+def make_pages(root: Path) -> dict[Path, str]:
+    """Return what is no file of the repository, by its place on the site."""
+    pages, whole = {reference.PAGE: reference.page()}, menu(root)
+    return pages | {
+        agents.PAGE: agents.page(root, whole, pages),
+        agents.LIST: agents.list_of_pages(root, whole, pages),
+    }
+
+
 def main() -> int:
     """Build the site of this repository."""
     logging.basicConfig(format="%(message)s")
-    build(ROOT, SITE, {reference.PAGE: reference.page()})
+    build(ROOT, SITE, make_pages(ROOT))
     print(f"{SITE.relative_to(ROOT)}/index.html")  # noqa: T201
     return 0
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from mkdocs.exceptions import Abort
 
-from tools import reference, site
+from tools import agents, reference, site
 
 pytestmark = pytest.mark.slow
 
@@ -36,12 +36,13 @@ def small(tmp_path: Path) -> Path:
 
 
 def test_the_site_has_each_page_can_be_searched_and_asks_no_other_server(tmp_path: Path) -> None:
-    site.build(site.ROOT, tmp_path, {reference.PAGE: reference.page()})
+    site.build(site.ROOT, tmp_path, site.make_pages(site.ROOT))
     made = {path.relative_to(tmp_path) for path in tmp_path.rglob("*.html")}
-    for page in [*site.pages(site.ROOT), reference.PAGE]:
+    for page in [*site.pages(site.ROOT), reference.PAGE, agents.PAGE]:
         if page.suffix == ".md":
             place = page.parent if page.stem == "README" else page.with_suffix("")
             assert place / "index.html" in made, page
+    assert "docs/getting-started/" in (tmp_path / agents.LIST).read_text()
     index = json.loads((tmp_path / "search" / "search_index.json").read_text())
     assert any(one["location"].startswith("docs/guarantees/") for one in index["docs"])
     front = (tmp_path / "index.html").read_text()

@@ -20,13 +20,14 @@ from outlast.events import Event
 from outlast.store.backend import Backend
 from tests.cases import each_case
 from tests.unit.tidy_kit import faults, nodes, parsed, read
-from tools import reference, site, wheel_readme
+from tools import agents, reference, site, wheel_readme
 
 ROOT = Path(__file__).parents[2]
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 TOP = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "SECURITY.md", CONTRIBUTING]
-MADE = {ROOT / reference.PAGE: reference.page()}  # no files: the site makes these
+MADE = {ROOT / path: text for path, text in site.make_pages(ROOT).items()}  # no files
 PAGES = [*TOP, *sorted((ROOT / "docs").rglob("*.md")), *MADE]
+LISTED_FOR_AGENTS = MADE[ROOT / agents.LIST]
 LATER: set[str] = set()  # the docs mark each as planned
 OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos, tests.upgrade
     "--host", "--port", "--with", "--story", "--schedules", "--clock", "--seed", "--asynchronous",
@@ -64,6 +65,7 @@ OF_PEERS = {  # as in their own documentation
         "--listen-notify",
         "--shutdown-graceful-timeout",
     },
+    "arq": {"--burst", "--watch", "--check"},
     "pgqueuer": {"--batch-size", "--max-concurrent-tasks", "--mode"},
 }
 
@@ -225,7 +227,7 @@ def test_the_description_of_the_package_has_no_link_into_the_tree(
 
 def linked_from(page: Path) -> set[Path]:
     """Return the pages that a page links to."""
-    paths = {link.partition("#")[0] for link in LINK.findall(prose_of(page.read_text()))}
+    paths = {link.partition("#")[0] for link in LINK.findall(prose_of(text_of(page)))}
     return {(page.parent / path).resolve() for path in paths if path.endswith(".md")}
 
 
@@ -239,6 +241,19 @@ def linked_from(page: Path) -> set[Path]:
 def test_every_page_is_in_an_index(index: str, pages: set[Path]) -> None:
     assert len(pages) > 20
     assert pages - linked_from(ROOT / index) == set()
+
+
+def test_each_page_has_a_line_in_the_list_for_agents() -> None:
+    """Decisions have an index of their own; the front page and the index need no line."""
+    pages = {page for page in SHOWN - DECISIONS - INDEXES if page.suffix == ".md"}
+    wanted = pages - {ROOT / agents.PAGE}
+    lines = re.findall(r"^- \[(.+)\]\((.+)/\): (.+)\.$", LISTED_FOR_AGENTS, re.MULTILINE)
+    named = [ROOT / path for _, path, _ in lines]
+    assert len(named) == len(set(named)) > 50
+    assert set(named) == {
+        page.parent if page.stem == "README" else page.with_suffix("") for page in wanted
+    }
+    assert wanted <= linked_from(ROOT / agents.PAGE)
 
 
 def test_decisions_are_listed_by_number_and_have_dates() -> None:
@@ -465,7 +480,7 @@ def test_a_path_that_is_not_in_the_tree_is_found(path: str) -> None:
 def test_each_make_target_for_contributors_is_there() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = set(re.findall(r"`?make ([a-z-]+)", code_of(CONTRIBUTING)))
-    assert {"demo", "test", "check"} <= named <= targets
+    assert {"venv", "unit", "check"} <= named <= targets
 
 
 def test_the_page_on_stores_shows_each_field_of_an_entry() -> None:
