@@ -32,7 +32,7 @@ BROUGHT = {  # by each extra, as Outlast imports it
     "crypto": {"cryptography"},
 }
 BROUGHT["all"] = set().union(*BROUGHT.values())
-FRAMEWORKS = {"asgiref", "django"}  # of projects that use outlast.contrib, and have them already
+FRAMEWORKS = {"asgiref", "django"}  # of projects that use outlast.contrib; `all` has none of them
 # Imports each module of the package and each of the names that are given; prints what is missing.
 IMPORT_ALL = """
 import importlib, json, pkgutil, sys
@@ -161,3 +161,16 @@ def test_with_an_extra_all_that_needs_it_can_be_imported(
     assert Path(file) == installed.packages / "outlast" / "__init__.py"
     left_out = every.difference(*(BROUGHT[extra] for extra in extras))
     assert set(missing) == left_out | FRAMEWORKS
+
+
+def test_with_the_extra_of_django_a_new_project_is_in_order(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    installed = Installed(tmp_path, built[1], "django")
+    installed.run("python", "-m", "django", "startproject", "bookshop", ".")
+    with (installed.home / "bookshop" / "settings.py").open("a") as settings:
+        settings.write('INSTALLED_APPS += ["outlast.contrib.django"]\n')
+        settings.write('TASKS = {"default": {"BACKEND": "outlast.contrib.django.Backend"}}\n')
+    assert "no issues" in installed.run("python", "manage.py", "check")
+    told = installed.run("python", "manage.py", "outlast", "--version")
+    assert told.startswith("outlast ")
