@@ -65,6 +65,13 @@ compiled: $(DEV)
 	@$(BIN)/python -m compileall -q -j 0 $(CODE)
 	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m tests.rewritten
 
+.PHONY: venv
+venv: $(DEV) ## make .venv from the lock files; each target below does so itself, if need be
+
+.PHONY: unit
+unit: $(DEV) ## the unit tests that start no server, in a minute: make unit ARGS="-k delay"
+	$(PYTEST) -q tests/unit -m "not slow and not server" $(ARGS)
+
 .PHONY: test
 test: compiled ## run all but the slow tests; needs Python, git and make (some four minutes)
 	$(PYTEST) -m "not slow and not debian_postgres and not pgbouncer and not rabbitmq and not browser and not nginx and not prometheus" $(ARGS)

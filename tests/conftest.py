@@ -50,8 +50,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before the expression of -m is applied
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow or long what is so on this store, or in this case; what is long is slow, too."""
+    """Mark as slow or long what is so on this store, or in this case; what is long is slow, too.
+    Mark as `server` what starts a PostgreSQL server by a fixture."""
     for item in items:
+        if is_on(item, "postgres") or "pg_server" in getattr(item, "fixturenames", ()):
+            item.add_marker("server")
         if is_left_out(item, "long"):
             item.add_marker("long")
         is_above = item.nodeid.startswith(ABOVE) and is_on(item, "postgres")

@@ -15,6 +15,8 @@ from harness.nats_server import NatsCluster
 from harness.scene import WorkerProcess
 from harness.servers import free_port
 
+pytestmark = pytest.mark.server
+
 
 def test_nothing_is_left_when_the_test_process_is_killed() -> None:
     program = (
