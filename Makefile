@@ -45,6 +45,10 @@ lease-mail: $(DEV) ## example: a split brain of each kind, and the audit trail t
 shell-queue: $(DEV) ## example: commands as jobs on one file; a worker dies, a job is poison
 	$(BIN)/python -m examples.shell_queue
 
+.PHONY: cells
+cells: $(DEV) ## example: three stores; one is killed, and a tenant moves to another one
+	$(BIN)/python -m examples.cells
+
 .PHONY: analysis-service
 analysis-service: $(DEV) ## example: a pod restart, a crash without one, a dead-lock, woken by NATS
 	$(BIN)/python -m examples.analysis_service

@@ -1,11 +1,12 @@
 """``python -m bench [PART…]``: measure; without a part, all of them.
 
 ``recovery`` and ``alarms`` are for docs/recovery.md, ``wakeups`` is for docs/messengers.md and
-``fleet`` for docs/scaling.md, ``retention`` for docs/tuning.md, ``neutral`` and ``deaths`` for
-docs/comparison.md; ``django`` is on no page, and ``against COMMIT`` is run when it is named only:
-it measures that commit beside this one. The others fill bench/results/tables.md: ``performance`` is
-all of these, and ``page`` alone writes it again from what was measured. Each part says before it
-begins how long it will take. One that breaks is reported, and the next begins.
+``fleet`` for docs/scaling.md, ``full`` for docs/beyond-one-database.md, ``retention`` for
+docs/tuning.md, ``neutral`` and ``deaths`` for docs/comparison.md; ``django`` is on no page, and
+``against COMMIT`` is run when it is named only: it measures that commit beside this one. The others
+fill bench/results/tables.md: ``performance`` is all of these, and ``page`` alone writes it again
+from what was measured. Each part says before it begins how long it will take. One that breaks is
+reported, and the next begins.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench import (
     false_alarms,
     fleet,
     flows,
+    full,
     idle,
     lanes,
     latency,
@@ -74,6 +76,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "alarms": lambda chosen: false_alarms.main(page=chosen.page),
     "wakeups": wakeups.main,
     "fleet": fleet.main,
+    "full": full.main,
     "retention": retention.main,
     "deaths": deaths.main,
     "django": django_enqueue.main,
