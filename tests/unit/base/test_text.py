@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from math import nan
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -34,6 +37,12 @@ def test_a_span_has_two_units_at_most(seconds: float, text: str) -> None:
 @each_case(("seconds", "text"), [(3.9, "3 s"), (61, "1 min"), (7199, "1 h"), (200_000, "2 d")])
 def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
+
+
+@pytest.mark.xfail(strict=True, reason="NaN raises")
+def test_a_time_that_is_no_number_is_endless() -> None:
+    assert rough(nan) == due(nan, 100.0).removeprefix("in ") == "endless time"
+    assert ago(nan, 100.0) == "now"
 
 
 def test_what_has_happened_is_never_to_come() -> None:
