@@ -67,7 +67,6 @@ async def broken(url: str, pages: list[str]) -> list[str]:
     return found
 
 
-@pytest.mark.xfail(strict=True, reason="NaN and a huge fraction raise as they are written out")
 def test_no_odd_number_breaks_a_page_or_a_report(
     store_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -87,7 +86,6 @@ ALL = [
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="in some of the columns")
 @pytest.mark.parametrize("columns", batched(ALL, MANY))
 def test_no_odd_number_in_any_column_breaks_a_page(
     store_url: str, columns: list[tuple[str, str]]

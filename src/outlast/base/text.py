@@ -42,12 +42,13 @@ def _two(whole: int, large: int, large_word: str, small: int, small_word: str) -
 
 def rough(seconds: float) -> str:
     """Return a length of time with one unit: ``3 s``, ``4 min``, ``5 h``, ``6 d``."""
+    seconds = max(0.0, seconds)  # also for NaN
     if seconds >= ENDLESS:
         return "endless time"
     for size, word in ((DAY, "d"), (HOUR, "h"), (MINUTE, "min")):
         if seconds >= size:
             return f"{int(seconds // size)} {word}"
-    return f"{max(0, int(seconds))} s"
+    return f"{int(seconds)} s"
 
 
 def ago(at: float | None, now: float) -> str:
@@ -70,6 +71,11 @@ def stamp(at: float | None) -> str:
         return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError, OSError):
         return "beyond all dates"
+
+
+def percent(fraction: float) -> str:
+    """Return a fraction as ``40%``; one beyond 0 or 1 as that."""
+    return f"{int(100 * min(1.0, max(0.0, fraction)))}%"
 
 
 def size(count: int) -> str:

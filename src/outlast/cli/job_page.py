@@ -13,7 +13,20 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from outlast.base.text import ago, count_of, cut, due, line, lines, pretty, safe, size, span, stamp
+from outlast.base.text import (
+    ago,
+    count_of,
+    cut,
+    due,
+    line,
+    lines,
+    percent,
+    pretty,
+    safe,
+    size,
+    span,
+    stamp,
+)
 from outlast.cli.show import Row, bar, format_progress, table, word
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import JobDetails
@@ -263,7 +276,7 @@ def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
     """Yield the label and text of each known short fact of a crash report."""
     progress = format_progress(crash.progress, 200)
     if crash.progress is not None and crash.progress.fraction is not None:
-        progress = progress or f"{int(crash.progress.fraction * 100)}%"
+        progress = progress or percent(crash.progress.fraction)
     age = crash.checkpoint_age_seconds
     age = attempt.checkpoint_age if age is None else age
     beside = ", ".join(map(str, crash.neighbours))

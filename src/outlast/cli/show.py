@@ -20,7 +20,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.base.clock import SYSTEM
-from outlast.base.text import ago, due, line, rough
+from outlast.base.text import ago, due, line, percent, rough
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
 from outlast.insight.documents import proof_of_life
@@ -173,7 +173,7 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
     full = int(fraction * cells)
     done, left = ("#", "-") if ascii_only else ("━", "─")
     return Text.assemble(
-        (done * full, "blue"), (left * (cells - full), "dim"), f" {int(fraction * 100):3}%"
+        (done * full, "blue"), (left * (cells - full), "dim"), f" {percent(fraction):>4}"
     )
 
 

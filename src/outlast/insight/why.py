@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from outlast.base.text import line, since, span, stamp
+from outlast.base.text import line, percent, since, span, stamp
 from outlast.insight.availability import dead, holds, list_alive, silent, unheard
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.resource import SCHEMA, Document, Resource
@@ -298,6 +298,6 @@ def _progress(row: StoredJob) -> list[str]:
         return []
     fraction, parts = row.progress.fraction, [row.progress.stage, row.progress.message]
     said = line(": ".join(part for part in parts if part), SAID_MAX)
-    done = f"{int(fraction * 100)}%" if fraction is not None and 0 <= fraction <= 1 else ""
+    done = "" if fraction is None else percent(fraction)
     told = ", ".join(part for part in (done, said) if part)
     return [f"It last reported {told}."] if told else []

@@ -30,6 +30,7 @@ T = TypeVar("T")
 
 COUNT_MAX = 2**31 - 2  # of failures, losses, attempts: one more still fits
 SECONDS_MAX = 3.2e9  # a hundred years
+END = 1e15  # seconds since 1970: beyond all times that the tables take
 ID_MIN, ID_MAX = -(2**63), 2**63 - 1
 POLICY_MAX = 20_000  # characters; usual ones have a few hundred, plus notes and labels
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
@@ -73,9 +74,9 @@ def seconds_of(number: float) -> float:
 
 
 def finite(values: dict[str, Any]) -> dict[str, Any]:
-    """Drop numbers that JSON does not have from a row's values."""
+    """Return a row's values, with the first or last time for numbers that JSON does not have."""
     return {
-        name: None if type(one) is float and not math.isfinite(one) else one
+        name: (-END if one < 0 else END) if type(one) is float and not math.isfinite(one) else one
         for name, one in values.items()
     }
 
@@ -114,7 +115,7 @@ def action_of(values: dict[str, Any]) -> ActionRow:
     row = finite(values)
     row["counts"] = _read(row["counts"], _counts) or {}
     row["state"] = ActionState(row["state"])
-    row["at"], row["moved_at"] = row["at"] or 0.0, row["moved_at"] or 0.0
+    row["moved_at"] = row["moved_at"] or 0.0
     return ActionRow(**row)
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from math import nan
+from math import inf, nan
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from outlast.base.text import ago, cut, due, line, lines, pretty, rough, safe, size, span
+from outlast.base.text import ago, cut, due, line, lines, percent, pretty, rough, safe, size, span
 from outlast.cli.show import table
 from tests.cases import each_case
 
@@ -39,10 +38,17 @@ def test_a_rough_time_has_one_unit(seconds: float, text: str) -> None:
     assert rough(seconds) == text
 
 
-@pytest.mark.xfail(strict=True, reason="NaN raises")
-def test_a_time_that_is_no_number_is_endless() -> None:
-    assert rough(nan) == due(nan, 100.0).removeprefix("in ") == "endless time"
-    assert ago(nan, 100.0) == "now"
+def test_a_time_that_is_no_number_is_none() -> None:
+    assert (rough(nan), rough(-inf), rough(inf)) == ("0 s", "0 s", "endless time")
+    assert (ago(nan, 100.0), due(nan, 100.0)) == ("now", "in 0 s")
+
+
+@each_case(
+    ("fraction", "text"),
+    [(0.404, "40%"), (0.999, "99%"), (1.0, "100%"), (1e308, "100%"), (-1e308, "0%"), (nan, "0%")],
+)
+def test_a_fraction_is_a_percentage(fraction: float, text: str) -> None:
+    assert percent(fraction) == text
 
 
 def test_what_has_happened_is_never_to_come() -> None:
