@@ -1,6 +1,6 @@
 """``make upgrade``: an upgrade and its way back, under load, with kills and drains all along.
 
-Wheels of the last release (tools/upgrade-from) and of this tree, with migrations of the
+The wheels of the last release (tools/upgrade-from) and of this tree, with migrations of the
 rehearsal's own, are installed in environments of their own. Then, on one store: the old schema with
 old workers; migrate; old and new workers side by side; only new ones; back to the old ones. Nothing
 may be lost, accepted late or fired twice; each release hears the pauses and cancels of the other

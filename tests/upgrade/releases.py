@@ -1,8 +1,12 @@
-"""Builds two releases of Outlast, each in an environment of its own: the one that is named in
+"""Installs two releases of Outlast, each in an environment of its own: the one that is named in
 tools/upgrade-from, and this tree with migrations that only the rehearsal has.
 
-So the rehearsal always migrates, also while this tree has no migration of its own yet. These
-migrations go into a copy of the tree.
+The old one is a wheel that is kept in this folder, with the bytes that its users have: one that is
+built again has today's build tools, and what git had is not what was published. Before the first
+candidate it is a commit: migration 0001 may still change, and each change would need a new wheel.
+
+The rehearsal always migrates, also while this tree has no migration of its own yet: its migrations
+go into a copy of the tree.
 """
 
 from __future__ import annotations
@@ -66,11 +70,8 @@ BREAK = {
 class Release:
     """One release: its programs, and the name that its workers carry."""
 
-    def __init__(self, name: str, tree: Path, folder: Path) -> None:
+    def __init__(self, name: str, wheel: Path, folder: Path) -> None:
         self.name = name
-        command = ("build", "--wheel", "--no-build-isolation", "--python", sys.executable)
-        run(*UV, *command, "--out-dir", folder / "dist", cwd=tree)
-        (wheel,) = (folder / "dist").glob("*.whl")
         self._installed = Installed(folder, wheel, *EXTRAS)
         where = "import outlast; print(outlast.__file__)"
         found = run(self.python, "-c", where, cwd=ROOT).strip()
@@ -118,19 +119,32 @@ def build_both(folder: Path, *, breaks: bool = False) -> tuple[Release, Release]
     """Return the old and the new release. Raises Refused, with what to do, if one cannot be."""
     old, new = folder / "old" / "tree", folder / "new" / "tree"
     copy_tree(new)
-    name = make_old_tree(old, new)
+    name, kept = make_old_tree(old, new)
     add_migrations(new)
     if breaks:
         add_break(new)
-    return Release(f"old ({name})", old, folder / "old"), Release("new", new, folder / "new")
+    return (
+        Release(f"old ({name})", kept or build(old), folder / "old"),
+        Release("new", build(new), folder / "new"),
+    )
 
 
-def make_old_tree(old: Path, new: Path) -> str:
-    """Make the tree of the old release and return its name. Raises Refused if git does not have it,
-    or if a migration that is released is another one in the new tree."""
-    name = _extract(old)
+def build(tree: Path) -> Path:
+    """Return the wheel of a tree, which is built beside it."""
+    folder = tree.parent / "dist"
+    command = ("build", "--wheel", "--no-build-isolation", "--python", sys.executable)
+    run(*UV, *command, "--out-dir", folder, cwd=tree)
+    (wheel,) = folder.glob("*.whl")
+    return wheel
+
+
+def make_old_tree(old: Path, new: Path) -> tuple[str, Path | None]:
+    """Make the tree of the old release; return its name, and its wheel if that is kept. Raises
+    Refused if it is not there, or if a migration that is released is another one in the new
+    tree."""
+    name, kept = _extract(old)
     if _agree(old, new):
-        return name
+        return name, kept
     if release.read_released(release.RELEASED):
         raise Refused(
             f"a migration of {name} is another one in this tree: a released migration never"
@@ -142,7 +156,7 @@ def make_old_tree(old: Path, new: Path) -> str:
     )
     shutil.rmtree(old)
     copy_tree(old)
-    return "this tree"
+    return "this tree", None
 
 
 def copy_tree(tree: Path) -> None:
@@ -156,11 +170,17 @@ def copy_tree(tree: Path) -> None:
             shutil.copyfile(source, target)
 
 
-def _extract(tree: Path) -> str:
-    """Extract what tools/upgrade-from names; return that."""
+def _extract(tree: Path) -> tuple[str, Path | None]:
+    """Extract what tools/upgrade-from names; return its name, and its path if it is a wheel."""
     lines = [line for line in FROM.read_text().splitlines() if line and not line.startswith("#")]
     (name,) = lines
     tree.mkdir(parents=True)
+    if name.endswith(".whl"):
+        wheel = ROOT / name
+        if not wheel.exists():
+            raise Refused(f"tools/upgrade-from names {name}, which is not there")
+        shutil.unpack_archive(wheel, tree / "src", "zip")
+        return wheel.stem, wheel
     packed = subprocess.run(
         ["git", "archive", name, *PARTS], cwd=ROOT, capture_output=True, check=False
     )
@@ -170,7 +190,7 @@ def _extract(tree: Path) -> str:
             f" --unshallow brings it): {os.fsdecode(packed.stderr).strip()}"
         )
     subprocess.run(["tar", "-x", "-C", tree], input=packed.stdout, check=True)
-    return name[:12]
+    return name[:12], None
 
 
 def _agree(old: Path, new: Path) -> bool:

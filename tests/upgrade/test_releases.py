@@ -41,6 +41,25 @@ def test_a_release_that_git_does_not_have_is_refused_by_name(
         releases.make_old_tree(tmp_path / "old", tmp_path / "new")
 
 
+def test_an_upgrade_begins_with_the_kept_wheel_of_the_last_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its bytes, and not a tree that is built again."""
+    monkeypatch.setattr(releases, "FROM", tmp_path / "upgrade-from")
+    new = tmp_path / "new" / "tree"
+    releases.copy_tree(new)
+    wheel = releases.build(new)
+    releases.FROM.write_text(f"# a comment\n{wheel}\n")
+    name, kept = releases.make_old_tree(tmp_path / "old", new)
+    assert (name, kept) == (wheel.stem, wheel)
+    old = releases.Release(name, wheel, tmp_path / "installed")
+    code, told = old.ask("migrate", url=f"sqlite:///{tmp_path}/jobs.db")
+    assert code == 0, told
+    releases.FROM.write_text("tests/upgrade/outlast-99.whl\n")
+    with pytest.raises(Refused, match=r"names tests/upgrade/outlast-99\.whl, which is not there"):
+        releases.make_old_tree(tmp_path / "missing", new)
+
+
 def test_a_changed_migration_is_refused_once_it_is_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -49,7 +68,7 @@ def test_a_changed_migration_is_refused_once_it_is_released(
     releases.copy_tree(new)
     with (new / releases.SQL / "sqlite/sql/migration_0001_schema.sql").open("a") as file:
         file.write("-- changed\n")
-    assert releases.make_old_tree(tmp_path / "before", new) == "this tree"
+    assert releases.make_old_tree(tmp_path / "before", new) == ("this tree", None)
     assert "as it may until the first release" in capsys.readouterr().out
     release.RELEASED.write_text("abc  sqlite 0001 schema\n")
     with pytest.raises(Refused, match="a released migration never changes"):
