@@ -240,6 +240,7 @@ async def _more_of_a_reader(inspector: Inspector) -> None:
     await inspector.job_ids(JobFilter(label="a"))
     await inspector.dead_groups(JobFilter(tenant="acme"))
     await inspector.statistics()
+    assert await inspector.refusal() == ""
     await inspector.steps(1)
     await inspector.dependencies(1)
     await inspector.unresolved()
@@ -256,8 +257,13 @@ async def _beside(role: str) -> None:
     through = PostgresStore(f"{role}?options=-csearch_path%3Dpublic", pooler=True)
     await through.open()
     await through.close()
+    reading = PostgresStore(f"{role}?default_transaction_read_only=on", read_only=True)
+    assert "last heartbeat" in await reading.inspector.refusal()
+    await reading.close()
     store = PostgresStore(role)
     hands = await Hands.on(store, "w4")
+    async with store._connections.use() as lent:
+        await store._connections.loop_pool().in_use._look_for_another({lent: 0.0})
     presence = PostgresPresence(role, patience=10.0)
     assert await presence.hold(hands.me) is None
     await presence.release()

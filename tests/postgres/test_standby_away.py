@@ -14,6 +14,7 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
+from outlast.store.postgres import checks, hangs
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
@@ -174,3 +175,29 @@ async def test_a_job_that_is_found_by_its_key_is_as_durable_as_one_that_is_store
 
 async def _waits_or_is_done(session: Any, call: asyncio.Task[Any]) -> bool:
     return call.done() or bool(await session.fetchval(WAITS))
+
+
+async def test_it_is_said_that_commits_wait_for_a_standby_and_since_when(
+    store: PostgresStore, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By what gives a call up, and by the doctor."""
+    monkeypatch.setattr(hangs, "HUNG_SECONDS", 0.1)
+    monkeypatch.setattr(hangs, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(checks, "STANDBY_LATE", 0.1)
+    async with standby_away(store, session):
+        waits = asyncio.create_task(store.enqueue([NewJob(task="a")]))
+        assert await eventually(lambda: _why_late(store), PATIENCE) == hangs.WAITS_FOR_STANDBY
+
+        async def reported() -> Any:
+            found = (await store.inspector.environment()).check(0)
+            return [one for one in found if one.name == "replication" and one.level == "problem"]
+
+        (problem,) = await eventually(reported, PATIENCE)
+        assert "Commits wait for a synchronous standby, the oldest for " in problem.sentence
+        assert "gone" in problem.mend
+    await waits
+    assert not await reported()
+
+
+async def _why_late(store: PostgresStore) -> str:
+    return store.why_late()

@@ -464,7 +464,6 @@ def read_only(pair: Pair) -> Iterator[None]:
         pair.primary.sql("ALTER DATABASE pair RESET default_transaction_read_only", "postgres")
 
 
-@pytest.mark.xfail(strict=True, reason="a read-only server, and hosts, are silent")
 def test_what_reads_says_that_nothing_can_be_written_and_since_when(
     pair: Pair, outlast: Outlast
 ) -> None:
@@ -490,7 +489,6 @@ def test_what_reads_says_that_nothing_can_be_written_and_since_when(
     assert not wrong
 
 
-@pytest.mark.xfail(strict=True, reason="a read-only server, and hosts, are silent")
 def test_doctor_tells_the_role_of_each_host(pair: Pair, outlast: Outlast) -> None:
     gone = f"{HERE}:{free_port()}"
     said = outlast("doctor", "--url", pair.url(None, pair.standby_host, pair.primary_host, gone))
@@ -522,7 +520,6 @@ async def test_a_worker_that_finds_itself_on_a_standby_says_so(pair: Pair) -> No
     await there.close()
 
 
-@pytest.mark.xfail(strict=True, reason="a read-only server, and hosts, are silent")
 async def test_the_page_of_what_takes_no_writes_has_no_buttons(pair: Pair) -> None:
     forms = {}
 

@@ -59,8 +59,8 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     async with store_at(url, read_only=reads) as store:
         await check_exists(store)
         await store.open()
-        if reads and getattr(store, "is_standby", False):
-            say("this server is a standby: what it shows may be behind, and no worker can run here")
+        if reads and (refusal := await store.inspector.refusal()):
+            say(refusal)
         yield store
 
 

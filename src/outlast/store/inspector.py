@@ -164,6 +164,10 @@ class Inspector(ABC):
     async def environment(self) -> Environment:
         """Return facts about the server, or the file and disk. Works without a schema."""
 
+    async def refusal(self) -> str:
+        """Return why the store takes no writes, and since when; nothing if it takes them."""
+        return ""
+
     # -- jobs
 
     async def job(self, job_id: int, text_max: int | None = None) -> StoredJob | None:

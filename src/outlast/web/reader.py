@@ -47,7 +47,8 @@ class StoreReader:
     """Reads one store.
 
     Attributes:
-        looks: how many reads went to the store; is_standby: whether the last one went to a standby.
+        looks: how many reads went to the store; refusal: why that takes no writes, and since when;
+            empty if it takes them.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -63,7 +64,8 @@ class StoreReader:
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
         self.looks = 0
-        self.is_standby = False
+        self.refusal = ""
+        self._asked_at = -KEEP_SECONDS
 
     async def ask(
         self,
@@ -105,7 +107,9 @@ class StoreReader:
             self.looks += 1
             store = await self._stores.store()
             found = await work(covering.view(store))
-            self.is_standby = bool(getattr(store, "is_standby", False))
+            if self._clock.boot() >= self._asked_at + KEEP_SECONDS:
+                self._asked_at = self._clock.boot()
+                self.refusal = await store.inspector.refusal()
             return found
 
         def end(done: asyncio.Task[T]) -> None:

@@ -93,7 +93,7 @@ class Site:
     @property
     def read_only(self) -> bool:
         """Whether no user may change anything, or no user can."""
-        return self._read_only or self.reader.is_standby
+        return self._read_only or bool(self.reader.refusal)
 
     async def writer(self) -> Store:
         """Return the store for actions. StoreError if there is none: opening it would create it,

@@ -6,15 +6,17 @@ from collections.abc import Iterator
 
 import msgspec
 
-from outlast.base.text import line, shell_word, span
+from outlast.base.text import line, shell_word, span, stamp
 from outlast.store.finding import HINT, OK, PROBLEM, WARNING, Check, Each, Finding, Table, judge
 from outlast.store.limits import LockHolder
+from outlast.store.postgres.hosts import PRIMARY, ROLES
 
 OLDEST = 140_000
 CONNECTIONS_OF_A_WORKER = 5  # exchange and reads 2, heartbeat 1, wake-ups 1, presence 1
 LONG_TRANSACTION = 600.0  # seconds
 LONG_PREPARED = 60.0
 NOTIFY_FULL = 0.5
+STANDBY_LATE = 5.0  # seconds
 CROWDED = 0.8
 NAMED_MAX = 5
 LANES_MAX = 1_000
@@ -29,7 +31,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         role: that of this connection; lacking: privileges that a worker needs and it does not
             have; limited_to: the other purposes that it has the privileges for, in words.
         pooled: whether our backend is another than the one that greeted us: a pooler.
-        standby: whether it follows another server and takes no writes.
+        standby: whether it follows another server and takes no writes; read_only: whether it is
+            set to take none.
+        standby_names: synchronous_standby_names; standbys: how many follow it; standby_wait: since
+            when a commit waits for one. idle_slots: replication slots that are not in use
+            and keep dead rows.
+        hosts: the role of each of several hosts of the URL, or why it gives no session;
+            attributes: the target_session_attrs.
         connections: open ones of clients; connections_max: how many this role could have;
             limited_by: the setting, or the command, which says that.
         oldest_transaction: of other sessions of this database, as far as this role may see.
@@ -85,6 +93,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     misled: list[str] = []
     collation: str | None = None
     strangers: list[str] = []
+    read_only: bool = False
+    standby_names: str = ""
+    standbys: int = 0
+    standby_wait: float | None = None
+    idle_slots: list[str] = []
+    hosts: dict[str, str] = {}
+    attributes: str = "any"
     limited_by: str = "max_connections"
     oldest_transaction: float | None = None
     oldest_prepared: float | None = None
@@ -95,8 +110,26 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         return judge(FINDINGS, msgspec.structs.replace(self, workers=workers))
 
 
+def describe_refusal(*, standby: bool, read_only: bool, last: float | None, now: float) -> str:
+    """Return why a server takes no writes, and since when; nothing if it takes them."""
+    if not (standby or read_only):
+        return ""
+    what, of = (
+        "this database is read-only (default_transaction_read_only is on)",
+        "the last heartbeat of a worker",
+    )
+    if standby:
+        what, of = "this server is a standby", "its last change"
+    old = "" if last is None else f", and {of} is {span(now - last)} old ({stamp(last)})"
+    return f"{what}{old}: it takes no writes, so no worker can run here"
+
+
 def _name(f: PostgresFacts) -> str:
     return f"This is PostgreSQL {f.version // 10_000}.{f.version % 10_000}."
+
+
+def _hosts(f: PostgresFacts) -> str:
+    return ", ".join(f"{name} is {role}" for name, role in f.hosts.items() if role in ROLES)
 
 
 def _lacking(f: PostgresFacts) -> str:
@@ -152,6 +185,42 @@ FINDINGS: Table[PostgresFacts] = (
     Check(PROBLEM, "standby", lambda f: f.standby,
         "This server is a standby: it takes no writes, so no worker can run here.",
         "Name the primary (for several hosts: ?target_session_attrs=primary)."),
+    Check(PROBLEM, "read_only", lambda f: f.read_only and not f.standby,
+        "This database is read-only (default_transaction_read_only is on): no job is accepted,"
+        " claimed or ended.",
+        "Find out who set it: a server whose disk is full may protect itself so."),
+    Each(lambda f: [each for each in f.hosts.items() if each[1] not in ROLES],
+        Check(WARNING, "lost_host", True,
+            lambda host: f"{host[0]} gives no session: {line(host[1], 200)}.",
+            "Bring it back, or take it out of the URL.")),
+    Check(PROBLEM, "hosts", lambda f: [*f.hosts.values()].count(PRIMARY) > 1,
+        lambda f: f"Several hosts of the URL take writes: {_hosts(f)}.",
+        "Workers on each of them run the same jobs: stop the one that is not to be the primary."),
+    Check(HINT, "hosts", lambda f: f.hosts and f.attributes == "any",
+        lambda f: f"{_hosts(f)}; the URL takes the first that answers, even a standby.",
+        "Add ?target_session_attrs=primary."),
+    Check(OK, "hosts", lambda f: f.hosts, lambda f: f"{_hosts(f)}."),
+    Check(PROBLEM, "replication", lambda f: (f.standby_wait or 0.0) > STANDBY_LATE,
+        lambda f: "Commits wait for a synchronous standby, the oldest for"
+        f" {span(f.standby_wait or 0.0)}: no job is accepted, claimed or ended meanwhile.",
+        lambda f: f"Bring one of synchronous_standby_names ({line(f.standby_names, 100)}) back, or"
+        " take it out of that list; leases do not wait for it."),
+    Check(WARNING, "replication",
+        lambda f: f.standby_names and f.synchronous_commit in {"local", "off"},
+        lambda f: f"synchronous_commit is {f.synchronous_commit}: commits do not wait for the"
+        " standbys of synchronous_standby_names, and a failover loses the last jobs.",
+        f"Set synchronous_commit = on ({SETTINGS})."),
+    Check(OK, "replication", lambda f: f.standby_names,
+        lambda f: f"Commits wait for a standby ({line(f.standby_names, 100)})."),
+    Check(HINT, "replication", lambda f: f.standbys,
+        "Commits do not wait for a standby: a failover loses the last jobs that were accepted.",
+        "Set synchronous_standby_names (with Patroni: synchronous_mode)."),
+    Each(lambda f: f.idle_slots,
+        Check(WARNING, "replication_slots", True,
+            lambda name: f"The replication slot {line(name, 63)} is not in use, and dead rows are"
+            " kept for it: claims become slower.",
+            lambda name: "Bring its client back, or SELECT"
+            f" pg_drop_replication_slot('{line(name, 63)}').")),
     Check(OK, "privileges", lambda f: f.limited_to is not None,
         lambda f: f"The role {f.role} may {f.limited_to}, and is not for workers."),
     Check(WARNING, "privileges", lambda f: f.lacking,

@@ -7,6 +7,7 @@ files rest on READ COMMITTED.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,8 +21,8 @@ from msgspec.structs import replace
 from outlast.base.credentials import make_hider, redact
 from outlast.errors import ConfigError, text_of
 from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.postgres.hosts import reach_host
-from outlast.store.postgres.url import ParsedUrl, read_url
+from outlast.store.postgres.hosts import ask_hosts, reach_host
+from outlast.store.postgres.url import ParsedUrl, read_hosts, read_url
 from outlast.store.statements import statements
 
 _CLIENT_GRACE_SECONDS = 5.0  # the server's own statement_timeout comes first
@@ -133,6 +134,16 @@ async def _open(
         if not ours:
             connection.terminate()
     return connection if ours else None
+
+
+async def find_roles(url: str, options: StoreOptions) -> dict[str, str]:
+    """Return the role of each host, if the URL names several (``hosts.ask_hosts``)."""
+    if "," not in read_hosts(url, os.environ):
+        return {}
+    server_settings = {"application_name": options.application}
+    connect_to = partial(asyncpg.connect, read_url(url).url, server_settings=server_settings)
+    told, hide = await ask_hosts(options.connect_timeout / 2, connect_to), make_hider(url)
+    return {host: hide(role) for host, role in told.items()}
 
 
 async def _dial(url: str, options: StoreOptions, session: dict[str, str], *, pooler: bool) -> Any:

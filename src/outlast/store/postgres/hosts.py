@@ -34,6 +34,7 @@ LACKS = {
     "standby": "it is not a standby",
     "read-only": "it takes writes",
 }
+PRIMARY, STANDBY, READ_ONLY = ROLES = ("the primary", "a standby", "read-only")
 _answered: dict[Hashable, Hashable] = {}  # the way by which a session was reached last
 
 
@@ -75,7 +76,7 @@ async def reach_host(url: str, seconds: float, connect: Callable[..., Awaitable[
 
     Where standbys are preferred, the first seconds are theirs.
     """
-    attributes, loop = _attributes_of(url), asyncio.get_running_loop()
+    attributes, loop = attributes_of(url), asyncio.get_running_loop()
     hosts = await _hosts_of(connect)
     end = loop.time() + seconds
 
@@ -109,6 +110,27 @@ async def reach_host(url: str, seconds: float, connect: Callable[..., Awaitable[
         raise unreached.of_hosts() from None
 
 
+async def ask_hosts(seconds: float, connect: Callable[..., Awaitable[Any]]) -> dict[str, str]:
+    """Return the role (``ROLES``) of each host that ``connect`` would try, or why it gives no
+    session within ``seconds``."""
+
+    async def ask(host: Host) -> str:
+        try:
+            async with asyncio.timeout(seconds):
+                session = await connect(host=host[0], port=host[1], target_session_attrs="any")
+        except Exception as error:
+            return _reason(error)
+        settings = session.get_settings()
+        session.terminate()
+        if getattr(settings, "in_hot_standby", "off") == "on":
+            return STANDBY
+        return READ_ONLY if settings.default_transaction_read_only == "on" else PRIMARY
+
+    hosts = await _hosts_of(connect)
+    roles = await asyncio.gather(*map(ask, hosts))
+    return {_name(*host): role for host, role in zip(hosts, roles, strict=True)}
+
+
 async def _hosts_of(connect: Callable[..., Awaitable[Any]]) -> list[Host]:
     door = Door()
     with suppress(ConnectionRefusedError):  # by the door; others tell of a certificate
@@ -116,7 +138,7 @@ async def _hosts_of(connect: Callable[..., Awaitable[Any]]) -> list[Host]:
     return list(dict.fromkeys(door.asked))
 
 
-def _attributes_of(url: str) -> str:
+def attributes_of(url: str) -> str:
     """Return ``target_session_attrs`` from the URL or the environment."""
     asked = dict(parse_qsl(url.partition("?")[2])).get("target_session_attrs")
     return asked or os.environ.get("PGTARGETSESSIONATTRS") or "any"

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from outlast.base.clock import SYSTEM
-from outlast.errors import NotPermitted
+from outlast.errors import NotPermitted, StoreError
 from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.limits import LONG_LOCK_SECONDS, LockHolder
 from outlast.store.listing import is_long, rows_of
-from outlast.store.postgres.connection import Transaction
+from outlast.store.postgres.connection import Transaction, find_roles
+from outlast.store.postgres.hosts import attributes_of
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import limited_to, privileges
 from outlast.store.postgres.statements import fetch as fetch_rows
@@ -23,6 +24,8 @@ from outlast.store.values import Purpose
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
 _BEHIND = statements("postgres", "environment")["behind"]
+_STANDING = statements("postgres", "environment")["standing"]
+_LAST_BEAT = statements("postgres", "environment")["last_beat"]
 _LANES = statements("postgres", "environment")["lanes"]
 _COLLATION = statements("postgres", "environment")["collation"]
 _MISLED = statements("postgres", "migrate")["misled"]
@@ -81,6 +84,16 @@ class PostgresInspector(Inspector):
         rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, *values))
         return [LockHolder(*row) for row in rows]
 
+    async def refusal(self) -> str:
+        from outlast.store.postgres.checks import describe_refusal
+
+        row = await self._connections.run(lambda it: it.fetchrow(_STANDING))
+        told = dict(row)
+        if row["read_only"] and not row["standby"]:
+            with suppress(StoreError):  # a role that only enqueues does not see workers
+                told["last"] = await self._connections.run(lambda it: it.fetchval(_LAST_BEAT))
+        return describe_refusal(**told)
+
     async def environment(self) -> Environment:
         from outlast.store.postgres.checks import PostgresFacts
 
@@ -96,6 +109,7 @@ class PostgresInspector(Inspector):
             collation = None
             if rows[0]["version"] >= KNOWS_COLLATIONS:
                 collation = await connection.fetchval(_COLLATION)
+        url = self._connections.url
         holders: list[LockHolder] = []
         behind: list[str] = []
         lanes = 0
@@ -105,6 +119,8 @@ class PostgresInspector(Inspector):
             lanes = await self._connections.run(lambda it: it.fetchval(_LANES))
         return PostgresFacts(
             **rows[0],
+            hosts=await find_roles(url, self._connections.options),
+            attributes=attributes_of(url),
             read_at=read_at,
             lacking=lacking,
             limited_to=limited,

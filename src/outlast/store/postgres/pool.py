@@ -317,12 +317,6 @@ class Connections:
                 for connection in idle:
                     loop.call_soon_threadsafe(connection.terminate)
 
-    def is_standby(self) -> bool:
-        """Whether an idle connection leads to a standby; the server tells each change of that."""
-        idle = self.loop_pool().idle
-        settings = [each.get_settings() for each in (*idle[False], *idle[True])]
-        return any(getattr(each, "in_hot_standby", None) == "on" for each in settings)
-
     def loop_pool(self) -> _LoopPool:
         if os.getpid() != self._pid:  # the sockets are the parent's: keep them open, send nothing
             self._left_to_parent.append(self._loop_pools)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
 from outlast.base.text import line
 from outlast.store.environment import is_here
 from outlast.store.finding import HINT, OK, WARNING, Check, Route, Table, judge
-from outlast.store.postgres.url import read_url
+from outlast.store.postgres.url import read_hosts, read_url
 
 PROVEN = ("verify-ca", "verify-full")
 VERIFY = (
@@ -53,8 +51,7 @@ TLS: Table[Way] = (
 def read_sslmode(url: str, environ: Mapping[str, str]) -> str | None:
     """Return the mode that libpq would use; None if the server is on this machine."""
     query = read_url(url, environ).parameters
-    hosts = _hosts(url) or query.get("host") or environ.get("PGHOST") or ""
-    if all(is_here(host) for host in hosts.split(",")):
+    if all(is_here(host) for host in read_hosts(url, environ).split(",")):
         return None
     return query.get("sslmode") or environ.get("PGSSLMODE") or "prefer"
 
@@ -62,9 +59,3 @@ def read_sslmode(url: str, environ: Mapping[str, str]) -> str | None:
 def _authority(query: Mapping[str, str], environ: Mapping[str, str]) -> bool:
     named = query.get("sslrootcert") or environ.get("PGSSLROOTCERT")
     return bool(named) or os.path.exists(os.path.expanduser("~/.postgresql/root.crt"))
-
-
-def _hosts(url: str) -> str:
-    with suppress(ValueError):
-        return urlsplit(url).netloc.rpartition("@")[2]
-    return ""

@@ -120,10 +120,6 @@ class PostgresStore(
     async def drop_connections(self) -> None:
         self._connections.drop()
 
-    @property
-    def is_standby(self) -> bool:
-        return self._connections.is_standby()
-
     def find_writer(self) -> None:
         """Each row has its own lock."""
 

@@ -11,9 +11,10 @@ import configparser
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import msgspec
 
@@ -121,6 +122,15 @@ def read_url(url: str, environ: Mapping[str, str] = os.environ) -> ParsedUrl:
         place = place.removesuffix("/")  # else the driver would take "" for the database
     end = f"?{urlencode(parameters, quote_via=quote, safe='/')}" if parameters else ""
     return ParsedUrl(place + end, parameters, settings | _read_options(parameters), seconds or None)
+
+
+def read_hosts(url: str, environ: Mapping[str, str] = os.environ) -> str:
+    """Return the hosts that a URL or the environment names, with commas; empty if none is named."""
+    named = ""
+    with suppress(ValueError):
+        named = urlsplit(url).netloc.rpartition("@")[2]
+    query = read_url(url, environ).parameters
+    return named or query.get("host") or environ.get("PGHOST") or ""
 
 
 def make_query(options: Mapping[str, Any]) -> dict[str, str]:

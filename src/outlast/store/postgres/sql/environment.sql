@@ -34,6 +34,13 @@ SELECT current_setting('server_version_num')::integer AS version,
              ORDER BY 1 LIMIT 20) AS strangers,
        pg_backend_pid() <> $1::integer AS pooled,
        pg_is_in_recovery() AS standby,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') = 'on' AS read_only,
+       current_setting('synchronous_standby_names') AS standby_names,
+       (SELECT count(*) FROM pg_stat_replication) AS standbys,
+       (SELECT extract(epoch FROM max(clock_timestamp() - a.query_start))::float8
+        FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS standby_wait,
+       ARRAY(SELECT s.slot_name::text FROM pg_replication_slots s
+             WHERE NOT s.active AND (s.xmin IS NOT NULL OR s.catalog_xmin IS NOT NULL) ORDER BY 1) AS idle_slots,
        places.used AS connections, places.most AS connections_max, places.limited_by,
        (SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()) AS prepared,
        current_setting('max_prepared_transactions')::integer > 0 AS two_phase,
@@ -77,6 +84,17 @@ FROM (
        AND (l.role IS NULL OR a.usesysid = l.role) AND (l.database IS NULL OR a.datid = l.database)
     GROUP BY l.limited_by, l.most ORDER BY l.most - count(a.pid) LIMIT 1
 ) AS places
+
+-- name: standing
+-- Whether the server takes no writes, and of when (in seconds since 1970) the last change is that a standby has. A session
+-- of ours that only reads is read-only by itself; reset_val has the setting of the server, the database or the role.
+SELECT pg_is_in_recovery() AS standby,
+       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') = 'on' AS read_only,
+       date_part('epoch', pg_last_xact_replay_timestamp()) AS last,
+       date_part('epoch', clock_timestamp()) AS now
+
+-- name: last_beat
+SELECT max(w.heartbeat_at) FROM outlast_workers w
 
 -- name: collation
 -- With which version of the server's library this database was made, if that sorts in another way now. PostgreSQL 15
