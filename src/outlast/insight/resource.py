@@ -14,9 +14,9 @@ from typing import Annotated, Any, Generic, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from outlast.insight.row import is_of, moment, plain
+from outlast.insight.row import moment, plain
 from outlast.model.crash import Progress
-from outlast.model.kinds import JSON, TIME
+from outlast.model.kinds import JSON, TIME, is_of
 
 R = TypeVar("R")
 SCHEMA = 1

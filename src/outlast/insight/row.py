@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, get_args
+from typing import Any
 
 import msgspec
 
 from outlast.errors import BadArguments
+from outlast.model.kinds import is_of
 from outlast.payload.payloads import PLAIN, Payloads, describe_encoded, is_encoded
 from outlast.store.rows import JobFields, StoredJob
 
@@ -74,15 +75,6 @@ def row_of(stored: StoredJob, payloads: Payloads = PLAIN) -> JobRow:
     values |= {name: moment(values[name]) for name in _TIMES}
     values["stack"] = None if stored.stack is None else stored.stack.text
     return JobRow(**values, reason=stored.reason)
-
-
-def is_of(kind: Any, mark: Any) -> bool:
-    """Whether a type, or a part of it, is or is marked as ``mark``."""
-    return (
-        kind is mark
-        or mark in getattr(kind, "__metadata__", ())
-        or any(is_of(each, mark) for each in get_args(kind))
-    )
 
 
 _TIMES = [field.name for field in msgspec.structs.fields(JobRow) if is_of(field.type, datetime)]

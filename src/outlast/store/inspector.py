@@ -509,7 +509,7 @@ def _job(row: Row) -> StoredJob:
         policy=policy_of(row["policy"]),
         progress=progress_of(row["progress"]),
         stack=stack_of(row["stack"]),
-        limits=limits_of(row["needs"]),
+        limits=limits_of(row["limits"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""Lists what an enqueue stores of a job: the columns of ``outlast_jobs``, one line for each.
+"""Lists what an enqueue stores of a job: the columns of ``outlast_jobs``.
 
 From these lists are made: the statements in ``enqueue.sql`` of both stores and their values,
 whether jobs may be stored as one (``store.batches``), and what a role that may only enqueue is
@@ -18,7 +18,8 @@ import msgspec
 
 from outlast.errors import BadData, text_of
 from outlast.model.job import Policy
-from outlast.store.values import NewJob
+from outlast.model.kinds import is_of
+from outlast.store.values import Given, NewJob
 
 
 class Column(NamedTuple):
@@ -42,15 +43,6 @@ def _given(name: str, kind: str) -> Column:
     return Column(name, kind, attrgetter(name))
 
 
-SHARED = (
-    _given("task", "text"),
-    _given("queue", "text"),
-    _given("priority", "smallint"),
-    Column("policy", "text", lambda job: policy_text(job.policy)),
-    Column("timeout", "float8", attrgetter("policy.timeout")),
-    Column("keep", "float8", attrgetter("policy.keep")),
-)
-"""The columns that jobs have to share to be stored as one, with many arguments."""
 OWN = (
     _given("args", "text"),
     _given("tenant", "text"),
@@ -58,7 +50,22 @@ OWN = (
     _given("stream", "bigint"),
     _given("needs", "text"),
 )
-"""The columns in which such jobs may differ. Each statement says how."""
+"""The columns in which jobs that are stored as one, with many arguments, may differ. Each statement
+says how."""
+_OWN = {column.name for column in OWN}
+_TYPES = {str: "text", int: "integer", float: "float8", bool: "boolean"}
+SHARED = (
+    _given("task", "text"),
+    *(
+        _given(field.name, next(_TYPES[kind] for kind in _TYPES if is_of(field.type, kind)))
+        for field in msgspec.structs.fields(Given)
+        if field.name not in _OWN
+    ),
+    Column("policy", "text", lambda job: policy_text(job.policy)),
+    Column("timeout", "float8", attrgetter("policy.timeout")),
+    Column("keep", "float8", attrgetter("policy.keep")),
+)
+"""The columns that such jobs share: those of ``Given``, and what follows from the policy."""
 TIMED = (
     Column("delay", "float8", lambda job: max(0.0, job.delay)),
     _given("run_at", "float8"),
@@ -95,7 +102,7 @@ def values_of(job: NewJob, columns: Iterable[Column]) -> dict[str, Any]:
     return {column.name: column.take(job) for column in columns}
 
 
-_APART = {column.name for column in OWN} | {"policy", "aliases", "after", "on_key"}
+_APART = _OWN | {"policy", "aliases", "after", "on_key"}
 rest_of = attrgetter(*[name for name in NewJob.__struct_fields__ if name not in _APART])
 """Returns all in which jobs that are stored as one must be equal, but their policies, which compare
 by identity: that is quick, and a task has one."""

@@ -12,7 +12,7 @@ from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 from outlast.model.kinds import Json, Time
 from outlast.store.stacks import Stack
-from outlast.store.values import Wants
+from outlast.store.values import Given, Wants
 
 EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
@@ -38,20 +38,20 @@ class WorkerStatus(StrEnum):
     LOST = "lost"
 
 
+UNSTORED = ("malformed", "lock_free")
+"""Fields without a column of their name: they are found out as a row is read."""
 T = TypeVar("T")
 P = TypeVar("P")
 S = TypeVar("S")
 
 
-class JobFields(msgspec.Struct, Generic[T, P, S], frozen=True, kw_only=True):
+class JobFields(Given, Generic[T, P, S], frozen=True):
     """The fields of a job, with the types that its reader has for a time, a payload and a stack.
     ``JobRow`` (``insight.row``) says what each means."""
 
     id: int
     task: str
-    queue: str
     state: State
-    priority: int
     attempt_count: int
     failures: int
     losses: int
@@ -66,8 +66,6 @@ class JobFields(msgspec.Struct, Generic[T, P, S], frozen=True, kw_only=True):
     worker_id: int | None = None
     worker: str | None = None
     host: str | None = None
-    key: str | None = None
-    tenant: str | None = None
     started_at: T | None = None
     ended_at: T | None = None
     cancel_requested: bool = False

@@ -5,6 +5,9 @@ NAME``. Comments argue why they are right: at the head of the file for all of th
 one. A file ``sql/TOPIC.sql`` holds statements that all stores share, written for PostgreSQL; a
 store of another dialect adapts them. In two places each store writes its own words: ``{now}``, the
 time of its clock, and ``id {ids}``, whether an id is in the list of that name.
+
+``{j.job}`` stands for the columns of a job (of the other rows: ``_ROWS``), each after ``j.``: all
+fields of the row but those that the statement makes itself (``… AS waiting``).
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from outlast.store.actions import ActionRow
 from outlast.store.new_rows import fill
+from outlast.store.rows import UNSTORED, AttemptRow, StoredJob, WorkerRow
+from outlast.store.schedules import ScheduleRow
 
 Row = dict[str, Any]
 """A row by the names of its columns."""
@@ -30,6 +36,15 @@ _WORDS = {
     },
     "sqlite": {"{now}": ":now", "{ids}": "IN (SELECT e.value FROM json_each(:ids) AS e)"},
 }
+_ROWS = {
+    "action": ActionRow,
+    "attempt": AttemptRow,
+    "job": StoredJob,
+    "schedule": ScheduleRow,
+    "worker": WorkerRow,
+}
+_COLUMNS = re.compile(rf"\{{(\w+\.)?({'|'.join(_ROWS)})\}}")
+_MADE = re.compile(r" AS (\w+)")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
@@ -38,7 +53,18 @@ def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dic
     """Return the statements of a topic by their names, without comments, as ``adapt`` returns them:
     the shared ones, replaced by the store's own of the same name, with the lists of columns."""
     read = _read("sql", topic) | _read(f"{store}/sql", topic)
-    return {name: adapt(fill(_fill_in(store, text))) for name, text in read.items()}
+    return {name: adapt(fill(_list(_fill_in(store, text)))) for name, text in read.items()}
+
+
+def _list(text: str) -> str:
+    """Return a statement with the columns of the rows that it reads."""
+    others = {*UNSTORED, *_MADE.findall(text)}
+
+    def name(found: re.Match[str]) -> str:
+        fields = [each for each in _ROWS[found[2]].__struct_fields__ if each not in others]
+        return ", ".join((found[1] or "") + each for each in fields)
+
+    return _COLUMNS.sub(name, text)
 
 
 def _fill_in(store: str, text: str) -> str:

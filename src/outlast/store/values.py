@@ -78,21 +78,26 @@ class OnKey(msgspec.Struct, frozen=True, kw_only=True):
     window: float | None = None
 
 
-class Placed(msgspec.Struct, frozen=True, kw_only=True):
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a job that are stored, and read by people, as an enqueue gives them."""
+
+    queue: str = "default"
+    priority: int = 0
+    key: str | None = None
+    tenant: str | None = None
+
+
+class Placed(Given, frozen=True, kw_only=True):
     """Where and when a job is to run, and whose it is. It is due ``delay`` seconds from the store's
     now, or at ``run_at`` (seconds since 1970); if it has not begun within ``expires`` seconds, or
     by ``expires_at``, it is cancelled. ``on_key`` None: an unfinished job with the key is returned
     as it is. ``after``: the jobs for whose ends it is blocked."""
 
-    queue: str = "default"
-    priority: int = 0
     delay: float = 0.0
     run_at: float | None = None
     expires: float | None = None
     expires_at: float | None = None
-    key: str | None = None
     on_key: OnKey | None = None
-    tenant: str | None = None
     after: tuple[Upstream, ...] = ()
 
 

@@ -41,10 +41,8 @@ GROUP BY outcome ORDER BY 2 DESC, 1
 -- name: last_ends
 -- The last closed attempt of each of these jobs that has one, found by the index on (job_id, number), since numbers
 -- rise with tokens. :whole: include large columns.
-SELECT a.token, a.job_id, a.number, a.outcome, a.charge, a.started_at, a.ended_at, a.worker_id, a.worker, a.host, a.pid,
-       CASE WHEN :whole::boolean THEN a.message ELSE substr(a.message, 1, 2000) END AS message,
-       CASE WHEN :whole THEN a.progress END AS progress, a.checkpoint_age, CASE WHEN :whole THEN a.crash END AS crash,
-       a.repeats, a.dropped
+SELECT {a.attempt}, CASE WHEN :whole::boolean THEN a.message ELSE substr(a.message, 1, 2000) END AS message,
+       CASE WHEN :whole THEN a.progress END AS progress, CASE WHEN :whole THEN a.crash END AS crash
 FROM outlast_jobs j JOIN outlast_attempts a ON a.token = (
     SELECT o.token FROM outlast_attempts o WHERE o.job_id = j.id ORDER BY o.number DESC, o.token DESC LIMIT 1)
 WHERE j.id {ids}

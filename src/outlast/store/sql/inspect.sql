@@ -56,10 +56,7 @@ WHERE job_id > :after AND job_id <= coalesce(:last::bigint, 9223372036854775807)
 ORDER BY job_id, token
 -- name: attempts
 -- The closed attempts of a job, in the order of their tokens.
-SELECT job_id, token, number, outcome, charge, started_at,
-       ended_at, worker_id, worker, host, pid, message,
-       progress, checkpoint_age, crash, repeats, dropped
-FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
+SELECT {attempt} FROM outlast_attempts WHERE job_id = :job_id ORDER BY token
 -- name: children_end
 -- The highest n of the children of a job, 0 if it has none: the first row of the primary key, in places below zero.
 SELECT COALESCE(0 - MIN(d.place), 0) AS n FROM outlast_dependencies d WHERE d.job_id = :job_id AND d.place < 0
@@ -73,17 +70,14 @@ SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id OR
 -- in a blocked stream waits for: `throttled` if it is a rate or a hold, else `limited`; a place that is kept for
 -- another stream (kept_until) is neither. event: the event for which it waits. The workers are looked up job by job,
 -- which rules out plans that begin with all of them.
-SELECT j.id, j.task, j.queue, j.state, j.priority, j.attempt_count, j.failures, j.losses, j.token,
-       j.state = 'queued' AND j.position IS NULL AND j.run_at > {now} AS waiting,
-       CASE WHEN :text_max::integer IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args, j.policy,
-       j.run_at, j.enqueued_at, j.requeued_at, j.expires_at, coalesce(j.worker_id, j.completed_by) AS worker_id,
+SELECT {j.job}, j.state = 'queued' AND j.position IS NULL AND j.run_at > {now} AS waiting,
+       CASE WHEN :text_max::integer IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args,
+       coalesce(j.worker_id, j.completed_by) AS worker_id,
        (SELECT w.name FROM outlast_workers w WHERE w.id = coalesce(j.worker_id, j.completed_by)) AS worker,
        (SELECT w.host FROM outlast_workers w WHERE w.id = coalesce(j.worker_id, j.completed_by)) AS host,
-       j.key, j.tenant, j.started_at, j.ended_at, j.cancel_requested, j.hard_deadline, j.progress,
        CASE WHEN :text_max IS NULL THEN j.checkpoint WHEN :whole::boolean THEN substr(j.checkpoint, 1, :text_max) END AS checkpoint,
-       j.checkpoint_at,
        CASE WHEN :text_max IS NULL THEN j.result WHEN :whole THEN substr(j.result, 1, :text_max) END AS result,
-       j.solo, j.incident, j.stack_at, CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack, j.needs,
+       CASE WHEN :whole THEN substr(j.stack, 1, 131072) END AS stack, j.needs AS limits,
        CASE WHEN j.position IS NOT NULL AND j.stream IS NOT NULL THEN (
            SELECT CASE WHEN s.blocked = -2 OR l.name IS NULL THEN 'limited'
                        WHEN p.held_until > {now} OR l.held_until > {now} THEN 'throttled'
@@ -139,13 +133,7 @@ WITH held AS MATERIALIZED (
     FROM (SELECT worker_id FROM outlast_jobs /*! INDEXED BY outlast_jobs_worker */
           WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT 20000) c
     GROUP BY worker_id)
-SELECT w.id, w.name, w.host, w.pid, w.status, w.epoch, w.beat, w.heartbeat, w.lease, w.queues,
-       w.tasks, coalesce(held.number, 0) AS running,
-       w.started_at, w.heartbeat_at, w.lease_expires_at, w.stopped_at, w.release, w.lock_path,
-       w.tags, w.lacks, w.instance, w.drain_requested, w.cause, w.presence, w.presence_off,
-       w.wakeup, w.failing, w.failing_since,
-       w.boot_id, w.lock_device, w.lock_inode, w.acknowledged_pauses, w.stacks,
-       {now} - w.heartbeat_at AS unheard
+SELECT {w.worker}, coalesce(held.number, 0) AS running, {now} - w.heartbeat_at AS unheard
 FROM (SELECT * FROM (SELECT * FROM outlast_workers /*! INDEXED BY outlast_workers_status_ix */
                      WHERE status IN ('active', 'draining') ORDER BY boot_id, lock_device, id) l
       UNION ALL

@@ -15,7 +15,7 @@ from starlette.responses import Response
 import outlast
 from outlast.errors import text_of
 from outlast.insight.resource import SCHEMA, in_json
-from outlast.insight.row import is_of
+from outlast.model.kinds import is_of
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
