@@ -32,7 +32,8 @@ def test_a_job_is_found_by_its_labels_and_says_how_long_it_is_kept(
     outlast("enqueue", "shop:app", "nap", "1.5", "--url", store_url)
     (listed,) = outlast("jobs", "--label", "acme", "--url", store_url, "--json").json()["jobs"]
     assert (listed["labels"], listed["keep"]) == (["import", "acme"], 3_600.0)
-    assert "label import, label acme" in outlast("job", listed["id"], "--url", store_url).out
+    shown = outlast("job", listed["id"], "--url", store_url).out
+    assert "label       import\n  label       acme\n" in shown
     assert "no such jobs" in outlast("jobs", "--label", "none", "--url", store_url).out
     said = outlast("enqueue", "shop:app", "nap", "1", "--label", "a b", "--url", store_url)
     said.refused(2, "a label must be a text")

@@ -103,9 +103,9 @@ def test_a_job_shows_why_it_died(filled: Filled) -> None:
     said = filled("job", filled.ids["dead"])
     assert said.code == 0, said.err
     for words in (
-        "failures 2: used up, retries=1",
+        "failures    2: used up, retries=1",
         f"`outlast requeue {filled.ids['dead']}` runs it again",
-        "tenant acme",
+        "tenant      acme",
         '{"sent": [1, 2, 3]}',
         "2 attempts",
         "  at          shop/picture.py:88 in resize",
@@ -127,8 +127,8 @@ def test_a_waiting_job_says_when_it_goes_on(rows: Filled) -> None:
     said = rows("job", rows.ids["retrying"])
     assert "Attempt 3 is due in 1 min" in said.out
     assert "next        A worker takes it when it is due." in said.out
-    assert "losses 1 of 10" in said.out
-    assert "key book:emma" in said.out
+    assert "losses      1 of 10" in said.out
+    assert "key         book:emma" in said.out
     assert "No live worker knows the task" in rows("job", rows.ids["unservable"]).out
     suspect = rows("job", rows.ids["suspect"]).out
     assert "It shared a process that died with jobs 3, 4, so it runs alone" in suspect

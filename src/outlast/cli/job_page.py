@@ -6,33 +6,19 @@ budgets, its saved data; then each attempt on one line, and the evidence of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
-from outlast.base.text import (
-    ago,
-    count_of,
-    cut,
-    due,
-    line,
-    lines,
-    percent,
-    pretty,
-    safe,
-    size,
-    span,
-    stamp,
-)
-from outlast.cli.show import Row, bar, format_progress, table, word
+from outlast.base.text import ago, count_of, line, lines, pretty, safe, span, stamp
+from outlast.cli.show import Row, bar, table, word
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import JobDetails
+from outlast.insight.facts import MESSAGE_MAX, Fact, facts_of_crash, facts_of_job, format_progress
 from outlast.insight.why import why
-from outlast.model.crash import Charge, Crash, MemoryEvidence, find_line, own_stack
-from outlast.model.job import State
+from outlast.model.crash import Charge, Crash, own_stack
 from outlast.payload.payloads import show_stored
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, StoredJob
@@ -44,6 +30,7 @@ OUTPUT_MAX = 300  # characters of a line of output
 INDENT = 2
 LABEL = 12  # characters of a label's column
 BAR_CELLS = 30
+STYLES = {"": "", "care": "yellow", "bad": "bold red"}
 
 
 class Page:
@@ -77,32 +64,10 @@ class Page:
         self._out.print(title + word(self._all.phase), end="\n\n")
 
     def _standing(self) -> None:
-        row, now = self._row, self._all.now
         answer = why(self._all)
         self._field("why", " ".join(answer.sentences))
         self._field("next", " ".join(answer.moves))
-        failures = _budget("failures", row.failures, "retries", row.policy.retries)
-        losses = _budget("losses", row.losses, "max_losses", row.policy.max_losses)
-        limits = Text(_limits(row), style="dim")
-        self._field("budgets", failures + Text("   ") + losses + limits)
-        self._field("queue", _placed(row))
-        if row.policy.schedule is not None:
-            tick = f", tick {stamp(row.policy.tick)}" if row.policy.tick is not None else ""
-            self._field("schedule", f"{line(row.policy.schedule, 80)}{tick}")
-        if row.worker:
-            where = f" on {line(row.host, 60)}" if row.host else ""
-            self._field("worker", f"{line(row.worker, 80)}{where}, token {row.token}")
-        is_waiting = row.state in {State.QUEUED, State.BLOCKED}
-        for label, at, tell in (
-            ("enqueued", row.enqueued_at, ago),
-            ("requeued", row.requeued_at, ago),
-            ("due", row.run_at if row.waiting else None, due),
-            ("expires", row.expires_at if is_waiting else None, due),
-            ("claimed", row.started_at, ago),
-            ("ended", row.ended_at, ago),
-        ):
-            if at is not None:
-                self._field(label, f"{tell(at, now)}, {stamp(at)}")
+        self._facts(facts_of_job(self._row))
         self._progress()
 
     def _progress(self) -> None:
@@ -162,8 +127,7 @@ class Page:
 
     def _report(self, one: AttemptRow, crash: Crash) -> None:
         self._heading(f"attempt {one.number}, token {one.token}: {line(one.outcome)}", "bold red")
-        for label, text in evidence(crash, one):
-            self._field(label, text)
+        self._facts(facts_of_crash(crash, one))
         if crash.traceback:
             self._field("traceback", "")
             self._block(lines(crash.traceback.rstrip(), TRACE_LINES))
@@ -204,6 +168,11 @@ class Page:
         self._out.print()
         self._out.print(text, style=style, soft_wrap=True)
 
+    def _facts(self, facts: Iterable[Fact]) -> None:
+        for one in facts:
+            text = one.text or f"{one.tell(one.at, self._all.now)}, {stamp(one.at)}"
+            self._field(one.label, Text(text, style=STYLES[one.meaning]))
+
     def _field(self, label: str, value: str | Text) -> None:
         text = value if isinstance(value, Text) else Text(value)
         if not self._out.is_terminal or len(text) + LABEL + 2 <= self._out.width:
@@ -218,25 +187,6 @@ class Page:
             self._out.print(Text(f"    {one}"), soft_wrap=True)
 
 
-def _placed(row: StoredJob) -> str:
-    parts = [line(row.queue, 80), f"priority {row.priority}"]
-    parts += [f"key {line(row.key, 80)}"] if row.key else []
-    parts += [f"tenant {line(row.tenant, 80)}"] if row.tenant else []
-    return ", ".join([*parts, *(f"label {line(label, 100)}" for label in row.policy.labels)])
-
-
-def _budget(what: str, used: int, option: str, most: int) -> Text:
-    style = "bold red" if used > most else "yellow" if used else ""
-    left = f": used up, {option}={most}" if used > most else f" of {most}"
-    return Text(f"{what} {used}{left}", style=style)
-
-
-def _limits(row: StoredJob) -> str:
-    limits = (("timeout", row.policy.timeout), ("stall timeout", row.policy.stall_timeout))
-    return "".join(f"   {name} {span(most)}" for name, most in limits if most is not None)
-
-
-MESSAGE_MAX = 600  # characters of a crash report's message
 GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
 
 
@@ -270,71 +220,6 @@ def _closed(one: AttemptRow, now: float) -> Row:
         "HOST": line(one.host, 60),
         "PID": "" if one.pid is None else str(one.pid),
     }
-
-
-def evidence(crash: Crash, attempt: AttemptRow) -> Iterator[tuple[str, str]]:
-    """Yield the label and text of each known short fact of a crash report."""
-    progress = format_progress(crash.progress, 200)
-    if crash.progress is not None and crash.progress.fraction is not None:
-        progress = progress or percent(crash.progress.fraction)
-    age = crash.checkpoint_age_seconds
-    age = attempt.checkpoint_age if age is None else age
-    beside = ", ".join(map(str, crash.neighbours))
-    told = {
-        "at": line(find_line(crash), 300),
-        "message": line(crash.message or attempt.message, MESSAGE_MAX),
-        "exception": line(crash.exception, 300),
-        "exit code": _told("", crash.exit_code),
-        "signal": line(crash.signal, 60),
-        "used": _join(
-            _told("memory ", crash.rss_peak_bytes, size, " at its peak"),
-            _told("CPU ", crash.cpu_seconds, span),
-        ),
-        "memory": _memory(crash.memory),
-        "progress": progress,
-        "checkpoint": _told("", age, span, " old at the end"),
-        "beside it": cut(f"shared its runner with {beside}", 120) if beside else "",
-        "where": _join(
-            _told("worker ", crash.worker or attempt.worker or None, _name),
-            _told("host ", crash.host or attempt.host or None, _name),
-            _told("pid ", attempt.pid if crash.pid is None else crash.pid),
-        ),
-        "versions": _join(
-            line(crash.release, 80),
-            _told("Python ", crash.python, _name),
-            _told("Outlast ", crash.outlast, _name),
-        ),
-    }
-    yield from ((label, text) for label, text in told.items() if text)
-
-
-def _told(before: str, value: Any, shown: Callable[[Any], str] = str, behind: str = "") -> str:
-    """Return a value with the words around it; "" if it is not known."""
-    return "" if value is None else f"{before}{shown(value)}{behind}"
-
-
-def _name(text: str) -> str:
-    return line(text, 80)
-
-
-def _join(*parts: str) -> str:
-    return ", ".join(part for part in parts if part)
-
-
-def _memory(seen: MemoryEvidence | None) -> str:
-    if seen is None:
-        return ""
-    limit = "" if seen.limit_bytes is None else f"; limit {size(seen.limit_bytes)}"
-    if seen.source != "cgroup":
-        given = "" if seen.limit_bytes is None else f" of {size(seen.limit_bytes)}"
-        had = f"its runner had {size(seen.rss_bytes or 0)}"
-        return f"{had}, far above its max_rss{given}; killed by its worker"
-    peak = "" if seen.peak_bytes is None else f", peak {size(seen.peak_bytes)}"
-    return (
-        f"the kernel has killed in its cgroup {line(seen.cgroup, 120)}:"
-        f" {seen.oom_kills_before} times before, {seen.oom_kills_after} after{limit}{peak}"
-        " (evidence, not proof: the cgroup is shared)"
-    )
 
 
 def print_new(kept: list[LogRow], printed: dict[int, int]) -> None:

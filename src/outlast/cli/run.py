@@ -24,12 +24,13 @@ from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
 from outlast.cli.jobs import tell_enqueued
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Json, Placing, Url, flag, naming_flags, option, span
-from outlast.cli.show import bar, format_progress, word
+from outlast.cli.show import bar, word
 from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.limits import Limit, check_limits, make_limit_spec
 from outlast.errors import ConfigError, JobNotFound, LimitNotFound, OutlastError, UsageError
 from outlast.insight.documents import phase_of
+from outlast.insight.facts import format_progress
 from outlast.insight.limits import spec_text
 from outlast.insight.queries import no_limit, read_one_limit
 from outlast.insight.row import plain

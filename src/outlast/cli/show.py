@@ -24,6 +24,7 @@ from outlast.base.text import ago, due, line, percent, rough
 from outlast.insight.availability import health, unheard
 from outlast.insight.calls import describe_call
 from outlast.insight.documents import proof_of_life
+from outlast.insight.facts import format_progress
 from outlast.insight.queries import JobList
 from outlast.insight.resource import SCHEMA
 from outlast.model.crash import Progress
@@ -306,10 +307,3 @@ def when(row: StoredJob, now: float) -> str:
     if row.ended_at is not None:
         return ago(row.ended_at, now)
     return f"due {due(row.run_at, now)}" if row.waiting else ago(row.enqueued_at, now)
-
-
-def format_progress(progress: Progress | None, most: int) -> str:
-    """Return stage and message as one line."""
-    if progress is None:
-        return ""
-    return line(": ".join(part for part in (progress.stage, progress.message) if part), most)

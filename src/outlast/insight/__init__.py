@@ -11,6 +11,7 @@ acting.py        acts on named jobs, workers and schedules, each with its record
 bulk.py          acts on all jobs that match a filter, in steps; recorded actions
 resource.py      what programs see of a thing: one list of fields for documents and schemas
 documents.py     phases, and the JSON documents of jobs and workers: a contract
+facts.py         the short facts of a job and of a crash, as people read them
 row.py           a job as programs see it
 availability.py  which workers are alive and can take what: one set of rules for all answers
 why.py           why a job is where it is, and what would move it

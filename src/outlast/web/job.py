@@ -14,11 +14,12 @@ from outlast.base.text import cut, lines, safe
 from outlast.insight.acting import By, act_on_job
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
+from outlast.insight.facts import facts_of_crash, facts_of_job, format_progress
 from outlast.insight.hiding import HIDDEN
 from outlast.insight.queries import read_details
 from outlast.insight.stacks import AskedStack, ask_for_stack, find_unanswered
 from outlast.insight.why import why
-from outlast.model.crash import find_line, own_stack
+from outlast.model.crash import own_stack
 from outlast.model.job import State
 from outlast.payload.payloads import is_encrypted
 from outlast.store.actions import ActionRow
@@ -103,7 +104,9 @@ async def show_job(visit: Visit) -> Response:
         encryption=visit.site.encryption_of(row.task),
         payload_max=SHOWN_MAX,
         done=DONE.get(visit.query.get("done", ""), ""),
-        find_line=find_line,
+        facts_of_crash=facts_of_crash,
+        facts_of_job=facts_of_job,
+        format_progress=format_progress,
         own_stack=own_stack,
         trace=lambda text: "\n".join(lines(text.rstrip(), TRACE_LINES)),
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from outlast.cli.dead import find_cause
-from outlast.cli.job_page import evidence
 from outlast.cli.show import when
+from outlast.insight.facts import facts_of_crash
 from outlast.insight.sentences import describe_last_end
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence
 from outlast.model.job import State
@@ -22,7 +22,7 @@ ATTEMPT = AttemptRow(
 
 def facts(**fields: object) -> dict[str, str]:
     crash = Crash(kind=CrashKind.OUT_OF_MEMORY, **fields)  # type: ignore[arg-type]
-    return dict(evidence(crash, ATTEMPT))
+    return {fact.label: fact.text for fact in facts_of_crash(crash, ATTEMPT)}
 
 
 def test_an_oom_kill_is_shown_with_its_numbers_and_not_as_proof():

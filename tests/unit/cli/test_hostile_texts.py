@@ -8,7 +8,6 @@ import shlex
 from typing import Any
 
 import msgspec
-import pytest
 from rich.console import Console
 
 from outlast.cli.dead import _table as groups_table
@@ -111,7 +110,6 @@ def test_the_page_of_a_job_and_the_lists_show_escapes_and_send_none(state: State
         assert not RAW & set(shown(draw))
 
 
-@pytest.mark.xfail(strict=True, reason="only lists and the page in a browser name them")
 def test_a_job_names_the_columns_that_cannot_be_read() -> None:
     row = job(malformed="policy, stack")
     details = JobDetails(row=row, attempts=[], workers=[worker()], now=NOW)
