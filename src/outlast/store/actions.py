@@ -44,17 +44,21 @@ class Bulk(msgspec.Struct, frozen=True, kw_only=True):
     expected: int
 
 
-class Note(msgspec.Struct, frozen=True, kw_only=True):
+class Noted(msgspec.Struct, frozen=True, kw_only=True):
     """Who does what, and why. ``target`` names the object for people; ``job_id`` is set if it is
-    one job; ``filter`` is JSON text. With ``bulk``, the note begins an action that advances in
-    steps."""
+    one job."""
 
     actor: str
     verb: str
     target: str = ""
     job_id: int | None = None
-    filter: str | None = None
+    filter: Json | None = None
     reason: str | None = None
+
+
+class Note(Noted, frozen=True, kw_only=True):
+    """An act to be recorded. With ``bulk``, it begins an action that advances in steps."""
+
     bulk: Bulk | None = None
 
 
@@ -99,18 +103,12 @@ class Overtaken(OutlastError):
     """A bulk action was stopped, or another process has taken this step. Nothing was done."""
 
 
-class ActionRow(msgspec.Struct, frozen=True, kw_only=True):
+class ActionRow(Noted, frozen=True, kw_only=True):
     """An act of a person, as it is read. Times are seconds since 1970. ``moved_at``: when its
     counts last changed; the fields of the bulk action are those of ``Bulk`` and ``BulkStep``."""
 
     id: int
     at: Time
-    actor: str
-    verb: str
-    target: str = ""
-    job_id: int | None = None
-    filter: Json | None = None
-    reason: str | None = None
     counts: Counts = {}
     state: ActionState = ActionState.DONE
     expected: int | None = None
@@ -141,7 +139,7 @@ def columns_of(note: Note, counts: Counts) -> dict[str, object]:
     """Return the columns of a new row."""
     bulk = note.bulk
     return {
-        **{name: getattr(cleaned(note), name) for name in _NOTED},
+        **{name: getattr(cleaned(note), name) for name in Noted.__struct_fields__},
         "counts": msgspec.json.encode(counts).decode(),
         "state": (ActionState.DONE if bulk is None else ActionState.RUNNING).value,
         "expected": bulk and bulk.expected,
@@ -149,9 +147,6 @@ def columns_of(note: Note, counts: Counts) -> dict[str, object]:
         "as_of": bulk and bulk.as_of,
         "before_id": bulk and bulk.up_to_id + 1,
     }
-
-
-_NOTED = ("actor", "verb", "target", "job_id", "filter", "reason")
 
 
 def moved(

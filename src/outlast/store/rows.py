@@ -12,7 +12,7 @@ from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
 from outlast.model.kinds import Json, Time
 from outlast.store.stacks import Stack
-from outlast.store.values import Given, Wants
+from outlast.store.values import Given, Wants, WorkerFields
 
 EXPIRED, UPSTREAM = "expired", "upstream"  # reasons why a job was cancelled
 HELD_MAX = 1_000  # running jobs that one look lists
@@ -215,36 +215,23 @@ class AttemptRow(ClosedAttempt, frozen=True, kw_only=True):
     malformed: str | None = None
 
 
-class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker as it is read. ``lacks``: tasks that it may not serve -> the tags that it needs.
-    ``presence``: the incarnation of the database under which its lock was taken, and the role.
-    ``failing``: the failing duty, a colon and the error. ``unheard``: seconds since its last beat,
-    by the store's clock. ``acknowledged_pauses``: the version of the pauses on which it acts
-    (``model.pause``). ``stacks``: the requested ones (``store.stacks``); None: its release
-    cannot show any. ``malformed`` as on a job. ``lock_path``: where this program looks for its lock
-    file; ``lock_free``: that is free, so the worker is dead (``liveness``)."""
+class WorkerRow(WorkerFields, frozen=True, kw_only=True):
+    """A worker as it is read. ``presence``: the incarnation of the database under which its lock
+    was taken, and the role. ``failing``: the failing duty, a colon and the error. ``unheard``:
+    seconds since its last beat, by the store's clock. ``acknowledged_pauses``: the version of the
+    pauses on which it acts (``model.pause``). ``stacks``: the requested ones (``store.stacks``);
+    None: its release cannot show any. ``malformed`` as on a job. ``lock_path``: where this program
+    looks for its lock file; ``lock_free``: that is free, so the worker is dead (``liveness``)."""
 
     id: int
-    name: str
-    host: str
-    pid: int
     status: WorkerStatus
     epoch: int
     beat: int
-    heartbeat: float
-    lease: float
-    queues: list[str]
-    tasks: list[str]
     running: int
     started_at: Time
     heartbeat_at: Time
     lease_expires_at: Time
     stopped_at: Time | None = None
-    release: str | None = None
-    lock_path: str | None = None
-    tags: list[str] = []
-    lacks: dict[str, list[str]] = {}
-    instance: str | None = None
     drain_requested: bool = False
     cause: str | None = None
     presence: str | None = None
@@ -252,9 +239,6 @@ class WorkerRow(msgspec.Struct, frozen=True, kw_only=True):
     wakeup: str | None = None
     failing: str | None = None
     failing_since: Time | None = None
-    boot_id: str = ""
-    lock_device: int | None = None
-    lock_inode: int | None = None
     acknowledged_pauses: str | None = None
     stacks: str | None = None
     unheard: float | None = None

@@ -108,22 +108,28 @@ class Deleted(StrEnum):
     UNKNOWN = "unknown"
 
 
-class DueSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """A due schedule, as a worker fires it. Texts are in their stored form; ``declared_at`` is set
-    for a schedule of the code."""
+class ScheduleFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a schedule that workers and people read. Instants are seconds since 1970,
+    texts are in their stored form. ``since``: every tick up to it is accounted for.
+    ``declared_at``: when a worker last declared it; None: it was put at run time."""
 
     name: str
-    revision: int
-    next_tick: float
-    since: float
-    owed: str
     call: str
     spec: str
     overlap: str
     catch_up: str
     grace: float
     version: str
+    revision: int
+    since: float
     declared_at: float | None = None
+
+
+class DueSchedule(ScheduleFields, frozen=True, kw_only=True):
+    """A due schedule, as a worker fires it."""
+
+    next_tick: float
+    owed: str
 
 
 class DueSchedules(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,26 +190,14 @@ def fired_columns(firing: Firing, answer: FireAnswer) -> dict[str, Any]:
     }
 
 
-class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is read. Instants are seconds since 1970. ``since``: every tick up to it is
-    accounted for. ``next_tick``: when a worker looks next; equal to ``since`` right after a change.
-    ``declared_at``: when a worker last declared it; ``declared``: whether one still did when it was
-    last due. ``fired``, ``skipped``, ``missed`` count ticks.
-    """
+class ScheduleRow(ScheduleFields, frozen=True, kw_only=True):
+    """A schedule as it is read. ``next_tick``: when a worker looks next; equal to ``since`` right
+    after a change. ``declared``: whether a worker still declared it when it was last due.
+    ``fired``, ``skipped``, ``missed`` count ticks."""
 
-    name: str
-    call: str
-    spec: str
-    overlap: str
-    catch_up: str
-    grace: float
     origin: str
-    version: str
-    revision: int
     paused: bool
     declared: bool
-    declared_at: float | None
-    since: float
     next_tick: float | None
     last_tick: float | None = None
     last_job: int | None = None

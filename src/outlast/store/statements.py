@@ -21,7 +21,7 @@ from typing import Any
 from outlast.store.actions import ActionRow
 from outlast.store.new_rows import fill
 from outlast.store.rows import UNSTORED, AttemptRow, StoredJob, WorkerRow
-from outlast.store.schedules import ScheduleRow
+from outlast.store.schedules import DueSchedule, ScheduleRow
 
 Row = dict[str, Any]
 """A row by the names of its columns."""
@@ -39,6 +39,7 @@ _WORDS = {
 _ROWS = {
     "action": ActionRow,
     "attempt": AttemptRow,
+    "due_schedule": DueSchedule,
     "job": StoredJob,
     "schedule": ScheduleRow,
     "worker": WorkerRow,
@@ -61,8 +62,10 @@ def _list(text: str) -> str:
     others = {*UNSTORED, *_MADE.findall(text)}
 
     def name(found: re.Match[str]) -> str:
-        fields = [each for each in _ROWS[found[2]].__struct_fields__ if each not in others]
-        return ", ".join((found[1] or "") + each for each in fields)
+        before, row = found.groups("")
+        return ", ".join(
+            before + each for each in _ROWS[row].__struct_fields__ if each not in others
+        )
 
     return _COLUMNS.sub(name, text)
 

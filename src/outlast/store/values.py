@@ -126,12 +126,11 @@ class Enqueued(msgspec.Struct, frozen=True, gc=False):
     same_args: bool = True
 
 
-class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker that registers. ``queues`` empty means all. ``lacks``: tasks that it may not serve
-    -> the tags that it needs for them. ``instance``: a name that the platform keeps unique;
-    ``succeeds``: another live worker of that name is gone. ``registration``: a key of this request.
-    ``token_seen``: the highest token it has seen; the store jumps above it. The lock fields name
-    its host-local lock file; ``lock_path`` None: it has none."""
+class WorkerFields(msgspec.Struct, frozen=True, kw_only=True):
+    """The columns of a worker as it registers, which people read as well. ``queues`` empty means
+    all. ``lacks``: tasks that it may not serve -> the tags that it needs for them. ``instance``: a
+    name that the platform keeps unique. The lock fields name its host-local lock file;
+    ``lock_path`` None: it has none."""
 
     name: str
     host: str
@@ -144,13 +143,20 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str] = []
     lacks: dict[str, list[str]] = {}
     instance: str | None = None
-    succeeds: bool = True
     release: str | None = None
-    token_seen: int = 0
-    registration: str | None = None
     lock_path: str | None = None
     lock_device: int | None = None
     lock_inode: int | None = None
+
+
+class NewWorker(WorkerFields, frozen=True, kw_only=True):
+    """A worker that registers. ``succeeds``: another live worker of its instance is gone.
+    ``registration``: a key of this request. ``token_seen``: the highest token it has seen; the
+    store jumps above it."""
+
+    succeeds: bool = True
+    token_seen: int = 0
+    registration: str | None = None
 
 
 class WorkerRef(msgspec.Struct, frozen=True):

@@ -79,6 +79,7 @@ def worker(number: int = 1, **changes: Any) -> WorkerRow:
         name=f"W-{number}",
         host="h1",
         pid=1,
+        boot_id="",
         status=WorkerStatus.ACTIVE,
         epoch=1,
         beat=1,

@@ -28,8 +28,7 @@ SELECT t.now,
 FROM (SELECT c.now, outlast_read_from_v1('outlast_schedules_next'::regclass, c.now) AS floor
       FROM (SELECT date_part('epoch', clock_timestamp()) AS now OFFSET 0) c) t
 LEFT JOIN LATERAL (
-    SELECT d.name, d.revision, d.next_tick, d.since, d.owed, d.call, d.spec, d.overlap, d.catch_up, d.grace,
-           d.version, d.declared_at
+    SELECT {d.due_schedule}
     FROM outlast_schedules d
     WHERE NOT d.paused AND d.declared AND d.next_tick IS NOT NULL AND d.next_tick <= t.now
       AND d.next_tick >= t.floor AND (d.next_tick, d.name) > ($2::float8, $3::text COLLATE "C")

@@ -26,8 +26,7 @@ UPDATE outlast_schedules SET declared = 1, declared_at = ? WHERE name = ?
 SELECT paused, since, CAST(owed AS TEXT) AS owed, CAST(spec AS TEXT) AS spec, :now AS now
 FROM outlast_schedules WHERE name = :name AND origin <> 'deleted'
 -- name: due
-SELECT name, revision, next_tick, since, owed, call, spec, overlap, catch_up, grace,
-       version, declared_at
+SELECT {due_schedule}
 FROM outlast_schedules INDEXED BY outlast_schedules_next
 WHERE paused = 0 AND declared = 1 AND next_tick IS NOT NULL AND next_tick <= :now
   AND (next_tick, name) > (:tick, :name)
