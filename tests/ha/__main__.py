@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import random
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -29,6 +30,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="play random drills for so long")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: nothing is left behind
     if reason := why_not():
         sys.exit(f"there can be no cluster: {reason}")
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:

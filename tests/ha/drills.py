@@ -18,11 +18,11 @@ SETTLE_SECONDS = 3.0
 def kill_leader(stage: Stage, *, is_fast: bool = False) -> None:
     """kill -9 of the leader's Patroni and server; it comes back when another one leads."""
     leader, _, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.kill_node(leader)
     if is_fast:
         stage.cluster.forget_leader()
-    stage.goes_on(at)
+    stage.goes_on()
     stage.pause(SETTLE_SECONDS)
     stage.cluster.start_node(leader)
 
@@ -30,22 +30,22 @@ def kill_leader(stage: Stage, *, is_fast: bool = False) -> None:
 def freeze_leader(stage: Stage, seconds: float, *, is_fast: bool = False) -> None:
     """SIGSTOP of the leader's Patroni and server for so long, until another one leads."""
     leader, _, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.freeze_node(leader)
     if is_fast:
         stage.cluster.forget_leader()
-        stage.goes_on(at)
+        stage.goes_on()
     stage.pause(seconds)
     stage.cluster.thaw_node(leader)
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def kill_standby(stage: Stage) -> None:
     """kill -9 of the synchronous standby, for which commits wait."""
     _, standby, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.kill_node(standby)
-    stage.goes_on(at)
+    stage.goes_on()
     stage.pause(SETTLE_SECONDS)
     stage.cluster.start_node(standby)
 
@@ -53,17 +53,17 @@ def kill_standby(stage: Stage) -> None:
 def freeze_standby(stage: Stage, seconds: float) -> None:
     """SIGSTOP of the synchronous standby."""
     _, standby, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.freeze_node(standby)
     stage.pause(seconds)
     stage.cluster.thaw_node(standby)
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def lag_and_kill(stage: Stage, seconds: float = 2.0) -> None:
     """Both standbys stand still for so long; then the leader is killed, and they go on."""
     leader, standby, other = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     for node in (standby, other):
         stage.cluster.freeze_node(node)
     stage.pause(seconds)
@@ -71,7 +71,7 @@ def lag_and_kill(stage: Stage, seconds: float = 2.0) -> None:
     for node in (standby, other):
         stage.cluster.thaw_node(node)
     stage.cluster.forget_leader()
-    stage.goes_on(at)
+    stage.goes_on()
     stage.cluster.start_node(leader)
 
 
@@ -82,44 +82,44 @@ def throw_away(stage: Stage, seconds: float = 2.0) -> None:
     for node in (standby, other):
         stage.cluster.kill_node(node)
     stage.pause(seconds)
-    at = stage.fault()
+    stage.fault()
     stage.cluster.kill_node(leader)
     for node in (standby, other):
         stage.cluster.start_node(node)
     stage.cluster.forget_leader()
-    stage.goes_on(at)
+    stage.goes_on()
     stage.cluster.start_node(leader)
 
 
 def switch_over(stage: Stage) -> None:
     """Let the synchronous standby lead, as before maintenance."""
     leader, standby, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.switch_over(leader, standby)
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def lose_etcd(stage: Stage, seconds: float) -> None:
     """Two of three etcds stand still: the leader gives up, and all is read-only."""
-    at = stage.fault()
+    stage.fault()
     for node in NODES[:2]:
         stage.cluster.freeze_etcd(node)
     stage.pause(seconds)
     for node in NODES[:2]:
         stage.cluster.thaw_etcd(node)
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def restart_all(stage: Stage) -> None:
     """Restart node after node, the leader last, as for a minor release of PostgreSQL."""
     leader, standby, other = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     for node in (other, standby, leader):
         stage.cluster.stop_node(node)
         stage.pause(1.0)
         stage.cluster.start_node(node)
         stage.cluster.wait_healthy()
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def isolate_leader(stage: Stage, seconds: float) -> None:
@@ -128,27 +128,32 @@ def isolate_leader(stage: Stage, seconds: float) -> None:
     here = stage.cluster.address(leader)[0]
     there = [stage.cluster.address(node)[0] for node in (standby, other)]
     ways = [way for each in there for way in ((here, each), (each, here))]
-    at = stage.fault()
+    stage.fault()
     with namespaces.swallowed(*ways):
         stage.pause(seconds)
-    stage.goes_on(at)
+    stage.goes_on()
 
 
 def start_meanwhile(stage: Stage) -> None:
     """The leader is killed; then a worker, an enqueue, a migration and a page are started."""
     leader, _, _ = stage.cluster.roles()
-    at = stage.fault()
+    stage.fault()
     stage.cluster.kill_node(leader)
-    worker = stage.start_worker()
+    worker = stage.start_worker(may_end=True)
     started = {
         "enqueue": stage.command("enqueue", "tests.ha.app:app", "work", "0"),
         "migrate": stage.command("migrate"),
         "why": stage.command("why", "1"),
         "web": stage.command("web", "--port", "0"),
     }
-    stage.goes_on(at)
-    stage.until(lambda: worker.told("worker_started"), "the new worker")
-    stage.notes["web"] = "goes on" if started["web"].poll() is None else started["web"].poll()
+    stage.goes_on()
+    stage.until(
+        lambda: worker.told("worker_started") or worker.process.poll() is not None, "a new worker"
+    )
+    stage.notes["worker"] = worker.process.poll()
+    if worker.process.poll() not in {None, 3}:
+        stage.odd.append(f"a new worker ended with code {worker.process.poll()}")
+    stage.notes["web"] = started["web"].poll()
     started.pop("web").kill()
     for name, command in started.items():
         said = command.communicate(timeout=DEADLINE)[0].strip()

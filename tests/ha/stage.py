@@ -133,6 +133,7 @@ class Stage:
         self.notes: dict[str, Any] = {}  # what a drill has to tell besides
         self.fault_at = 0.0
         self.workers: list[WorkerProcess] = []
+        self._more_workers: list[WorkerProcess] = []
         self.database = database
         self.prober = Prober(cluster, database)
         self.late = LateHands(self.url, self.journal)
@@ -141,14 +142,14 @@ class Stage:
 
     # --- what drills call ----------------------------------------------------------------------
 
-    def fault(self) -> float:
+    def fault(self) -> None:
         """Note that the fault comes now."""
         self.fault_at = self.fault_at or boot()
-        return boot()
 
-    def goes_on(self, since: float) -> None:
-        """Wait until something that was asked for after this time was committed, and then a job
-        began."""
+    def goes_on(self) -> None:
+        """Wait until something that is asked for from now on is committed, and a job begins after
+        that."""
+        since = boot()
         self.until(lambda: self._committed(since), "a commit")
         after = self._committed(since)
         self.until(lambda: self._has_begun(after), "the start of a job")
@@ -165,22 +166,21 @@ class Stage:
         """Let the load go on for so long, which is part of the drill."""
         time.sleep(seconds)
 
-    def start_worker(self, *options: str) -> WorkerProcess:
-        """Start a worker, which may not be able to reach its database."""
-        name = f"worker-{len(self.workers)}"
+    def start_worker(self, *, may_end: bool = False) -> WorkerProcess:
+        """Start a worker; ``may_end``: it may not be able to reach its database."""
+        name = f"worker-{len(self.workers) + len(self._more_workers)}"
         worker = WorkerProcess(
             self.url,
             self.journal,
             *SETTINGS,
             *("--name", name),
-            *options,
             env={
                 "OUTLAST_TEST_APP": "tests.ha.app:app",
                 "OUTLAST_RUN_DIR": str(self.folder / "run"),
             },
             log=self.folder / f"{name}.log",
         )
-        self.workers.append(worker)
+        (self._more_workers if may_end else self.workers).append(worker)
         return worker
 
     def command(self, *arguments: str) -> subprocess.Popen[str]:
@@ -227,10 +227,10 @@ class Stage:
             finally:
                 self.cluster.thaw_all()
             self.cluster.wait_healthy()
-            self.goes_on(boot())
+            self.goes_on()
             self._calm_down()
         finally:
-            for worker in self.workers:
+            for worker in (*self.workers, *self._more_workers):
                 worker.end()
             for command in self._commands:
                 command.kill()
