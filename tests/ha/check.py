@@ -15,6 +15,7 @@ from tests.chaos import judge
 from tests.chaos.judge import Entry, Failover, Run
 
 GAP_SECONDS = 0.25  # a pause between commits that is longer is an outage
+SHOWN = 5  # findings of a kind
 FIRST_JOB_MAX = 3.0  # seconds after the first commit
 
 
@@ -145,5 +146,16 @@ def done_again(facts: Facts) -> Iterator[str]:
 
 
 def line_of(name: str, found: Found, **more: Any) -> str:
-    """Return the line of JSON that tells of a drill."""
-    return msgspec.json.encode({"drill": name, **more, **msgspec.to_builtins(found)}).decode()
+    """Return the line of JSON that tells of a drill, with some findings of each kind."""
+    kinds: dict[str, list[str]] = defaultdict(list)
+    for each in found.findings:
+        kinds[each.partition(" ")[0]].append(each)
+    shown = [line for lines in kinds.values() for line in few(lines)]
+    told = {"drill": name, **more, **msgspec.to_builtins(found), "findings": shown}
+    return msgspec.json.encode(told).decode()
+
+
+def few(lines: list[str]) -> list[str]:
+    """Return the first lines, and how many there are besides."""
+    left = len(lines) - SHOWN
+    return [*lines[:SHOWN], *([f"and {left} more of this kind"] if left > 0 else [])]

@@ -91,6 +91,19 @@ def throw_away(stage: Stage, seconds: float = 2.0) -> None:
     stage.cluster.start_node(leader)
 
 
+def kill_standby_and_leader(stage: Stage) -> None:
+    """kill -9 of the synchronous standby, and of the leader once commits wait for the third."""
+    leader, standby, _ = stage.cluster.roles()
+    stage.fault()
+    stage.cluster.kill_node(standby)
+    stage.goes_on()
+    stage.cluster.kill_node(leader)
+    stage.goes_on()
+    stage.pause(SETTLE_SECONDS)
+    for node in (standby, leader):
+        stage.cluster.start_node(node)
+
+
 def switch_over(stage: Stage) -> None:
     """Let the synchronous standby lead, as before maintenance."""
     leader, standby, _ = stage.cluster.roles()
@@ -181,6 +194,7 @@ DRILLS: dict[str, Drill] = {
     "leader-frozen-key-deleted": Drill(lambda stage: freeze_leader(stage, 5.0, is_fast=True)),
     "standby-killed": Drill(kill_standby),
     "standby-frozen": Drill(lambda stage: freeze_standby(stage, 40.0)),
+    "standby-and-leader-killed": Drill(kill_standby_and_leader),
     "switchover": Drill(switch_over),
     "leader-isolated": Drill(lambda stage: isolate_leader(stage, 40.0), needs_hosts=True),
     "started-meanwhile": Drill(start_meanwhile),
