@@ -19,7 +19,16 @@ import pytest
 from outlast import App, Encryption
 from outlast.store import open_store
 from outlast.store.values import Purpose
-from tests.cli.attacks import GIVEN, MORE, NO_STORE, SERVERS, WRITERS, commands, takes_store
+from tests.cli.attacks import (
+    DOCUMENTED,
+    GIVEN,
+    MORE,
+    NO_STORE,
+    SERVERS,
+    WRITERS,
+    commands,
+    takes_store,
+)
 from tests.cli.conftest import SECONDS, environment
 from tests.cli.forked import ForkServer
 from tests.conformance.planted_kit import World, planted
@@ -70,6 +79,7 @@ def read_everything(fork_server: ForkServer, folder: Path) -> Callable[..., Told
             env = environment(OUTLAST_URL=url)
             done = fork_server.run(words, cwd=cwd, env=env, timeout=SECONDS, **odd)
             assert "Traceback" not in done.stderr, (words, done.stderr)
+            assert done.returncode in DOCUMENTED, (words, done.stderr)
             told[" ".join(words)] = done.stdout + done.stderr
         assert len(told) > len([*commands()])
         return told

@@ -11,8 +11,11 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
+import asyncpg
 import pytest
 
+from harness.stores import opened
+from outlast.store.values import Purpose
 from outlast.web.access import EVERYTHING, Right
 from outlast.web.application import ENDPOINTS
 from outlast.web.problem import API
@@ -20,9 +23,12 @@ from tests.conformance.planted_kit import FORMS, PATTERN, World, planted
 from tests.web.kit import FORM, Page, let_in, page_on
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from outlast.store.protocol import Store
 
 PAGES_MAX = 400
+BODIES: list[dict[str, Any]] = [{}, {"verb": "cancel"}, {"kind": "all"}, {"name": "nightly"}]
 
 
 def addresses(world: World, method: str) -> list[str]:
@@ -60,11 +66,52 @@ async def read_everything(page: Page, world: World) -> dict[str, str]:
             asked += [one for one in local if one.startswith("/") and "/static/" not in one]
     assert len(told) < PAGES_MAX, "a page links to pages without end"
     for url in addresses(world, "POST"):
-        for body in ({}, {"verb": "cancel"}, {"kind": "all"}, {"name": "nightly"}):
+        for body in BODIES:
             sent: dict[str, Any] = {"json": body} if url.startswith(API) else {"data": body}
             answer = await page.post(url, headers=FORM, **sent)
+            assert not answer.is_server_error, (url, answer.text)
             told[f"POST {url} {body}"] = answer.text.replace("<wbr>", "") + str(answer.headers)
     return told
+
+
+ROLE = "outlast_of_a_page"
+REFUSED = "this role lacks a privilege"
+
+
+@pytest.fixture
+async def role(pg_url: str) -> AsyncIterator[str]:
+    """The address of the store for a role that may connect, and nothing else."""
+    owner = await asyncpg.connect(pg_url)
+    await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
+    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
+    await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+    await owner.close()
+
+
+@pytest.mark.slow_but("view")
+@pytest.mark.parametrize("purpose", [None, *Purpose])
+async def test_an_address_answers_or_names_the_missing_privilege(
+    pg_url: str, role: str, purpose: Purpose | None
+) -> None:
+    async with opened(pg_url) as store:
+        world = await planted(store)
+        if purpose is not None:
+            await store.grant(ROLE, purpose)
+    done, wrong = set(), []
+    async with page_on(role) as page:
+        asked: list[tuple[str, str, dict[str, Any]]] = [
+            ("GET", url, {}) for url in addresses(world, "GET")
+        ]
+        asked += [("POST", url, body) for url in addresses(world, "POST") for body in BODIES]
+        for method, url, body in asked:
+            sent: dict[str, Any] = {"json" if url.startswith(API) else "data": body}
+            answer = await page.request(method, url, headers=FORM, **sent)
+            done |= {(method, answer.status_code)}
+            is_clear = answer.status_code == 503 and REFUSED in answer.text
+            wrong += [(url, answer.text)] if answer.is_server_error and not is_clear else []
+    assert wrong == []
+    reads = purpose in {Purpose.VIEW, Purpose.WORKER}
+    assert (("GET", 503) in done, ("POST", 503) in done) == (not reads, purpose != Purpose.WORKER)
 
 
 def leaks(told: dict[str, str], world: World) -> list[tuple[str, str]]:
