@@ -35,8 +35,9 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres import hosts
 from outlast.store.postgres.connection import connect
+from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import NewJob
+from outlast.store.values import NewJob, WorkerRef
 from outlast.web.site import Site
 from tests.cli import conftest as cli
 from tests.cli.conftest import Outlast
@@ -360,6 +361,17 @@ async def test_an_error_names_each_host_with_its_reason(pair: Pair) -> None:
     assert "ended the session" not in said
 
 
+@pytest.mark.xfail(strict=True, reason="its own patience ends before the reasons come")
+async def test_presence_that_is_off_names_each_host_with_its_reason(pair: Pair) -> None:
+    with mute() as silent:
+        url = pair.url("primary", silent, pair.standby_host)
+        lock = PostgresPresence(url, patience=1.0)
+        with pytest.raises(StoreUnavailable) as caught:
+            await lock.hold(WorkerRef(1, 1))
+    assert f"{silent}: no answer" in str(caught.value)
+    assert f"{pair.standby_host}: it is a standby" in str(caught.value)
+
+
 async def test_a_worker_comes_back_when_its_first_host_falls_silent(tmp_path: Path) -> None:
     """The primary is stopped with all it has accepted, and its standby is promoted."""
     with PostgresServer() as primary:
@@ -497,6 +509,38 @@ def test_doctor_tells_the_role_of_each_host(pair: Pair, outlast: Outlast) -> Non
     assert f"{pair.primary_host} is the primary" in told
     assert f"{gone} gives no session: " in told
     assert "target_session_attrs=primary" in told
+
+
+END_ALL = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = 'pair' AND pid <> pg_backend_pid()"""
+
+
+async def test_a_worker_goes_on_once_a_primary_that_was_read_only_takes_writes(
+    pair: Pair, tmp_path: Path
+) -> None:
+    """As a new leader may be for a while; after it nothing looks as if it still failed."""
+    async with scene(pair.url("primary", pair.primary_host), tmp_path) as stage:
+        worker = await stage.worker("--concurrency", "5")
+        running = await stage.enqueue("waits")
+        await stage.in_state(running, State.RUNNING)
+        with read_only(pair):
+            pair.primary.sql(END_ALL)
+
+            def is_told() -> bool:
+                told = worker.told("store_unavailable")
+                return any("the database is read-only" in each["error"] for each in told)
+
+            await stage.until(is_told, "the reason in the log")
+        pair.primary.sql(END_ALL)
+        await stage.ended(await stage.enqueue("noop"))
+
+        async def is_well() -> bool:
+            return all(row.failing is None for row in await stage.worker_rows())
+
+        assert await eventually(is_well)
+        assert not worker.told("lease_lost")
+        assert not await stage.attempts(running)
+        assert (await stage.job(running)).state is State.RUNNING
 
 
 def test_a_worker_that_starts_on_a_standby_says_so(
