@@ -361,7 +361,6 @@ async def test_an_error_names_each_host_with_its_reason(pair: Pair) -> None:
     assert "ended the session" not in said
 
 
-@pytest.mark.xfail(strict=True, reason="its own patience ends before the reasons come")
 async def test_presence_that_is_off_names_each_host_with_its_reason(pair: Pair) -> None:
     with mute() as silent:
         url = pair.url("primary", silent, pair.standby_host)

@@ -45,8 +45,9 @@ class PostgresPresence:
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None] = _do_nothing) -> str | None:
         self._on_lost = on_lost
         try:
+            session = await self._connected()  # which takes no longer, and tells what hosts say
             async with asyncio.timeout(self._patience):
-                return await self._hold(me)
+                return await self._hold(session, me)
         except BaseException as error:
             self._drop()
             mapped = translate(error)
@@ -65,9 +66,11 @@ class PostgresPresence:
                 if translate(error) is None:
                     raise
 
-    async def _hold(self, me: WorkerRef) -> str | None:
-        session = await self._connected()
+    async def _hold(self, session: Session, me: WorkerRef) -> str | None:
         connection = session.connection
+        if session.is_lent:
+            async with session.turn:
+                await connection.execute(f"SET application_name = '{NAME}'")
         here = (_own_port(connection), connection.get_server_pid())
         async with session.turn, in_transaction(connection, self._begin(connection.local)):
             reason: str | None = await connection.fetchval(
@@ -84,9 +87,6 @@ class PostgresPresence:
             session = await borrow_session(self._url, seconds)
             self._session = session or Session(await connect_spare(self._url, self._options))
             self._session.connection.add_termination_listener(self._ended)
-            if session is not None:
-                async with session.turn:
-                    await session.connection.execute(f"SET application_name = '{NAME}'")
         return self._session
 
     def _ended(self, connection: Any) -> None:
