@@ -51,6 +51,19 @@ READING = (
     *("jobs", "stats", "workers", "verify", "limits", "schedules", "pauses", "flows", "actions"),
     *("dead list", "dead groups", "job 1", "why 1", "logs 1", "doctor"),
 )
+WRITING = (
+    *("worker --shell --runners 1", "enqueue --url URL shop:app nap 1", "run -- true"),
+    *("cancel 1", "requeue 1", "workers drain --all", "pause queue q"),
+)
+AT_ONCE = (
+    "migrate",
+    "web --no-auth --port 0",
+    "jobs",
+    "why 1",
+    "workers",
+    "stats",
+    "dead requeue 1",
+)
 SOON = 4.0  # seconds for a connection past a silent host; its timeout is 10
 END_OF_LOCAL_SESSIONS = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity
@@ -497,6 +510,28 @@ def test_what_reads_says_that_nothing_can_be_written_and_since_when(
                 said = outlast(*command.split(), "--url", pair.url(None, host))
                 if said.code or not re.search(pattern, said.err):
                     wrong.append((command, said.err))
+    assert not wrong
+
+
+def test_all_that_is_started_in_an_outage_says_why_it_ends(
+    pair: Pair, outlast: Outlast, tmp_path: Path
+) -> None:
+    """Without a primary; or where that refuses to write, what has to write."""
+    wrong = []
+    gone = f"{HERE}:{free_port()}"
+
+    def start(command: str, url: str, *reasons: str) -> None:
+        env = {"OUTLAST_URL": url, "OUTLAST_RUN_DIR": str(tmp_path)}
+        said = outlast(*command.replace("URL", url).split(), **env)
+        if said.code != 3 or not all(each in said.err for each in reasons):
+            wrong.append((command, said.code, said.err))
+
+    for command in (*WRITING, *AT_ONCE):
+        reasons = (f"{pair.standby_host}: it is a standby", f"{gone}: ")
+        start(command, pair.url("primary", pair.standby_host, gone), *reasons)
+    with read_only(pair):
+        for command in WRITING:
+            start(command, pair.url("primary", pair.primary_host), "the database is read-only")
     assert not wrong
 
 
