@@ -51,8 +51,8 @@ def test_no_page_makes_the_browser_complain_and_axe_finds_nothing_serious(
 ) -> None:
     ids = populated(sqlite_url)
     paths = [entry.path.removeprefix("/") for entry in NAVIGATION]
-    paths += ["jobs?phase=dead", "none", f"jobs/{ids['dead']}/discard", "queues/queue?name=default"]
-    paths += ["jobs/requeue?phase=dead&error=a&since=2h", f"jobs/{ids['dead']}/logs"]
+    paths += ["jobs?state=dead", "none", f"jobs/{ids['dead']}/discard", "queues/queue?name=default"]
+    paths += ["jobs/requeue?state=dead&error=a&since=2h", f"jobs/{ids['dead']}/logs"]
     paths += [f"jobs/{number}" for number in ids.values()]
     with serving(sqlite_url, name="production", colour="red") as address:
         for path in paths:

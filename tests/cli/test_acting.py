@@ -80,7 +80,7 @@ def test_dead_jobs_are_grouped_and_a_group_is_requeued(rows: Filled) -> None:
 
 def test_dead_discard_deletes_for_good(filled: Filled) -> None:
     said = filled("dead", "discard", filled.ids["dead"])
-    assert (said.code, said.out) == (0, "1 job discarded\n")
+    assert (said.code, said.out) == (0, f"job {filled.ids['dead']} discarded\n")
     filled("job", filled.ids["dead"]).refused(1, f"there is no job {filled.ids['dead']}")
     filled("dead", "discard", filled.ids["dead"]).refused(1, "there is no job", " in ")
 

@@ -58,7 +58,7 @@ async def test_an_act_that_changes_nothing_leaves_no_record(store: Store, hands:
     await hands.hand_in(ended(await hands.claim_one()))
     assert await store.cancel([job_id, job_id + 99], record=NOTE) == {job_id: Cancelled.ENDED}
     assert await store.requeue([job_id], record=NOTE) == {job_id: Requeued.COMPLETED}
-    assert await store.discard([job_id], record=NOTE) == 0
+    assert await store.discard([job_id], record=NOTE) == set()
     assert await store.request_drain([99], record=NOTE) == set()
     assert await store.resume(PauseKind.ALL, "", record=NOTE) is None
     assert await store.pause_schedule("unknown", paused=True, record=NOTE) is False
@@ -139,7 +139,7 @@ async def test_a_requeue_and_a_discard_keep_to_the_token_too(store: Store, hands
     dead = await died(store, hands)
     token = (await row_of(store, dead)).token or 0
     assert await store.requeue([dead], tokens={dead: token - 1}) == {}
-    assert await store.discard([dead], tokens={dead: token - 1}) == 0
+    assert await store.discard([dead], tokens={dead: token - 1}) == set()
     assert await store.requeue([dead], tokens={dead: token}) == {dead: Requeued.REQUEUED}
 
 

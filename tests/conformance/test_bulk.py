@@ -291,7 +291,7 @@ async def test_a_cancel_spares_what_a_person_revived_after_its_preview(
 async def test_a_filter_that_is_too_long_to_record_is_refused(store: Store, hands: Hands) -> None:
     await deaths(store, hands, 1)
     with pytest.raises(UsageError, match="4,000 can be recorded"):
-        await ordered(store, Verb.REQUEUE, BulkFilter(error="x" * 5_000))
+        await ordered(store, Verb.REQUEUE, BulkFilter(task="x" * 5_000))
     assert await store.inspector.actions() == []
 
 

@@ -204,7 +204,7 @@ async def test_a_child_whose_dead_parent_is_discarded_does_not_return(
     await hands.hand_in(ended(parent, OutcomeKind.DEAD))
     while {*await states(store, ids)} != {"cancelled"}:
         assert await hands.claim() == []
-    assert await store.discard([parent.job_id]) == 1
+    assert await store.discard([parent.job_id]) == {parent.job_id}
     assert [each for each in ids if await store.inspector.returns(each)] == []
 
 
@@ -224,7 +224,7 @@ async def test_a_cancelled_job_that_no_requeue_brings_back_does_not_return(
         assert await hands.claim() == []
     assert not await store.inspector.returns(plain), "what it waits for is dead"
     await store.requeue([first])
-    assert await store.discard([lost]) == 1
+    assert await store.discard([lost]) == {lost}
     returns = [each for each in waiting if await store.inspector.returns(each)]
     assert returns == [plain]
 

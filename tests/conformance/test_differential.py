@@ -444,7 +444,7 @@ class History(Model, RuleBasedStateMachine):
         dead = self.jobs[name].state is State.DEAD
 
         async def play(side: Side) -> int:
-            return await side.store.discard([side.jobs[name]])
+            return len(await side.store.discard([side.jobs[name]]))
 
         self.same(play, int(dead))
         if dead:

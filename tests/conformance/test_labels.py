@@ -119,7 +119,7 @@ async def test_labels_go_with_their_jobs(store_url: str, store: Store, hands: Ha
         assert await file.run("UPDATE outlast_jobs SET ended_at = ended_at - 7200")
     assert await store.prune(jobs_older_than=HOUR, workers_older_than=HOUR) == 2
     assert await with_label(store, "a") == [dead]
-    assert await store.discard([dead]) == 1
+    assert await store.discard([dead]) == {dead}
     (queued,) = await enqueued(store, labelled("a", keep=0.0))
     await store.cancel([queued])
     assert not await is_noted(store_url)
@@ -129,7 +129,7 @@ async def test_labels_go_with_their_jobs(store_url: str, store: Store, hands: Ha
 async def test_a_discard_of_a_job_that_lives_leaves_its_labels(store: Store, hands: Hands) -> None:
     (job_id,) = await enqueued(store, labelled("a"))
     await hands.hand_in(crashed(await hands.claim_one()))
-    assert await store.discard([job_id]) == 0
+    assert await store.discard([job_id]) == set()
     assert await with_label(store, "a") == [job_id]
 
 

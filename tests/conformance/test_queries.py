@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from outlast.insight import acting
-from outlast.insight.acting import By, follow_drain
+from outlast.insight.acting import By, Verb, follow_drain
 from outlast.insight.queries import find_jobs, read_dead, read_states
 from outlast.model.job import State
 from outlast.model.lifecycle import OutcomeKind
@@ -99,11 +99,12 @@ async def test_many_jobs_are_cancelled_and_revived_in_batches_each_a_transaction
     monkeypatch.setattr(acting, "BATCH", 2)
     ids = [*await enqueued(store, *[job() for _ in range(5)]), 999]
     calls: list[str] = []
-    for do, answer in (
-        (acting.cancel_jobs, Cancelled.CANCELLED),
-        (acting.requeue_jobs, Requeued.REQUEUED),
+    for verb, answer in (
+        (Verb.CANCEL, Cancelled.CANCELLED),
+        (Verb.REQUEUE, Requeued.REQUEUED),
     ):
-        done = [each async for each in do(Counting(store, calls), ids, By("ann"))]
+        acts = acting.act_on_jobs(Counting(store, calls), verb, ids, By("ann"))
+        done = [each async for each in acts]
         told = [each for answers in done for each in answers.items()]
         assert told == [*((one, answer) for one in ids[:5]), (999, None)]
     assert calls == ["cancel"] * 3 + ["requeue"] * 3
@@ -124,8 +125,10 @@ async def test_named_jobs_are_discarded_in_batches_if_they_are_dead(
         queued: State.QUEUED, first: State.DEAD, second: State.DEAD,
     }  # fmt: skip
     calls: list[str] = []
-    done = acting.discard_jobs(Counting(store, calls), named, By("ann"))
-    assert [number async for number in done] == [1, 1]
+    done = acting.act_on_jobs(Counting(store, calls), Verb.DISCARD, named, By("ann"))
+    assert [batch async for batch in done] == [
+        {queued: None, first: "discarded"}, {999: None, second: "discarded"},
+    ]  # fmt: skip
     assert calls == ["discard"] * 2
     assert await read_states(store, named) == {queued: State.QUEUED}
 

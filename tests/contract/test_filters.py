@@ -49,7 +49,6 @@ async def fill(url: str) -> tuple[str, list[int]]:
     return str(group.fingerprint), ids
 
 
-@pytest.mark.xfail(strict=True, reason="each door has a list of its own, with gaps")
 def test_a_filter_chooses_the_same_jobs_at_each_door(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

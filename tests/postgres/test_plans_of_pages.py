@@ -8,7 +8,8 @@ import pytest
 
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import BulkFilter, preview
-from outlast.insight.queries import PHASES, list_jobs, look_up, read_details
+from outlast.insight.filters import PHASES
+from outlast.insight.queries import list_jobs, look_up, read_details
 from outlast.insight.stats import read_overview
 from outlast.model.job import State
 from outlast.store.rows import JobFilter

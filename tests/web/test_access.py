@@ -88,7 +88,7 @@ PAGES = {
     ("GET", "/tasks/task"): get("/tasks/task?name=app.work"),
     ("GET", "/dead"): get("/dead", by_tenant=True),
     ("GET", "/dead/group"): get("/dead/group", by_tenant=True),
-    ("GET", "/jobs/cancel"): get("/jobs/cancel?phase=queued", by_tenant=True, needs="bulk"),
+    ("GET", "/jobs/cancel"): get("/jobs/cancel?state=queued", by_tenant=True, needs="bulk"),
     ("GET", "/jobs/requeue"): get("/jobs/requeue?tenant=other", by_tenant=True, needs="bulk"),
     ("GET", "/jobs/discard"): get("/jobs/discard?tenant=other", by_tenant=True, needs="bulk"),
     ("POST", "/jobs/cancel"): post("/jobs/cancel", "bulk", by_tenant=True, **SHOWN),

@@ -36,7 +36,7 @@ async def test_all_jobs_of_a_filter_are_requeued_and_those_that_come_later_are_n
     store: Store,
 ) -> None:
     ada, bob, later = await deaths(store, '["ada 1"]', '["ada 2"]', '["bob"]')
-    query = {"phase": "dead", "queue": "mail", "args": "ada", "error": "broke", "since": "2h"}
+    query = {"state": "dead", "queue": "mail", "args": "ada", "error": "broke", "since": "2h"}
     async with page_on(store.url) as page:
         text = await page.see("/jobs", **query)
         assert "Requeue all that match…" in text
@@ -89,7 +89,7 @@ async def test_a_preview_that_has_not_looked_at_all_jobs_sets_no_bound(
         await eventually(all_requeued)
         await store.cancel(ids)
         ids = await die()
-        text = await page.see("/jobs/requeue", phase="dead", queue="mail")
+        text = await page.see("/jobs/requeue", state="dead", queue="mail")
         assert "Requeue 1 job or more?" in text
         await page.submit("/jobs/requeue", **hidden_fields(text))
         await eventually(all_requeued)
@@ -99,7 +99,7 @@ async def test_what_is_not_meant_is_refused(store: Store) -> None:
     await deaths(store, "[]")
     before = await states(store)
     async with page_on(store.url) as page:
-        shown = hidden_fields(await page.see("/jobs/discard", phase="dead"))
+        shown = hidden_fields(await page.see("/jobs/discard", state="dead"))
         del shown["filter"]
         for form in (shown, shown | {"filter": "{"}, shown | {"filter": '{"odd": 1}'}):
             assert (await page.submit("/jobs/discard", **form)).status_code == 400, form
@@ -109,12 +109,12 @@ async def test_what_is_not_meant_is_refused(store: Store) -> None:
             ("cancel", "scheduled"),
             ("cancel", "silent"),
         ):
-            answer = await page.get(f"/jobs/{verb}", params={"phase": phase})
+            answer = await page.get(f"/jobs/{verb}", params={"state": phase})
             assert answer.status_code == 400, phase
         for other in (None, "scheduled", "completed"):
-            assert "all that match" not in await page.see("/jobs", phase=other)
+            assert "all that match" not in await page.see("/jobs", state=other)
     async with page_on(store.url, let_in(EVERYTHING - {Right.DISCARD})) as page:
-        text = await page.see("/jobs", phase="dead")
+        text = await page.see("/jobs", state="dead")
         assert "Requeue all" in text
         assert "Discard all" not in text
     assert await states(store) == before

@@ -56,8 +56,8 @@ async def test_jobs_that_wait_for_a_limit_are_listed(store: Store) -> None:
         (row,) = (await read(page, "/jobs", state="limited"))["jobs"]
         assert (row["id"], row["state"], row["phase"]) == (waits, "queued", "limited")
         assert (await read(page, "/jobs", state="throttled"))["jobs"] == []
-        assert f">{waits}<" in await page.see("/jobs", phase="limited")
-        assert f">{waits}<" not in await page.see("/jobs", phase="throttled")
+        assert f">{waits}<" in await page.see("/jobs", state="limited")
+        assert f">{waits}<" not in await page.see("/jobs", state="throttled")
 
 
 async def test_programs_read_and_change_limits(store: Store) -> None:

@@ -193,7 +193,7 @@ async def test_the_list_of_jobs_says_what_the_dead_ones_died_of(
 
         monkeypatch.setattr(kind, "last_ends", count)
         text = await page.see("/jobs")
-        await page.see("/jobs", phase="retrying")
+        await page.see("/jobs", state="retrying")
     rows = {each: text.split(f'id="job-{each}"')[1].split("</tr>")[0] for each in (*died, failed)}
     assert all("error: it broke" in rows[each] for each in died)
     assert "it broke" not in rows[failed], "it may run well the next time"
@@ -202,7 +202,7 @@ async def test_the_list_of_jobs_says_what_the_dead_ones_died_of(
 
 async def test_a_filter_that_cannot_be_is_refused_with_what_to_write(store: Store) -> None:
     async with page_on(store.url) as page:
-        for query in ({"phase": "odd"}, {"before": "x"}, {"rows": "9999"}, {"before": "9" * 30}):
+        for query in ({"state": "odd"}, {"before": "x"}, {"rows": "9999"}, {"before": "9" * 30}):
             answer = await page.get("/jobs", params=query)
             assert answer.status_code == 400, query
             assert "is not a state or phase" in answer.text or "number from 1 to" in answer.text

@@ -28,7 +28,7 @@ async def test_jobs_are_found_by_arguments_errors_and_time(store: Store) -> None
             ({"args": '["'}, {ada, bob}),
             ({"error": "It Broke"}, {ada}),
             ({"error": "broke", "args": "bob"}, set()),
-            ({"since": "2h", "phase": "queued"}, {bob}),
+            ({"since": "2h", "state": "queued"}, {bob}),
         ):
             text = await page.see("/jobs", **query)
             assert {one for one in (ada, bob) if f'id="job-{one}"' in text} == found, query

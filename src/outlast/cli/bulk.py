@@ -12,55 +12,41 @@ import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
-import msgspec
-
 from outlast.base.text import count_of, line
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.listing import tell_unknown
 from outlast.cli.options import flag
 from outlast.errors import StoreError
-from outlast.insight.acting import UNCHANGED, Verb
-from outlast.insight.bulk import (
-    STATES,
-    BulkFilter,
-    Preview,
-    Unchanged,
-    begin,
-    go_on,
-    job_filter,
-    preview,
-)
+from outlast.insight.acting import ACTS, TOLD, UNCHANGED, Verb
+from outlast.insight.bulk import Preview, Unchanged, begin, bulk_filter, go_on, job_filter, preview
 from outlast.insight.calls import describe_call
+from outlast.insight.filters import AskedJobs
 from outlast.model.job import State
-from outlast.store.actions import CHANGES, ActionRow, ActionState
+from outlast.store.actions import LEFT, ActionRow, ActionState
 from outlast.store.protocol import Store
-from outlast.store.values import Cancelled, Requeued
 
 DryRun = Annotated[bool, flag("--dry-run", "Only show what would be done.")]
-DONE = {Verb.CANCEL: "cancelled", Verb.REQUEUE: "requeued", Verb.DISCARD: "discarded"}
-TOLD = {"requested": "asked to stop"}  # effects that have another name for people
 SHOWN_MAX = 80  # characters of arguments
 
 Show = Callable[[ActionRow], None]
 
 
 def act_on_all(
-    url: str | None, verb: Verb, which: BulkFilter, since: float | None, *, dry_run: bool
+    url: str | None, verb: Verb, asked: AskedJobs, *, dry_run: bool, from_scratch: bool = False
 ) -> None:
-    """Act on all jobs that match, or show them. ``since``: only jobs that died in the last
-    ``since`` seconds, by the store's clock. NotSoError if some of them stayed unchanged."""
+    """Act on all jobs that match, or show them. NotSoError if some of them stayed unchanged."""
 
     async def work(store: Store) -> None:
-        after = None if since is None else await store.inspector.now() - since
-        seen = await preview(store, verb, msgspec.structs.replace(which, since=after))
+        which = await bulk_filter(store, asked, from_scratch=from_scratch)
+        seen = await preview(store, verb, which)
         is_none = seen.count == 0 and not seen.at_least
         if is_none:
             await tell_unknown(store, job_filter(verb, which))
         if dry_run:
             _show_preview(seen)
         elif is_none:
-            print(f"0 jobs {DONE[verb]}")
+            print(f"0 jobs {_done(verb)}")
         else:
             await follow(store, await begin(store, seen, me()))
 
@@ -90,8 +76,8 @@ async def follow(store: Store, action_id: int) -> None:
 
 def _show_preview(seen: Preview) -> None:
     more = " or more" if seen.at_least else ""
-    state = seen.filter.state or STATES[seen.verb][0]
-    done = TOLD["requested"] if state is State.RUNNING else DONE[seen.verb]
+    state = seen.filter.state or ACTS[seen.verb].states[0]
+    done = TOLD["requested"] if state is State.RUNNING else _done(seen.verb)
     jobs = f"{state} {'job' if seen.count == 1 else 'jobs'}"
     print(f"{seen.count:,}{more} {jobs} would be {done}{', the newest:' if seen.sample else ''}")
     for row in seen.sample:
@@ -99,9 +85,13 @@ def _show_preview(seen: Preview) -> None:
         print(f"  {row.id}  {line(row.task, SHOWN_MAX)}  {call}")
 
 
+def _done(verb: str) -> str:
+    return next(iter(ACTS[verb].effects))
+
+
 async def tell_each(
     store: Store,
-    batches: AsyncIterator[Mapping[int, Cancelled | Requeued | None]],
+    batches: AsyncIterator[Mapping[int, str | None]],
     refused: Sequence[str] = (),
 ) -> None:
     """Print the outcome for each named job as it arrives. NotSoError if any is unchanged: it lists
@@ -111,15 +101,15 @@ async def tell_each(
         for job_id, answer in answers.items():
             if answer is None:
                 reasons.append(describe_missing(job_id, store.url))
-            elif answer in CHANGES:
-                print(f"job {job_id} {TOLD.get(answer, answer)}")
-            else:
+            elif answer in LEFT:
                 reasons.append(_describe_unchanged(job_id, answer))
+            else:
+                print(f"job {job_id} {TOLD.get(answer, answer)}")
     refuse(reasons)
 
 
-def _describe_unchanged(job_id: int, answer: Cancelled | Requeued) -> str:
-    return f"job {job_id} {UNCHANGED[answer.value]}"
+def _describe_unchanged(job_id: int, answer: str) -> str:
+    return f"job {job_id} {UNCHANGED[answer]}"
 
 
 def refuse(reasons: Sequence[str]) -> None:
@@ -129,9 +119,9 @@ def refuse(reasons: Sequence[str]) -> None:
 
 
 def _tell(row: ActionRow, unchanged: Unchanged) -> None:
-    done = {what: number for what, number in row.counts.items() if what in CHANGES}
-    left = {what: number for what, number in row.counts.items() if what not in CHANGES}
-    for what, number in (done or {DONE[Verb(row.verb)]: 0}).items():
+    done = {what: number for what, number in row.counts.items() if what not in LEFT}
+    left = {what: number for what, number in row.counts.items() if what in LEFT}
+    for what, number in (done or {_done(row.verb): 0}).items():
         print(f"{count_of(number, 'job')} {TOLD.get(what, what)}")
     if row.state is ActionState.STOPPED:
         raise NotSoError(f"action {row.id} was stopped: the other jobs are unchanged")

@@ -3,44 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated
 
 from rich.console import Console, RenderableType
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line
-from outlast.cli.bulk import DryRun, act_on_all, refuse, tell_each
+from outlast.cli.bulk import DryRun, act_on_all, tell_each
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.listing import describe_rest, tell_unknown
 from outlast.cli.options import (
+    ALL_BUT_STATE,
     Before,
-    Error,
     FromScratch,
     Json,
-    Label,
     Limit,
-    Named,
+    Options,
     SomeIds,
     Url,
     flag,
     make_group,
-    option,
-    span,
 )
 from outlast.cli.show import JsonList, console, dead_table, print_json, table
 from outlast.errors import UsageError
-from outlast.insight.acting import Verb, discard_jobs, requeue_jobs
-from outlast.insight.bulk import BulkFilter
-from outlast.insight.deaths import DeathGroup, DeathGroups, dead_groups_document, read_dead_groups
+from outlast.insight.acting import Verb, act_on_jobs
+from outlast.insight.deaths import DeathGroup, dead_groups_document, read_dead_groups
 from outlast.insight.documents import dead_document, error_of
-from outlast.insight.queries import SHOWN_MAX, find_jobs, read_dead, read_states
+from outlast.insight.filters import AskedJobs
+from outlast.insight.queries import (
+    SHOWN_MAX,
+    JobList,
+    SearchBounds,
+    list_jobs,
+    read_dead,
+    read_states,
+)
 from outlast.model.crash import find_line_of_death
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import AttemptRow, JobFilter, JobIds, StoredJob
+from outlast.store.rows import CHOSEN, AttemptRow, StoredJob
 
-Group = Annotated[str | None, option("--group", "ID", "Only this group of `dead groups`.")]
+AskedDead = Annotated[AskedJobs, ALL_BUT_STATE]
+IDS_ALONE = SearchBounds(text_max=0)
 
 HELP = """List dead jobs, revive them, or delete them.
 
@@ -57,8 +62,7 @@ Examples:
 
 def list_(
     *,
-    named: Named,
-    group: Group = None,
+    asked: AskedDead,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,
@@ -72,36 +76,30 @@ def list_(
         outlast dead list
         outlast dead list --task render --json
     """
-    which = JobFilter(
-        state=State.DEAD,
-        **asdict(named),
-        fingerprint=group,
-        limit=limit,
-        before_id=before,
-    )
+    which, now = asked.job_filter(state=State.DEAD, limit=limit, before_id=before), SYSTEM.wall()
 
     async def work(store: Store) -> None:
-        found = await find_jobs(store, which)
-        if not found.ids and before is None:
+        found = await list_jobs(store, which, None, now, IDS_ALONE, asked.texts)
+        if not found.rows and before is None:
             await tell_unknown(store, which)
         await (_write if json else _show)(store, found, limit)
 
     on_store(url, work)
 
 
-async def _write(store: Store, found: JobIds, _: int) -> None:
+async def _write(store: Store, found: JobList, _: int) -> None:
     made = JsonList()
-    async for row, last in read_dead(store, found.ids):
+    async for row, last in read_dead(store, [row.id for row in found.rows]):
         made.add(dead_document(row, last))
     made.end(next_before=found.before)
 
 
-async def _show(store: Store, found: JobIds, limit: int) -> None:
-    rows = read_dead(store, found.ids, SHOWN_MAX)
+async def _show(store: Store, found: JobList, limit: int) -> None:
+    rows = read_dead(store, [row.id for row in found.rows], SHOWN_MAX)
     why = [(row, find_cause(row, last)) async for row, last in rows]
     out = console()
     out.print(dead_table(out, why, SYSTEM.wall()) if why else "no dead jobs")
-    if rest := describe_rest(len(why), limit, found.before):
+    if rest := describe_rest(len(why), limit, found.before, found.back_to):
         out.print(rest, style="dim", soft_wrap=True)
 
 
@@ -113,40 +111,29 @@ def find_cause(row: StoredJob, last: AttemptRow | None) -> str | None:
 
 
 @dataclass(kw_only=True)
-class Chosen(Named):
-    """Which dead jobs to act on: by number, by a filter, or all."""
+class Chosen(Options):
+    """Which dead jobs to act on, besides by a filter: by number, or all."""
 
     job_ids: SomeIds = None
-    group: Group = None
-    label: Label = None
-    error: Error = None
-    since: Annotated[
-        float | None, span("--since", "Only jobs that died in this time, as in 2h.")
-    ] = None
     every: Annotated[bool, flag("--all", "All dead jobs.")] = False
     dry_run: DryRun = False
 
-    def read(self, *, from_scratch: bool = False) -> list[int] | BulkFilter:
-        """Return the named jobs, each once, or the filter of all that match. Raises UsageError
+    def read(self, asked: AskedJobs) -> list[int]:
+        """Return the named jobs, each once; none: all that match. Raises UsageError
         unless exactly one way of choosing was used."""
-        named = {name: getattr(self, name) for name in ALIKE}
-        is_filter = any(one is not None for one in (*named.values(), self.since))
-        if sum((bool(self.job_ids), is_filter, self.every)) != 1:
+        if sum((bool(self.job_ids), asked != AskedJobs(), self.every)) != 1:
             raise UsageError(
                 "name the dead jobs: by ID…, or by --task, --queue and the other filters, or with"
                 " --all"
             )
-        if not self.job_ids:
-            return BulkFilter(**named, from_scratch=from_scratch)
-        if self.dry_run:
+        if self.job_ids and self.dry_run:
             raise UsageError("--dry-run needs a filter or --all: leave out the job ids")
-        return list(dict.fromkeys(self.job_ids))
+        return list(dict.fromkeys(self.job_ids or ()))
 
 
-ALIKE = ("queue", "task", "tenant", "label", "group", "error")  # fields of BulkFilter
-
-
-def requeue(*, chosen: Chosen, from_scratch: FromScratch = False, url: Url = None) -> None:
+def requeue(
+    *, asked: AskedDead, chosen: Chosen, from_scratch: FromScratch = False, url: Url = None
+) -> None:
     """Revive dead jobs.
 
     They get fresh budgets and continue from their last checkpoint. Name them by number, by --task,
@@ -161,20 +148,10 @@ def requeue(*, chosen: Chosen, from_scratch: FromScratch = False, url: Url = Non
         outlast dead requeue --task render --from-scratch
         outlast dead requeue --task mail --error "connection refused" --since 2h --dry-run
     """
-    which = chosen.read(from_scratch=from_scratch)
-    if isinstance(which, BulkFilter):
-        act_on_all(url, Verb.REQUEUE, which, chosen.since, dry_run=chosen.dry_run)
-        return
-
-    async def work(store: Store) -> None:
-        dead, refused = await _only_dead(store, which)
-        done = requeue_jobs(store, dead, me(), from_scratch=from_scratch)
-        await tell_each(store, done, refused)
-
-    on_store(url, work, reads=False)
+    _act(url, Verb.REQUEUE, asked, chosen, from_scratch=from_scratch)
 
 
-def discard(*, chosen: Chosen, url: Url = None) -> None:
+def discard(*, asked: AskedDead, chosen: Chosen, url: Url = None) -> None:
     """Delete dead jobs permanently.
 
     Their attempts and crash reports go with them. Name them as for `outlast dead requeue`: by
@@ -185,16 +162,21 @@ def discard(*, chosen: Chosen, url: Url = None) -> None:
         outlast dead discard 17
         outlast dead discard --queue mail --dry-run
     """
-    which = chosen.read()
-    if isinstance(which, BulkFilter):
-        act_on_all(url, Verb.DISCARD, which, chosen.since, dry_run=chosen.dry_run)
+    _act(url, Verb.DISCARD, asked, chosen)
+
+
+def _act(
+    url: str | None, verb: Verb, asked: AskedJobs, chosen: Chosen, *, from_scratch: bool = False
+) -> None:
+    ids = chosen.read(asked)
+    if not ids:
+        act_on_all(url, verb, asked, dry_run=chosen.dry_run, from_scratch=from_scratch)
         return
 
     async def work(store: Store) -> None:
-        dead, refused = await _only_dead(store, which)
-        done = sum([number async for number in discard_jobs(store, dead, me())])
-        print(f"{count_of(done, 'job')} discarded")
-        refuse(refused)
+        dead, refused = await _only_dead(store, ids)
+        done = act_on_jobs(store, verb, dead, me(), from_scratch=from_scratch)
+        await tell_each(store, done, refused)
 
     on_store(url, work, reads=False)
 
@@ -220,7 +202,7 @@ def _describe_not_dead(job_id: int, state: State | None, url: str) -> str:
 NAME_MAX, CAUSE_MAX = 60, 80
 
 
-def groups(*, named: Named, url: Url = None, json: Json = False) -> None:
+def groups(*, asked: Annotated[AskedJobs, CHOSEN], url: Url = None, json: Json = False) -> None:
     """Group dead jobs by cause: task, kind, exception, and place in your code.
 
     The groups with the latest deaths come first. The newest 20,000 dead jobs are read; 2,000 with
@@ -231,12 +213,7 @@ def groups(*, named: Named, url: Url = None, json: Json = False) -> None:
         outlast dead list --group 2f6c01ab99e04d17
         outlast dead requeue --group 2f6c01ab99e04d17
     """
-    which = JobFilter(**asdict(named))
-
-    async def look(store: Store) -> DeathGroups:
-        return await read_dead_groups(store, which)
-
-    found = on_store(url, look)
+    found = on_store(url, lambda store: read_dead_groups(store, asked.job_filter()))
     if json:
         print_json(dead_groups_document(found))
         return

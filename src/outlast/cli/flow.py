@@ -9,12 +9,12 @@ from rich.table import Table
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, at_least, count_of, line
-from outlast.cli.bulk import TOLD, DryRun
+from outlast.cli.bulk import DryRun
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.options import JobId, Json, Limit, Url, make_group, option
 from outlast.cli.show import console, print_json, table, word
 from outlast.errors import JobNotFound
-from outlast.insight.acting import SKIP, Verb, act_on_job
+from outlast.insight.acting import SKIP, TOLD, Verb, act_on_job
 from outlast.insight.flows import (
     SHOWN,
     WALK_MAX,

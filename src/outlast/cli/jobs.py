@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
@@ -16,13 +16,12 @@ from outlast.cli.bulk import DryRun, act_on_all, tell_each
 from outlast.cli.connect import closing, exists, me, on_store
 from outlast.cli.loop import run_loop
 from outlast.cli.options import (
+    ALL_BUT_STATE,
     Application,
     AppUrl,
     FromScratch,
     JobIds,
     Json,
-    Label,
-    Named,
     Options,
     Placing,
     SomeIds,
@@ -35,13 +34,13 @@ from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.task import Task
 from outlast.errors import BadArguments, ConfigError, UsageError, text_of
-from outlast.insight.acting import Verb, cancel_jobs, requeue_jobs
-from outlast.insight.bulk import STATES, BulkFilter
+from outlast.insight.acting import ACTS, Verb, act_on_jobs
+from outlast.insight.filters import AskedJobs
 from outlast.insight.resource import SCHEMA
-from outlast.model.job import State
 from outlast.store.backend import describe_place
 from outlast.store.protocol import Store
 
+UNFINISHED = [name for name in ALL_BUT_STATE if name != "group"]  # filters of jobs to cancel
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
 _NAMED = re.compile(r"([^\W\d]\w*)=(.*)", re.DOTALL)
 
@@ -193,8 +192,7 @@ def _quoted(text: str) -> str:
 def cancel(
     job_ids: SomeIds = None,
     *,
-    named: Named,
-    label: Label = None,
+    asked: Annotated[AskedJobs, UNFINISHED],
     state: Annotated[
         str | None,
         option(
@@ -219,20 +217,17 @@ def cancel(
         outlast cancel --label sweep-1 --dry-run
         outlast cancel --queue mail --state running
     """
-    filters = {**asdict(named), "label": label}
-    if bool(job_ids) == any(one is not None for one in filters.values()):
+    if bool(job_ids) == (asked != AskedJobs()):
         raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
     if job_ids is None:
-        if state not in (None, *STATES[Verb.CANCEL]):
+        if state not in (None, *ACTS[Verb.CANCEL].states):
             raise UsageError(f"--state {state!r}: only queued or running jobs can be cancelled")
-        chosen = State(state or State.QUEUED)
-        which = BulkFilter(state=chosen, **filters)
-        act_on_all(url, Verb.CANCEL, which, None, dry_run=dry_run)
+        asked = msgspec.structs.replace(asked, state=state)
+        act_on_all(url, Verb.CANCEL, asked, dry_run=dry_run)
         return
     if state is not None or dry_run:
         raise UsageError("--state and --dry-run need a filter: leave out the job ids")
-    ids = list(dict.fromkeys(job_ids))
-    on_store(url, lambda store: tell_each(store, cancel_jobs(store, ids, me())), reads=False)
+    act_on_named(url, Verb.CANCEL, job_ids)
 
 
 def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None) -> None:
@@ -245,9 +240,16 @@ def requeue(job_ids: JobIds, from_scratch: FromScratch = False, url: Url = None)
         outlast requeue 17
         outlast requeue 17 18 --from-scratch
     """
+    act_on_named(url, Verb.REQUEUE, job_ids, from_scratch=from_scratch)
+
+
+def act_on_named(
+    url: str | None, verb: Verb, job_ids: list[int], *, from_scratch: bool = False
+) -> None:
+    """Act on named jobs, and print the effect on each."""
     ids = list(dict.fromkeys(job_ids))
 
     async def work(store: Store) -> None:
-        await tell_each(store, requeue_jobs(store, ids, me(), from_scratch=from_scratch))
+        await tell_each(store, act_on_jobs(store, verb, ids, me(), from_scratch=from_scratch))
 
     on_store(url, work, reads=False)

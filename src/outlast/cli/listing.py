@@ -2,38 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Annotated
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, stamp
 from outlast.cli.connect import on_store
 from outlast.cli.errors import say
-from outlast.cli.options import Before, Error, Json, Label, Limit, Named, Since, Url, option
+from outlast.cli.options import Before, Json, Limit, Url
 from outlast.cli.show import JsonList, console, jobs_table
-from outlast.errors import UsageError
 from outlast.insight.documents import JOB
+from outlast.insight.filters import AskedJobs
 from outlast.insight.pauses import is_named, name_of
-from outlast.insight.queries import JobList, find_jobs, list_jobs, make_texts, read_whole, state_of
+from outlast.insight.queries import JobList, find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
 from outlast.store.backend import describe_place, resolve_url
 from outlast.store.protocol import Store
-from outlast.store.rows import SEARCH_MAX, JobFilter, Texts, is_searchable
+from outlast.store.rows import JobFilter
 
 
 def jobs(
-    state: Annotated[
-        str | None, option("--state", "STATE", "Only jobs in this state or phase.")
-    ] = None,
     *,
-    named: Named,
-    label: Label = None,
-    args: Annotated[
-        str | None, option("--args", "TEXT", "Only jobs with this text in their arguments.")
-    ] = None,
-    error: Error = None,
-    since: Since = None,
+    asked: AskedJobs,
     limit: Limit = 50,
     before: Before = None,
     url: Url = None,
@@ -65,19 +53,10 @@ def jobs(
         outlast jobs --args ada@example.org --since 2h
         outlast jobs --state dead --error "connection refused"
     """
-    real = state_of(state, "--state")
-    which = JobFilter(
-        state=real,
-        **asdict(named),
-        label=label,
-        limit=limit,
-        before_id=before,
-    )
-    texts = texts_of(args, error, since)
-    now = SYSTEM.wall()
+    which, now = asked.job_filter(limit=limit, before_id=before), SYSTEM.wall()
 
     async def work(store: Store) -> JobList:
-        found = await list_jobs(store, which, state, now, texts=texts)
+        found = await list_jobs(store, which, asked.state, now, texts=asked.texts)
         if not found.rows and before is None:
             await tell_unknown(store, which)
         if json:
@@ -86,8 +65,7 @@ def jobs(
 
     found = on_store(url, work)
     if not json:
-        filters = (state, *vars(named).values(), label, before, texts)
-        chosen = any(each is not None for each in filters)
+        chosen = before is not None or asked != AskedJobs()
         none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
         _show(found, limit, now, none)
 
@@ -106,14 +84,6 @@ def _show(found: JobList, limit: int, now: float, none: str) -> None:
         out.print(_of_strays(found.astray), style="red", soft_wrap=True)
     if rest := describe_rest(len(found.rows), limit, found.before, found.back_to):
         out.print(rest, style="dim", soft_wrap=True)
-
-
-def texts_of(args: str | None, error: str | None, since: float | None) -> Texts | None:
-    """Return the texts of a search, or None. Raises UsageError for a text that no job can hold."""
-    for flag, text in (("--args", args), ("--error", error)):
-        if text is not None and not is_searchable(text):
-            raise UsageError(f"{flag} takes a text of 1 to {SEARCH_MAX:,} characters")
-    return make_texts(args, error, since)
 
 
 def describe_rest(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
@@ -15,6 +15,8 @@ from outlast.base.config import parse_seconds
 from outlast.cli.errors import WRONG_USAGE
 from outlast.client.flow_parts import AnyEnd
 from outlast.errors import ConfigError, UsageError, text_of
+from outlast.insight.filters import FILTERS, AskedJobs
+from outlast.model.kinds import Filter, is_of
 
 LIMIT_MAX = 10_000  # rows of a table
 ID_MAX = 2**63 - 1
@@ -78,7 +80,6 @@ JobIds = Annotated[
 SomeIds = Annotated[
     list[int] | None, typer.Argument(metavar="ID", callback=_check, help="The jobs' numbers.")
 ]
-Label = Annotated[str | None, option("--label", "NAME", "Only jobs with this label.")]
 Owner = Annotated[
     str | None, option("--tenant", "NAME", "The customer or project whose job it is.")
 ]
@@ -86,24 +87,19 @@ LimitKeys = Annotated[
     list[str] | None,
     option("--limit-key", "LIMIT=KEY", "Its key for a limit per key; may be repeated."),
 ]
-Error = Annotated[
-    str | None,
-    option("--error", "TEXT", "Only jobs with this text (no pattern) in what went wrong."),
-]
-Since = Annotated[
-    float | None, span("--since", "Only jobs with which something happened in this time, as 2h.")
-]
 Limit = Annotated[int, option("--limit", "N", "Show at most N.", min=1, max=LIMIT_MAX)]
 Before = Annotated[
     int | None, option("--before", "ID", "Only ids below this one.", callback=_check)
 ]
+ALL_BUT_STATE = [name for name in FILTERS if name != "state"]
 FromScratch = Annotated[
     bool, flag("--from-scratch", "Forget checkpoint, steps and children: start over.")
 ]
 
 
 class Options:
-    """Options that several commands have: a parameter of such a type stands for its fields."""
+    """Options that several commands have: a parameter of such a type stands for its fields, as one
+    of the type ``AskedJobs`` stands for the filters of jobs, or, marked with their names, some."""
 
 
 @dataclass(kw_only=True)
@@ -155,15 +151,6 @@ class Placing(Options):
         return {**given, **read_limit_flags(keys, costs)}
 
 
-@dataclass(kw_only=True)
-class Named(Options):
-    """Names that choose jobs."""
-
-    task: Annotated[str | None, option("--task", "NAME", "Only jobs of this task.")] = None
-    queue: Annotated[str | None, option("--queue", "NAME", "Only jobs of this queue.")] = None
-    tenant: Annotated[str | None, option("--tenant", "NAME", "Only jobs of this tenant.")] = None
-
-
 def _read_ids(flag: str, given: list[str] | None) -> list[int]:
     texts = [text.strip() for each in given or [] for text in each.split(",")]
     wrong = [text for text in texts if not (text.isascii() and text.isdigit() and len(text) < 19)]  # noqa: PLR2004
@@ -205,12 +192,13 @@ def add_command(to: typer.Typer, function: Callable[..., Any], **settings: Any) 
 
 
 def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command with the fields of ``Options`` as parameters of its own."""
+    """Return a command with the fields of ``Options`` and of filters as parameters of its own."""
     own = inspect.signature(function, eval_str=True)
     parts = {
-        name: inspect.signature(each.annotation, eval_str=True).parameters
+        name: _parts_of(each.annotation)
         for name, each in own.parameters.items()
-        if isinstance(each.annotation, type) and issubclass(each.annotation, Options)
+        if is_of(each.annotation, AskedJobs)
+        or (isinstance(each.annotation, type) and issubclass(each.annotation, Options))
     }
     shown = (parts.get(each.name, {each.name: each}) for each in own.parameters.values())
 
@@ -219,11 +207,30 @@ def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, fields in parts.items():
             make = own.parameters[name].annotation
             given[name] = make(**{field: given.pop(field) for field in fields})
+            if isinstance(given[name], AskedJobs):
+                with naming_flags(fields):
+                    given[name].check()
         return function(**given)
 
     signature = own.replace(parameters=[each for part in shown for each in part.values()])
     vars(run)["__signature__"] = signature
     return run
+
+
+def _parts_of(kind: Any) -> Mapping[str, inspect.Parameter]:
+    """Return the options for which a parameter of this type stands."""
+    if not is_of(kind, AskedJobs):
+        return inspect.signature(kind, eval_str=True).parameters
+    (names,) = getattr(kind, "__metadata__", (FILTERS,))
+    return {name: _option_of(name, FILTERS[name]) for name in names}
+
+
+def _option_of(name: str, filter_: Filter) -> inspect.Parameter:
+    flag, text = f"--{name}", f"{filter_.about[0].upper()}{filter_.about[1:]}."
+    kind: Any = Annotated[str | None, option(flag, filter_.value, text)]
+    if filter_.value == "TIME":
+        kind = Annotated[float | None, span(flag, text)]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
 
 
 def make_group(
@@ -297,10 +304,10 @@ def _paragraph(text: str) -> str:
 
 @contextmanager
 def naming_flags(names: Iterable[str]) -> Iterator[None]:
-    """Turn a ConfigError about one of these settings into a UsageError that names its flag."""
+    """Turn an error about one of these settings into a UsageError that names its flag."""
     try:
         yield
-    except ConfigError as error:
+    except (ConfigError, UsageError) as error:
         text = text_of(error)
         for name in names:
             if text.startswith((f"{name} ", f"{name}: ")):

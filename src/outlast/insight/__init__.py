@@ -10,6 +10,7 @@ stacks.py        asks where a running job is, and waits for the answer
 acting.py        acts on named jobs, workers and schedules, each with its record
 bulk.py          acts on all jobs that match a filter, in steps; recorded actions
 resource.py      what programs see of a thing: one list of fields for documents and schemas
+filters.py       the filters by which people list jobs, and act on them: one list
 documents.py     phases, and the JSON documents of jobs and workers: a contract
 facts.py         the short facts of a job and of a crash, as people read them
 row.py           a job as programs see it

@@ -8,8 +8,9 @@ be done raises an error that suggests what to do instead; then nothing was done 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,7 +22,7 @@ from outlast.insight.queries import no_limit, no_schedule, read_schedule
 from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
-from outlast.store.actions import Note
+from outlast.store.actions import Note, Record, Tokens
 from outlast.store.limits import Hold, SetLimit
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
@@ -44,6 +45,61 @@ class Verb(StrEnum):
 
 SKIP = "skip"
 """An act on one job of a flow, never on all that match."""
+
+
+class ActOnJob(NamedTuple):
+    """An act on one job; a ``Verb`` also acts on all jobs that match, in the first of its
+    ``states`` unless another is asked for. ``question``, ``warning``: of the page that asks before
+    it is done. ``effects``: each with the sentence about it."""
+
+    summary: str
+    right: str
+    states: tuple[State, ...]
+    question: str
+    warning: str
+    effects: Mapping[str, str]
+    warning_running: str = ""
+
+
+ACTS: Mapping[str, ActOnJob] = {
+    Verb.CANCEL: ActOnJob(
+        "Cancel a queued job at once, ask a running one to stop.",
+        "cancel",
+        (State.QUEUED, State.BLOCKED, State.RUNNING),
+        "Cancel job {}",
+        "It is cancelled at once, and does not run. It can be requeued later.",
+        {"cancelled": "It is cancelled.", "requested": "It was asked to stop."},
+        "It is asked to stop: it ends when it stops, or its runner is killed after a grace period."
+        " It can be requeued later.",
+    ),
+    Verb.REQUEUE: ActOnJob(
+        "Revive a dead or cancelled job, with fresh budgets.",
+        "requeue",
+        (State.DEAD, State.CANCELLED),
+        "Requeue job {} from the start",
+        "It runs again from the beginning. Its last checkpoint is deleted; that cannot be undone.",
+        {"requeued": "It is queued again, with fresh budgets."},
+    ),
+    Verb.DISCARD: ActOnJob(
+        "Delete a dead job, with its attempts.",
+        "discard",
+        (State.DEAD,),
+        "Discard job {}",
+        "The job is deleted, with its attempts, crash reports and payloads. That cannot be undone.",
+        {"discarded": ""},
+    ),
+    SKIP: ActOnJob(
+        "Complete a dead or blocked job without a result, so that its dependents continue.",
+        "requeue",
+        (State.DEAD, State.BLOCKED),
+        "Skip job {}",
+        "It counts as completed, without a result: the jobs that wait for it continue, with None in"
+        " place of its result. That cannot be undone.",
+        {"skipped": "It counts as completed, and the jobs that wait for it continue."},
+    ),
+}
+TOLD = {"requested": "asked to stop"}
+"""Effect -> its name for people, if it has another."""
 
 
 class By(msgspec.Struct, frozen=True):
@@ -124,29 +180,31 @@ async def act_on_job(
     """
     tokens = None if token is None else {row.id: token}
     record = note_on(verb, by, [row.id])
-    if verb == Verb.DISCARD:
-        done = await store.discard([row.id], tokens=tokens, record=record)
-        answer = "discarded" if done else None
-    elif verb == SKIP:
-        skipped = await store.skip([row.id], tokens=tokens, record=record)
-        answer = "skipped" if skipped else None
-    elif verb == Verb.REQUEUE:
-        ids = [row.id]
-        revived = await store.requeue(ids, from_scratch=from_scratch, tokens=tokens, record=record)
-        answer = _word(revived.get(row.id))
-    else:
-        asked = await store.cancel([row.id], tokens=tokens, record=record)
-        answer = _word(asked.get(row.id))
-    if answer in _DONE:
+    done = await act_on(store, verb, [row.id], record, tokens, from_scratch=from_scratch)
+    answer = done.get(row.id)
+    if answer is not None and answer in ACTS[verb].effects:
         return answer
     raise await _why_not(store, verb, row.id, token, answer)
 
 
-_DONE = {"cancelled", "requested", "requeued", "discarded", "skipped"}
-
-
-def _word(answer: Cancelled | Requeued | None) -> str | None:
-    return None if answer is None else answer.value
+async def act_on(
+    store: Store,
+    verb: str,
+    ids: Sequence[int],
+    record: Record,
+    tokens: Tokens | None = None,
+    *,
+    from_scratch: bool = False,
+) -> Mapping[int, str]:
+    """Act on jobs in one transaction; return the effects, or why the store has left a job as it
+    was."""
+    if verb == Verb.CANCEL:
+        return await store.cancel(ids, tokens=tokens, record=record)
+    if verb == Verb.REQUEUE:
+        return await store.requeue(ids, from_scratch=from_scratch, tokens=tokens, record=record)
+    if verb == SKIP:
+        return dict.fromkeys(await store.skip(ids, tokens=tokens, record=record), "skipped")
+    return dict.fromkeys(await store.discard(ids, tokens=tokens, record=record), "discarded")
 
 
 async def _why_not(
@@ -179,32 +237,15 @@ def _not_dead(verb: str, row: StoredJob) -> str:
     return f"is {row.state}{'' if row.state is State.DEAD else other}; check it again"
 
 
-async def cancel_jobs(
-    store: Store, ids: Sequence[int], by: By
-) -> AsyncIterator[dict[int, Cancelled | None]]:
-    """Cancel queued jobs at once, ask running ones to stop. Yield each batch once it is done: the
-    effect on each job; None: there is no such job."""
+async def act_on_jobs(
+    store: Store, verb: Verb, ids: Sequence[int], by: By, *, from_scratch: bool = False
+) -> AsyncIterator[dict[int, str | None]]:
+    """Act on jobs, batch by batch. Yield each batch once it is done: the effect on each job, as
+    ``act_on`` does; None: there is no such job, or it is not dead and cannot be discarded."""
     for batch in _batches(ids):
-        answers = await store.cancel(batch, record=note_on(Verb.CANCEL, by, batch))
+        record = note_on(verb, by, batch)
+        answers = await act_on(store, verb, batch, record, from_scratch=from_scratch)
         yield {one: answers.get(one) for one in batch}
-
-
-async def requeue_jobs(
-    store: Store, ids: Sequence[int], by: By, *, from_scratch: bool = False
-) -> AsyncIterator[dict[int, Requeued | None]]:
-    """Revive dead or cancelled jobs with fresh budgets; ``from_scratch`` drops their checkpoints.
-    Yield each batch as ``cancel_jobs`` does."""
-    for batch in _batches(ids):
-        record = note_on(Verb.REQUEUE, by, batch)
-        answers = await store.requeue(batch, from_scratch=from_scratch, record=record)
-        yield {one: answers.get(one) for one in batch}
-
-
-async def discard_jobs(store: Store, ids: Sequence[int], by: By) -> AsyncIterator[int]:
-    """Delete dead jobs for good, with their attempts and crash reports. Yield how many jobs each
-    batch has deleted, once it is done."""
-    for batch in _batches(ids):
-        yield await store.discard(batch, record=note_on(Verb.DISCARD, by, batch))
 
 
 def _batches(ids: Sequence[int]) -> Iterator[Sequence[int]]:

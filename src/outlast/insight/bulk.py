@@ -9,21 +9,22 @@ id, or came into its state later by the store's clock. docs/decisions/0067 has t
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import Annotated
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from typing import Annotated, Any
 
 import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import UsageError, text_of
-from outlast.insight.acting import NAMED_MAX, By, Refused, Verb, name_jobs
+from outlast.insight.acting import ACTS, NAMED_MAX, By, Refused, Verb, act_on, name_jobs
 from outlast.insight.documents import JOB
-from outlast.insight.queries import SEARCHED_BYTES, look_through, make_texts
+from outlast.insight.filters import AskedJobs, JobChoice
+from outlast.insight.queries import SEARCHED_BYTES, look_through
 from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.job import State
 from outlast.store.actions import (
-    CHANGES,
     FILTER_MAX,
+    LEFT,
     ActionRow,
     ActionState,
     Bulk,
@@ -32,8 +33,7 @@ from outlast.store.actions import (
     Overtaken,
 )
 from outlast.store.protocol import Store
-from outlast.store.rows import SEARCH_MAX, JobFilter, JobIds, StoredJob, Texts
-from outlast.store.values import Cancelled, Requeued
+from outlast.store.rows import SEARCH_MAX, JobFilter, JobIds, StoredJob
 
 COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
@@ -45,13 +45,7 @@ TEXT_MAX = 200  # characters of arguments that are read
 PATIENCE = 5.0  # seconds without a step, after which another process may have died
 LOOK_SECONDS = 0.2  # between two reads of another process's progress
 
-STATES: dict[Verb, tuple[State, ...]] = {
-    Verb.CANCEL: (State.QUEUED, State.BLOCKED, State.RUNNING),
-    Verb.REQUEUE: (State.DEAD, State.CANCELLED),
-    Verb.DISCARD: (State.DEAD,),
-}
-"""Verb -> the states of the jobs that it is for; the first unless another is asked for."""
-Unchanged = dict[int, Cancelled | Requeued]
+Unchanged = dict[int, str]
 """Job id -> why an act has left the job as it was."""
 
 
@@ -60,35 +54,31 @@ Searched = Annotated[str, msgspec.Meta(extra_json_schema=_SEARCHABLE)]
 
 
 class BulkFilter(
-    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
+    JobChoice, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True
 ):
-    """Which jobs to act on; a field that is None matches all jobs.
+    """Which jobs to act on; a field that is None lets all pass.
 
     Attributes:
-        state: one of ``STATES``.
-        queue, task, tenant, label: the jobs' own.
-        group: only dead jobs of this group (``deaths.read_dead_groups``).
-        args, error: a text that they contain, as in a search (``store.rows.Texts``).
+        state: one that the act is for; by default the first of them.
         since: only jobs that have ended or, if unfinished, begun or been enqueued or requeued since
             then; seconds since 1970.
         from_scratch: requeue them without their checkpoints.
     """
 
     state: State | None = None
-    queue: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-    label: str | None = None
-    group: str | None = None
     args: Searched | None = None
     error: Searched | None = None
     since: float | None = None
     from_scratch: bool = False
 
-    @property
-    def texts(self) -> Texts | None:
-        """The texts that the jobs contain, if any are asked for."""
-        return make_texts(self.args, self.error)
+
+async def bulk_filter(store: Store, asked: AskedJobs, **more: Any) -> BulkFilter:
+    """Return a request for jobs as the filter of an act, with ``more`` of its fields. A span of
+    time becomes a point in time, by the store's clock: it means the same when the act is done."""
+    given = msgspec.structs.asdict(asked)
+    if asked.since is not None:
+        given["since"] = await store.inspector.now() - asked.since
+    return msgspec.convert(given | more, BulkFilter)
 
 
 class Preview(msgspec.Struct, frozen=True, kw_only=True):
@@ -251,15 +241,9 @@ async def _do(
     """Act on jobs, unless they have changed since they were read. A running job is asked to stop
     whichever attempt runs."""
     ids, tokens = [row.id for row in rows], {row.id: row.token or 0 for row in rows}
-    answers: Mapping[int, Cancelled | Requeued] = {}
-    if verb is Verb.CANCEL:
-        answers = await store.cancel(ids, record=step)
-    elif verb is Verb.REQUEUE:
-        scratch = which.from_scratch
-        answers = await store.requeue(ids, from_scratch=scratch, tokens=tokens, record=step)
-    else:
-        await store.discard(ids, tokens=tokens, record=step)
-    return {one: answer for one, answer in answers.items() if answer not in CHANGES}
+    seen = None if verb is Verb.CANCEL else tokens
+    answers = await act_on(store, verb, ids, step, seen, from_scratch=which.from_scratch)
+    return {one: answer for one, answer in answers.items() if answer in LEFT}
 
 
 def _orders_of(row: ActionRow) -> tuple[Verb, BulkFilter, int, float]:
@@ -289,25 +273,17 @@ def read_filter(text: str | bytes) -> BulkFilter:
 def job_filter(verb: Verb, which: BulkFilter, before_id: int | None = None) -> JobFilter:
     """Return a bulk action's filter as one of the store's, texts and times aside. UsageError if
     the act is not for jobs in that state."""
-    state = which.state or STATES[verb][0]
-    if state not in STATES[verb]:
-        words = " or ".join(STATES[verb])
+    states = ACTS[verb].states
+    state = which.state or states[0]
+    if state not in states:
+        words = " or ".join(states)
         raise UsageError(f"{verb} is for jobs that are {words}, not {state}: choose another state")
     if which.group is not None and state is not State.DEAD:
         raise UsageError(
             f"only dead jobs are in groups, but the filter asks for {state} jobs: leave out one of"
             " the two"
         )
-    return JobFilter(
-        state=state,
-        queue=which.queue,
-        task=which.task,
-        tenant=which.tenant,
-        label=which.label,
-        fingerprint=which.group,
-        limit=SEARCH,
-        before_id=before_id,
-    )
+    return which.job_filter(state=state, limit=SEARCH, before_id=before_id)
 
 
 async def _look(store: Store, wanted: JobFilter, which: BulkFilter, as_of: float) -> JobIds:

@@ -15,7 +15,7 @@ MESSAGE_MAX = 600  # characters of a crash report's message
 
 class Fact(NamedTuple):
     """A fact: a text in one line, or a time that ``tell`` compares with now. ``meaning``: ``bad``,
-    ``care`` or none. ``find``: the filter of all jobs with it; ``jobs``: those that it names."""
+    ``care`` or none. ``find``: the filter of all jobs with it; ``jobs``: the jobs it names."""
 
     label: str
     text: str = ""

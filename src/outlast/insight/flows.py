@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from outlast.base.text import count_of
-from outlast.insight.acting import UNCHANGED, By, Refused, Verb, cancel_jobs, requeue_jobs
+from outlast.insight.acting import UNCHANGED, By, Refused, Verb, act_on_jobs
 from outlast.insight.resource import SCHEMA, Document, Resource, document_type
 from outlast.insight.sentences import list_some
 from outlast.model.job import ENDED, State
 from outlast.model.kinds import Time
-from outlast.store.actions import CHANGES
+from outlast.store.actions import LEFT
 from outlast.store.columns import ID_MAX
 from outlast.store.dependencies import FAILED
 from outlast.store.protocol import Store
@@ -309,13 +309,10 @@ async def act_on_flow(store: Store, flow: FlowView, verb: Verb, by: By) -> dict[
     requeued."""
     counts: Counter[str] = Counter()
     stuck: list[int] = []
-    if verb is Verb.CANCEL:
-        async for ends in cancel_jobs(store, flow.unfinished(), by):
-            counts.update(one.value for one in ends.values() if one in CHANGES)
-    else:
-        async for runs in requeue_jobs(store, flow.again("runs"), by):
-            counts.update(one.value for one in runs.values() if one in CHANGES)
-            stuck += [job_id for job_id, one in runs.items() if one is Requeued.KEY_TAKEN]
+    ids = flow.unfinished() if verb is Verb.CANCEL else flow.again("runs")
+    async for answers in act_on_jobs(store, verb, ids, by):
+        counts.update(str(one) for one in answers.values() if one and one not in LEFT)
+        stuck += [job_id for job_id, one in answers.items() if one == Requeued.KEY_TAKEN]
     if stuck:
         raise Refused(
             f"{'job' if len(stuck) == 1 else 'jobs'} {list_some(list(map(str, stuck)))} "

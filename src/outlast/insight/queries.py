@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound, UsageError
+from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound
 from outlast.insight.availability import astray, with_proof
 from outlast.insight.documents import phase_of
 from outlast.insight.explanation import JobDetails
+from outlast.insight.filters import PHASES
 from outlast.model.job import State
 from outlast.model.pause import Pauses
-from outlast.payload.option_words import describe_state
 from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
 from outlast.store.protocol import Store
@@ -52,19 +52,6 @@ LOOKS_MAX = WALKED_MAX // LOOK_ROWS
 JUDGED_MAX = 10_000  # jobs that are read in search of a phase
 SEARCHED_MAX = 20_000  # jobs that are read in search of a text
 SEARCHED_BYTES = 4 * LOOK_BYTES  # of their arguments
-PHASES = {
-    "scheduled": State.QUEUED,
-    "waiting": State.QUEUED,
-    "retrying": State.QUEUED,
-    "suspect": State.QUEUED,
-    "unservable": State.QUEUED,
-    "paused": State.QUEUED,
-    "limited": State.QUEUED,
-    "throttled": State.QUEUED,
-    "orphaned": State.RUNNING,
-    "silent": State.RUNNING,
-}
-"""Phase -> the state that its jobs have."""
 PARTS = {
     "scheduled": Part.TIMED,
     "waiting": Part.TIMED,
@@ -74,21 +61,6 @@ PARTS = {
     "throttled": Part.STREAMS,
 }
 """Phase -> the part of the queue in which its jobs wait."""
-
-
-def state_of(word: str | None, asked_by: str) -> State | None:
-    """Return the state of jobs in this state or phase; None: any. UsageError, which names the
-    option or parameter ``asked_by``, for any other word."""
-    if word is None:
-        return None
-    if word in PHASES:
-        return PHASES[word]
-    if word in set(State):
-        return State(word)
-    known = ", ".join((*State, *PHASES))
-    raise UsageError(
-        f"{asked_by}: {describe_state(word)} is not a state or phase; write one of {known}"
-    )
 
 
 class JobList(NamedTuple):
@@ -236,13 +208,6 @@ async def _find_candidates(
         looks, most = 1, min(bounds.rows or SEARCHED_MAX, SEARCHED_MAX)
         changes |= {"limit": most, "look_rows": most}
     return await find_jobs(store, msgspec.structs.replace(which, **changes), looks)
-
-
-def make_texts(args: str | None, error: str | None, within: float | None = None) -> Texts | None:
-    """Return the texts of a search; None if nothing is searched for."""
-    if args is None and error is None and within is None:
-        return None
-    return Texts(args=args, error=error, within=within)
 
 
 async def look_through(

@@ -1,8 +1,8 @@
-"""Say what a number or a text of a row is, where its type alone does not."""
+"""Say what a number or a text is, where its type alone does not."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, NamedTuple, get_args
 
 TIME, JSON = "time", "JSON"
 Time = Annotated[float, TIME]
@@ -18,3 +18,18 @@ def is_of(kind: Any, mark: Any) -> bool:
         or mark in getattr(kind, "__metadata__", ())
         or any(is_of(each, mark) for each in get_args(kind))
     )
+
+
+class Filter(NamedTuple):
+    """What people may choose the rows of a list by. ``about``: the rows that it lets pass.
+    ``value``: the word for its value: a ``NAME`` or ``ID`` has to be equal, a ``TEXT`` is searched
+    for, ``N`` is a whole number, ``TIME`` a span of time. ``title``: its name on forms; "": they
+    lack it. ``right``: needed on the page and its API. ``among``, ``most``: the only values."""
+
+    about: str
+    value: str = "NAME"
+    title: str = ""
+    right: str | None = None
+    among: tuple[str, ...] = ()
+    most: int | None = None
+    is_needed: bool = False

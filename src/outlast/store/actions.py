@@ -17,6 +17,7 @@ import msgspec
 
 from outlast.errors import OutlastError
 from outlast.model.kinds import Json, Time
+from outlast.store.values import Cancelled, Requeued
 
 ACTIONS_KEPT = 10_000  # of each actor: no actor pushes out another's records
 ACTIONS_SECONDS = 90 * 86_400.0  # after which a pruner deletes them
@@ -80,23 +81,8 @@ class More(msgspec.Struct, frozen=True, kw_only=True):
 Record = Note | BulkStep | More
 Counts = dict[str, int]
 """Result, such as ``requeued`` -> number of jobs."""
-CHANGES = frozenset(
-    {
-        "cancelled",
-        "sent",
-        "requested",
-        "requeued",
-        "skipped",
-        "discarded",
-        "deleted",
-        "asked",
-        "paused",
-        "resumed",
-        "enqueued",
-        "changed",
-    }
-)
-"""The answers that say that something was done."""
+LEFT = frozenset({Cancelled.ENDED, *Requeued} - {Requeued.REQUEUED})
+"""The answers that say that nothing was done."""
 
 
 class Overtaken(OutlastError):

@@ -33,7 +33,7 @@ from outlast.model.pause import Pause, PauseKind
 from outlast.model.schedule_plan import owe
 from outlast.store.actions import (
     ACTIONS_KEPT,
-    CHANGES,
+    LEFT,
     BulkStep,
     Counts,
     More,
@@ -169,12 +169,12 @@ async def skip(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None)
     return set(_ids(jobs))
 
 
-async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> int:
+async def discard(it: Acting, job_ids: Sequence[int], tokens: Tokens | None = None) -> set[int]:
     """Delete dead jobs."""
     dead = _ids(job for job in await _lock(it, job_ids, tokens) if job["state"] == State.DEAD)
     if dead:
         await it.forget(dead)
-    return len(dead)
+    return set(dead)
 
 
 async def set_limit(it: Acting, new: SetLimit) -> bool:
@@ -314,9 +314,9 @@ class ActVerbs:
 
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
-    ) -> int:
+    ) -> set[int]:
         return await self._act(
-            record, lambda it: discard(it, job_ids, tokens), lambda count: _some(discarded=count)
+            record, lambda it: discard(it, job_ids, tokens), lambda ids: _some(discarded=len(ids))
         )
 
     async def request_drain(
@@ -424,7 +424,7 @@ async def _do(
     if isinstance(record, Note):
         done = await deed(it)
         counts = count(done)
-        if counts.keys() & CHANGES:
+        if counts.keys() - LEFT:
             await _note(it, record, counts)
         return done
     rows = await it.rows("actions", "standing", id=record.action_id)

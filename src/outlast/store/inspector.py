@@ -64,6 +64,7 @@ from outlast.store.minutes import (
 )
 from outlast.store.rows import (
     CHILDREN_BYTES,
+    CHOSEN,
     CIRCLE_MAX,
     DEAD_LOOKED_AT,
     GONE_MAX,
@@ -323,7 +324,7 @@ class Inspector(ABC):
     async def dead_groups(self, which: JobFilter) -> DeadGroups:
         """Return groups of dead jobs: without a filter (queue, task, tenant) of the DEAD_LOOKED_AT
         newest, by their index alone; with one of the ROWS_LOOKED_AT newest."""
-        among = {"queue": which.queue, "task": which.task, "tenant": which.tenant}
+        among = {name: getattr(which, name) for name in CHOSEN}
         name, most = "dead_groups_among", ROWS_LOOKED_AT
         if all(one is None for one in among.values()):
             name, most = "dead_groups", DEAD_LOOKED_AT

@@ -52,6 +52,8 @@ Choose = Callable[[Rows, JobFilter, dict[str, Any]], Awaitable[str]]
 async def find_ids(rows: Rows, which: JobFilter, choose: Choose) -> JobIds:
     """Return the ids that one look finds, by the index of a state or by a bounded walk. ``choose``:
     how a store finds queued jobs."""
+    if which.fingerprint is not None and which.state is not State.DEAD:
+        return JobIds()
     values = msgspec.structs.asdict(which) | {"rows": rows_of(which)}
     values["last"] = ID_MAX if which.before_id is None else which.before_id - 1
     kind = _kind(which)

@@ -65,7 +65,7 @@ SHARED = (
     Column("timeout", "float8", attrgetter("policy.timeout")),
     Column("keep", "float8", attrgetter("policy.keep")),
 )
-"""The columns that such jobs share: those of ``Given``, and some made from the policy."""
+"""The columns that such jobs share: the fields of ``Given``, and some made from the policy."""
 TIMED = (
     Column("delay", "float8", lambda job: max(0.0, job.delay)),
     _given("run_at", "float8"),

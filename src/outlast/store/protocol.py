@@ -443,8 +443,8 @@ class Store(Protocol):
         *,
         tokens: Tokens | None = None,
         record: Record | None = None,
-    ) -> int:
-        """Delete dead jobs and their attempts; return how many."""
+    ) -> set[int]:
+        """Delete dead jobs and their attempts; return which."""
         ...
 
     async def request_drain(

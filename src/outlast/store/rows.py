@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
 from outlast.model.crash import Crash, Progress
 from outlast.model.job import Policy, State
-from outlast.model.kinds import Json, Time
+from outlast.model.kinds import Filter, Json, Time
 from outlast.store.stacks import Stack
 from outlast.store.values import Given, Wants, WorkerFields
 
@@ -293,16 +293,26 @@ class Part(StrEnum):
     SUSPECTS = "suspects"
 
 
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+class JobNames(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job has to have in common with a filter; None lets all pass."""
+
+    state: str | None = None
+    queue: Annotated[str | None, Filter("only jobs of this queue", title="Queue")] = None
+    task: Annotated[str | None, Filter("only jobs of this task", title="Task")] = None
+    tenant: Annotated[str | None, Filter("only jobs of this tenant", title="Tenant")] = None
+    label: Annotated[str | None, Filter("only jobs with this label", title="Label")] = None
+
+
+CHOSEN = [one for one in JobNames.__struct_fields__ if one not in {"state", "label"}]
+"""The columns of jobs that statements compare in ``{chosen}``."""
+
+
+class JobFilter(JobNames, frozen=True, kw_only=True):
     """Which jobs to list, newest id first. ``part``: only queued jobs that wait there.
     ``fingerprint``, ``worker_id``: only with dead, and running, jobs. ``look_rows``: rows that one
     look may read; None: LOOK_ROWS."""
 
     state: State | None = None
-    queue: str | None = None
-    task: str | None = None
-    tenant: str | None = None
-    label: str | None = None
     limit: int = 50
     before_id: int | None = None
     part: Part | None = None

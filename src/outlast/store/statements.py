@@ -7,7 +7,9 @@ store of another dialect adapts them. In two places each store writes its own wo
 time of its clock, and ``id {ids}``, whether an id is in the list of that name.
 
 ``{j.job}`` stands for the columns of a job (of the other rows: ``_ROWS``), each after ``j.``: all
-fields of the row but those that the statement makes itself (``… AS waiting``).
+fields of the row but the ones that the statement makes itself (``… AS waiting``). ``{columns}``, or
+``{j.columns}``, are the columns of ``rows.CHOSEN``, and ``{chosen}`` says that a job has their
+values; a value that is NULL lets every job pass.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from outlast.store.actions import ActionRow
 from outlast.store.new_rows import fill
-from outlast.store.rows import UNSTORED, AttemptRow, StoredJob, WorkerRow
+from outlast.store.rows import CHOSEN, UNSTORED, AttemptRow, StoredJob, WorkerRow
 from outlast.store.schedules import DueSchedule, ScheduleRow
 
 Row = dict[str, Any]
@@ -47,6 +49,7 @@ _ROWS = {
 _COLUMNS = re.compile(rf"\{{(\w+\.)?({'|'.join(_ROWS)})\}}")
 _MADE = re.compile(r" AS (\w+)")
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_CHOSEN = re.compile(r"\{(?P<of>\w+\.)?(?P<what>chosen|columns)\}")
 
 
 @cache
@@ -73,7 +76,15 @@ def _list(text: str) -> str:
 def _fill_in(store: str, text: str) -> str:
     for place, words in _WORDS[store].items():
         text = text.replace(place, words)
-    return text
+    return _CHOSEN.sub(_choose, text)
+
+
+def _choose(found: re.Match[str]) -> str:
+    columns = [f"{found['of'] or ''}{one}" for one in CHOSEN]
+    if found["what"] == "columns":
+        return ", ".join(columns)
+    each = zip(CHOSEN, columns, strict=True)
+    return " AND ".join(f"(:{one}::text IS NULL OR {column} = :{one})" for one, column in each)
 
 
 def _read(folder: str, topic: str) -> dict[str, str]:

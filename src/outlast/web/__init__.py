@@ -16,7 +16,7 @@ reader.py       the reading side of the store: one read for all visitors
 render.py       Jinja2: the filters and globals of all templates; the stylesheet and the scripts
 overview.py     /: what needs attention: the doctor's findings by kind, each with its page
 jobs.py         /jobs and /go
-job_filter.py   the filter of jobs in the URL, and which searches are refused
+filters.py      reads the filters in the URL, for pages and the API, and refuses them
 bulk.py         acts on all jobs that match: shown first, then done in steps
 job.py          /jobs/17: why, attempts, payloads, output; acts on the job
 flows.py        /flows: who waits for whom, as a drawing, too; cancel and retry

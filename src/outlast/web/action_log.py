@@ -7,7 +7,7 @@ from starlette.responses import Response
 from outlast.errors import OutlastError
 from outlast.insight.acting import Verb
 from outlast.insight.bulk import filter_of, list_actions, read_action
-from outlast.store.actions import CHANGES, ActionRow
+from outlast.store.actions import LEFT, ActionRow
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoints
 from outlast.web.problem import WebRefusal
@@ -32,7 +32,7 @@ async def show_actions(visit: Visit) -> Response:
 async def show_action(visit: Visit) -> Response:
     """Show one action, and how far it has come."""
     row = await read_named(visit)
-    done = sum(number for word, number in row.counts.items() if word in CHANGES)
+    done = sum(number for word, number in row.counts.items() if word not in LEFT)
     may_stop = visit.may(Right.BULK) and (row.verb not in set(Verb) or visit.may(row.verb))
     return visit.show("action.html", one=row, done=done, may_stop=may_stop)
 

@@ -10,15 +10,15 @@ from collections.abc import Awaitable, Callable
 import msgspec
 from starlette.responses import Response
 
-from outlast.insight.acting import Verb
-from outlast.insight.bulk import STATES, BulkFilter, Preview, preview
-from outlast.insight.queries import PHASES
+from outlast.insight.acting import ACTS, Verb
+from outlast.insight.bulk import Preview, bulk_filter, preview
+from outlast.insight.filters import PHASES, AskedJobs
 from outlast.store.protocol import Store
 from outlast.web.access import Right
 from outlast.web.api.acts import BulkAct, begin_shown
 from outlast.web.api.route import read_form
 from outlast.web.endpoint import Endpoint
-from outlast.web.job_filter import AskedJobs, query_of, read_asked
+from outlast.web.filters import fields_for, query_of, read_asked
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import Visit
 
@@ -26,9 +26,9 @@ from outlast.web.visit import Visit
 def verbs_for(visit: Visit, asked: AskedJobs) -> list[str]:
     """Return what the visitor may do to all jobs of a filter. The filter has to name a state: a
     phase depends on what workers do at this moment, and may differ in the next."""
-    if not visit.may(Right.BULK) or asked.phase in PHASES:
+    if not visit.may(Right.BULK):
         return []
-    return [one.value for one in Verb if asked.state in STATES[one] and visit.may(one.value)]
+    return [one.value for one in Verb if asked.state in ACTS[one].states and visit.may(one.value)]
 
 
 def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
@@ -37,33 +37,24 @@ def confirm(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:
     async def show(visit: Visit) -> Response:
         visit.require(verb)
         asked = read_asked(visit)
-        if asked.phase in PHASES:
-            said = f"Jobs are {verb}ed by their state, and {asked.phase} is not one: see phase=."
+        if asked.state in PHASES:
+            said = f"Jobs are {verb}ed by their state, and {asked.state} is not one: see state=."
             raise WebRefusal(400, "Not valid", said)
 
         async def look(store: Store) -> Preview:
-            return await preview(store, verb, await _filter_of(store, asked))
+            return await preview(store, verb, await bulk_filter(store, asked))
 
         seen = await visit.ask(("bulk page", verb, asked), look)
         return visit.show(
             "bulk.html",
             seen=seen,
-            asked=query_of(visit, asked),
+            asked=query_of(visit),
+            fields=fields_for(visit),
             verb=verb.value,
             filter=msgspec.json.encode(seen.filter).decode(),
         )
 
     return show
-
-
-async def _filter_of(store: Store, asked: AskedJobs) -> BulkFilter:
-    """Return the filter of an act. A span of time in it becomes a point in time, by the store's
-    clock, so that it means the same when the act is done."""
-    within = asked.within
-    since = None if within is None else await store.inspector.now() - within
-    alike = ("queue", "task", "tenant", "label", "group", "args", "error")
-    named = {name: getattr(asked, name) for name in alike}
-    return BulkFilter(state=asked.state, since=since, **named)
 
 
 def do(verb: Verb) -> Callable[[Visit], Awaitable[Response]]:

@@ -10,8 +10,9 @@ from outlast.insight.documents import error_of
 from outlast.insight.queries import find_jobs, read_dead
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, JobIds, StoredJob
+from outlast.store.rows import CHOSEN, JobFilter, JobIds, StoredJob
 from outlast.web.endpoint import Endpoints
+from outlast.web.filters import fields_for, query_of, read_asked
 from outlast.web.visit import Visit
 
 ENDPOINTS = Endpoints()
@@ -22,13 +23,9 @@ TEXT_MAX = 200  # characters of arguments
 @ENDPOINTS.at("/dead", by_tenant=True)
 async def show_groups(visit: Visit) -> Response:
     """Show the groups of dead jobs."""
-    which = JobFilter(
-        queue=visit.read_name("queue"),
-        task=visit.read_name("task"),
-        tenant=visit.access.tenant or visit.read_name("tenant"),
-    )
+    which, query = read_asked(visit, CHOSEN).job_filter(), query_of(visit)
     found = keep_own_numbers(visit, await read_groups(visit, which))
-    return visit.show("dead.html", found=found, which=which)
+    return visit.show("dead.html", found=found, fields=fields_for(visit, CHOSEN), query=query)
 
 
 async def read_groups(visit: Visit, which: JobFilter) -> DeathGroups:

@@ -11,7 +11,7 @@ import msgspec
 from starlette.responses import PlainTextResponse, Response
 
 from outlast.base.text import cut, lines, safe
-from outlast.insight.acting import By, act_on_job
+from outlast.insight.acting import ACTS, SKIP, ActOnJob, By, Verb, act_on_job
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.facts import facts_of_crash, facts_of_job, format_progress
@@ -38,14 +38,10 @@ ATTEMPTS_SHOWN = 100
 ACTIONS_SHOWN = 20
 TRACE_LINES = 80
 DONE = {
-    "cancelled": "It is cancelled.",
-    "requested": "It was asked to stop.",
     "asked": "Its worker was asked for its stacks.",
-    "requeued": "It is queued again, with fresh budgets.",
     "sent": "The event is sent.",
     "kept": "An event of that name was sent before: its value is kept.",
-    "skipped": "It counts as completed, and the jobs that wait for it continue.",
-}
+} | {effect: said for act in ACTS.values() for effect, said in act.effects.items()}
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -96,6 +92,7 @@ async def show_job(visit: Visit) -> Response:
         actions=found.actions,
         in_flow=found.in_flow,
         event=None if row.event == HIDDEN else row.event,
+        acts=list_acts(visit, found),
         stack=row.stack if visit.may(Right.PAYLOAD) else None,
         asked=find_asked(details),
         payloads=[
@@ -110,6 +107,21 @@ async def show_job(visit: Visit) -> Response:
         own_stack=own_stack,
         trace=lambda text: "\n".join(lines(text.rstrip(), TRACE_LINES)),
     )
+
+
+def list_acts(visit: Visit, found: JobPage) -> dict[str, ActOnJob]:
+    """Return the acts that the page offers behind a question."""
+    row = found.row
+    is_open = {
+        Verb.CANCEL: not row.cancel_requested,
+        Verb.REQUEUE: row.checkpoint is not None,  # without one, it is not asked
+        SKIP: found.in_flow,
+    }
+    return {
+        verb: act
+        for verb, act in ACTS.items()
+        if row.state in act.states and visit.may(act.right) and is_open.get(verb, True)
+    }
 
 
 def explain(visit: Visit, about: JobDetails) -> Explanation:
@@ -208,23 +220,16 @@ def _age(row: StoredJob, now: float) -> float | None:
 
 
 UNREAD_MAX = 1  # characters of payloads that are read: none is needed
-VERBS = {
-    "cancel": (Right.CANCEL, "Cancel job {}"),
-    "requeue": (Right.REQUEUE, "Requeue job {} from the start"),
-    "skip": (Right.REQUEUE, "Skip job {}"),
-    "discard": (Right.DISCARD, "Discard job {}"),
-}
-"""Verbs that are confirmed -> the right, and the question asked."""
 
 
 @ENDPOINTS.at("/jobs/{job_id:int}/{verb}", by_tenant=True)
 async def confirm(visit: Visit) -> Response:
     """Ask for confirmation."""
     verb = visit.request.path_params["verb"]
-    if verb not in VERBS:
+    if verb not in ACTS:
         raise WebRefusal(404, "No such page", f"There is nothing at {visit.path}.")
-    right, title = VERBS[verb]
-    visit.require(right)
+    about = ACTS[verb]
+    visit.require(about.right)
     found = await find_page(visit)
     row, phase = found.details.row, found.details.phase
     return visit.show(
@@ -233,7 +238,8 @@ async def confirm(visit: Visit) -> Response:
         phase=phase,
         verb=verb,
         button=verb.capitalize(),
-        title=title.format(row.id),
+        title=about.question.format(row.id),
+        warning=(row.state is State.RUNNING and about.warning_running) or about.warning,
     )
 
 

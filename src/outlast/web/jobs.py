@@ -5,13 +5,13 @@ from __future__ import annotations
 from starlette.responses import Response
 
 from outlast.insight.documents import error_of
-from outlast.insight.queries import PHASES, JobList, SearchBounds, list_jobs, look_up
+from outlast.insight.queries import JobList, SearchBounds, list_jobs, look_up
 from outlast.model.job import State
 from outlast.store.protocol import Store
-from outlast.store.rows import JobFilter, StoredJob
+from outlast.store.rows import StoredJob
 from outlast.web.bulk import verbs_for
 from outlast.web.endpoint import Endpoints
-from outlast.web.job_filter import query_of, read_asked
+from outlast.web.filters import fields_for, query_of, read_asked
 from outlast.web.problem import WebRefusal
 from outlast.web.visit import ROWS, ROWS_MAX, Visit
 
@@ -23,34 +23,25 @@ BOUNDS = SearchBounds(looks=1, rows=20_000, judged=2_000, text_max=200)
 async def show_jobs(visit: Visit) -> Response:
     """Show a page of jobs."""
     asked = read_asked(visit)
-    texts = asked.texts
     before = visit.read_number("before")
     limit = visit.read_number("rows", ROWS_MAX) or ROWS
-    which = JobFilter(
-        state=asked.state,
-        queue=asked.queue,
-        task=asked.task,
-        tenant=asked.tenant,
-        label=asked.label,
-        limit=limit,
-        before_id=before,
-    )
+    which = asked.job_filter(limit=limit, before_id=before)
 
     async def look(store: Store) -> tuple[JobList, dict[int, str | None]]:
-        found = await list_jobs(store, which, asked.phase, visit.now, BOUNDS, texts)
+        found = await list_jobs(store, which, asked.state, visit.now, BOUNDS, asked.texts)
         return found, await _read_errors(store, found.rows)
 
-    found, errors = await visit.ask(("jobs", which, asked.phase, texts), look)
+    found, errors = await visit.ask(("jobs", which, asked), look)
     return visit.show(
         "jobs.html",
         rows=[(row, found.phase_of(row), *_last_time(row)) for row in found.rows],
         errors=errors,
-        asked=asked,
-        query=query_of(visit, asked),
+        fields=fields_for(visit),
+        is_search=asked.texts is not None,
+        query=query_of(visit),
         before=before,
         found=found,
         is_full=len(found.rows) == limit,
-        phases=[*State, *PHASES],
         verbs=verbs_for(visit, asked),
     )
 

@@ -109,7 +109,7 @@ PAGES: dict[str, tuple[str, str]] = {
     "queue_not_served": ("/queues", "Queues"),
     "schedules": ("/schedules", "Schedules"),
     "silent_workers": ("/workers", "Workers"),
-    "slots_held": ("/jobs?phase=running", "Running jobs"),
+    "slots_held": ("/jobs?state=running", "Running jobs"),
     "undecodable": ("/tasks", "Tasks"),
     "unservable": ("/queues", "Queues"),
 }

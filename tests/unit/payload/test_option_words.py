@@ -12,7 +12,7 @@ import outlast
 from outlast.client.task import BoundTask
 from outlast.client.task_options import BatchOptions
 from outlast.errors import BadArguments, ConfigError
-from outlast.insight.queries import PHASES
+from outlast.insight.filters import PHASES
 from outlast.model.job import State
 from outlast.payload import option_words
 

@@ -6,7 +6,8 @@ store. Lists show, and count, only the newest jobs of a table that may have mill
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -21,13 +22,11 @@ from outlast.contrib.django.models import JobRecord, ScheduleRecord
 from outlast.contrib.django.page_settings import covered, hides, is_read_only
 from outlast.contrib.django.project import database, store_url
 from outlast.errors import OutlastError, text_of
-from outlast.insight.acting import By, Verb, note_on, trigger_schedule
+from outlast.insight.acting import ACTS, TOLD, By, Verb, act_on, note_on, trigger_schedule
 from outlast.store import open_store
-from outlast.store.actions import Note
 from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob
 from outlast.store.schedules import ScheduleRow
-from outlast.store.values import Cancelled, Requeued
 
 R = TypeVar("R")
 
@@ -103,7 +102,7 @@ class _ReadOnly(admin.ModelAdmin):
         """Whether the models are on this user's first page."""
         return self.has_view_permission(request)
 
-    def _act(
+    def act(
         self, request: Any, verb: Callable[[Store], Awaitable[R]], say: Callable[[R], str]
     ) -> None:
         """Act on the store, which is opened for this act alone, and tell the user its effect."""
@@ -132,20 +131,15 @@ class JobAdmin(_ReadOnly):
     list_filter = ("state",)
     search_fields = ("=id",)
     search_help_text = "The number of a job"
-    actions = ("requeue", "cancel", "discard")
     readonly_fields = ("attempts_made",)
 
-    def has_requeue_permission(self, request: Any) -> bool:
-        """Whether this user may requeue jobs."""
-        return self.may(request, "requeue_job")
-
-    def has_cancel_permission(self, request: Any) -> bool:
-        """Whether this user may cancel jobs."""
-        return self.may(request, "cancel_job")
-
-    def has_discard_permission(self, request: Any) -> bool:
-        """Whether this user may discard dead jobs."""
-        return self.may(request, "discard_job")
+    def get_actions(self, request: Any) -> Any:
+        """Return the acts on jobs for which this user has the permission."""
+        return {
+            verb: (_act_on, verb, f"{verb.capitalize()} the selected jobs")
+            for verb in Verb
+            if self.may(request, f"{verb}_job")
+        }
 
     @admin.display(description="attempts that did not complete")
     def attempts_made(self, job: Any) -> Any:
@@ -157,40 +151,20 @@ class JobAdmin(_ReadOnly):
         shown = format_html_join("", "<li>{}: {} <pre>{}</pre></li>", rows)
         return format_html("<ol>{}</ol>", shown) if rows else "-"
 
-    @admin.action(description="Requeue the selected jobs", permissions=["requeue"])
-    def requeue(self, request: Any, queryset: Any) -> None:
-        """Revive the dead and cancelled jobs."""
-        ids, note = _chosen(request, queryset, Verb.REQUEUE)
 
-        def say(answers: dict[int, Requeued]) -> str:
-            done = [*answers.values()].count(Requeued.REQUEUED)
-            return f"{done} of {len(ids)} requeued; only dead and cancelled jobs can be requeued"
+def _act_on(admin_: Any, request: Any, queryset: Any) -> None:
+    """Act on the selected jobs, in the states that the act is for."""
+    verb, ids = request.POST["action"], list(queryset.values_list("pk", flat=True))
+    note = note_on(verb, By(request.user.get_username()), ids)
 
-        self._act(request, lambda store: store.requeue(ids, record=note), say)
+    def say(answers: Mapping[int, str]) -> str:
+        done, (first, *others) = Counter(answers.values()), ACTS[verb].effects
+        told = [f"{done[first]} of {len(ids)} {first}"]
+        told += [f"{done[one]} {TOLD[one]}" for one in others]
+        states = " or ".join(ACTS[verb].states)
+        return f"{', '.join(told)}; {verb} is for jobs that are {states}"
 
-    @admin.action(description="Cancel the selected jobs", permissions=["cancel"])
-    def cancel(self, request: Any, queryset: Any) -> None:
-        """Cancel the queued jobs, ask running ones to stop."""
-        ids, note = _chosen(request, queryset, Verb.CANCEL)
-
-        def say(answers: dict[int, Cancelled]) -> str:
-            told = [*answers.values()]
-            asked = told.count(Cancelled.REQUESTED)
-            return (
-                f"{told.count(Cancelled.CANCELLED)} of {len(ids)} cancelled, {asked} asked to stop"
-            )
-
-        self._act(request, lambda store: store.cancel(ids, record=note), say)
-
-    @admin.action(description="Discard the selected dead jobs", permissions=["discard"])
-    def discard(self, request: Any, queryset: Any) -> None:
-        """Delete the dead jobs permanently."""
-        ids, note = _chosen(request, queryset, Verb.DISCARD)
-        self._act(
-            request,
-            lambda store: store.discard(ids, record=note),
-            lambda done: f"{done} of {len(ids)} discarded; others stay",
-        )
+    admin_.act(request, lambda store: act_on(store, verb, ids, note), say)
 
 
 @admin.register(ScheduleRecord)
@@ -214,14 +188,8 @@ class ScheduleAdmin(_ReadOnly):
 
     def _trigger(self, request: Any, name: str) -> None:
         by = By(request.user.get_username())
-        self._act(
+        self.act(
             request,
             lambda store: trigger_schedule(store, name, SYSTEM.wall(), by),
             lambda stored: f"Job {stored.job_id} of {name}",
         )
-
-
-def _chosen(request: Any, queryset: Any, verb: Verb) -> tuple[list[int], Note]:
-    """Return the ids of the selected jobs, and the record of this act on them."""
-    ids = list(queryset.values_list("pk", flat=True))
-    return ids, note_on(verb, By(request.user.get_username()), ids)

@@ -13,14 +13,13 @@ GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 -- As `dead_groups`, of the jobs that pass the filters; a filter that is NULL lets every job pass. Reads the rows of
 -- the :rows newest dead jobs.
 WITH looked AS MATERIALIZED (
-    SELECT id, fingerprint, ended_at, queue, task, tenant FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */
+    SELECT id, fingerprint, ended_at, {columns} FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */
     WHERE state = 'dead' ORDER BY id DESC LIMIT :rows)
 SELECT fingerprint, count(*) AS number, max(id) AS newest,
        min(ended_at) AS first_at, max(ended_at) AS last_at,
        (SELECT count(*) FROM looked) AS looked_at
 FROM looked
-WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
+WHERE {chosen}
 GROUP BY fingerprint ORDER BY max(ended_at) DESC, max(id) DESC LIMIT :groups
 -- name: ended_floor
 -- The least token among the :rows newest attempts with tokens below :before, how many those are, and when the

@@ -15,6 +15,5 @@ ORDER BY label DESC, job_id DESC LIMIT 1 OFFSET :rows::integer - 1
 -- Dead jobs, down to :floor, by their own index; with :fingerprint alone, the index answers without reading rows.
 SELECT id FROM outlast_jobs /*! INDEXED BY outlast_jobs_dead */
 WHERE state = 'dead' AND id <= :last AND id >= :floor::bigint
-  AND (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant) AND (:fingerprint::text IS NULL OR fingerprint = :fingerprint)
+  AND {chosen} AND (:fingerprint::text IS NULL OR fingerprint = :fingerprint)
 ORDER BY id DESC LIMIT :limit

@@ -12,7 +12,7 @@ from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
 from outlast.store.lockfile import boot_id, written_at
-from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts, WorkerRow
+from outlast.store.rows import CHOSEN, LOOK_BYTES, JobFilter, Searched, Texts, WorkerRow
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.statements import statements
 from outlast.store.statements import Row, Rows
@@ -39,8 +39,9 @@ class SqliteInspector(Inspector):
         return await self._connection.read(lambda cursor, now: look_at(cursor, now, look))
 
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
-        """No index holds the tenant, so a filter by tenant walks the rows."""
-        is_walked = which.tenant is not None or await is_long(rows, values)
+        """The indexes of the queue hold its name and the task; other filters walk the rows."""
+        others = [getattr(which, one) for one in CHOSEN if one not in {"queue", "task"}]
+        is_walked = any(one is not None for one in others) or await is_long(rows, values)
         return "all" if is_walked else "queued"
 
     async def workers(self) -> list[WorkerRow]:

@@ -13,7 +13,8 @@ from outlast.client.events import NAME_MAX, check_name
 from outlast.client.limits import make_set_limit
 from outlast.client.pauses import make_pause
 from outlast.insight.acting import (
-    SKIP,
+    ACTS,
+    ActOnJob,
     By,
     Verb,
     ask_to_drain,
@@ -26,7 +27,6 @@ from outlast.insight.acting import (
 from outlast.insight.bulk import (
     ACTION,
     PREVIEW,
-    STATES,
     BulkFilter,
     Preview,
     begin,
@@ -45,8 +45,8 @@ from outlast.store.values import NewEvent
 from outlast.web.access import Right
 from outlast.web.action_log import read_named, stop_named
 from outlast.web.api.route import ApiRoutes
+from outlast.web.filters import check_search
 from outlast.web.job import act_on_named, ask_where
-from outlast.web.job_filter import check_search
 from outlast.web.problem import WebRefusal, answer_json
 from outlast.web.visit import ID_MAX, Visit
 
@@ -147,23 +147,14 @@ class HoldAct(KeyAct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     seconds: Annotated[float, msgspec.Meta(ge=0, le=SECONDS_MAX)]
 
 
-SUMMARIES = {
-    Verb.CANCEL: "Cancel a queued job at once, ask a running one to stop.",
-    Verb.REQUEUE: "Revive a dead or cancelled job, with fresh budgets.",
-    Verb.DISCARD: "Delete a dead job, with its attempts.",
-    SKIP: "Complete a dead or blocked job without a result, so that its dependents continue.",
-}
-
-
-def _add_act(verb: str, summary: str) -> None:
-    right = Right.REQUEUE if verb == SKIP else Right(verb)
+def _add_act(verb: str, about: ActOnJob) -> None:
 
     @ROUTES.at(
         f"/jobs/{{job_id:int}}/{verb}",
-        right,
+        Right(about.right),
         body=JobAct,
         by_tenant=True,
-        summary=summary,
+        summary=about.summary,
         answer={"id": int, "answer": str},
     )
     async def act(visit: Visit, sent: JobAct) -> Document:
@@ -174,13 +165,13 @@ def _add_act(verb: str, summary: str) -> None:
 
     def show(visit: Visit, told: Document) -> Response:
         if verb == Verb.DISCARD:
-            return visit.go("/jobs", phase="dead")
+            return visit.go("/jobs", state="dead")
         return visit.go(f"/jobs/{visit.job_id}", done=told["answer"])
 
     ROUTES.add_form(act, show)
 
 
-for each in SUMMARIES.items():
+for each in ACTS.items():
     _add_act(*each)
 
 
@@ -325,7 +316,7 @@ async def _change_limit(visit: Visit, new: SetLimit, by: By) -> Document:
 
 def _rule_of(verb: Verb) -> dict[str, Any]:
     """Return the rule that an act is for jobs in some states only."""
-    states = {"properties": {"state": {"enum": [None, *STATES[verb]]}}}
+    states = {"properties": {"state": {"enum": [None, *ACTS[verb].states]}}}
     which = {"properties": {"verb": {"const": verb}}}
     return {"if": which, "then": {"properties": {"filter": states}}}
 
@@ -352,7 +343,7 @@ class BulkAct(Act, frozen=True, kw_only=True, forbid_unknown_fields=True):
     whose ``count`` (as ``expected``), ``at_least``, ``up_to_id`` and ``as_of`` the caller sends
     back to act."""
 
-    RULE = {"allOf": [*map(_rule_of, STATES), _IF_EXPECTED, _IF_GROUP]}
+    RULE = {"allOf": [*map(_rule_of, Verb), _IF_EXPECTED, _IF_GROUP]}
     verb: Verb
     filter: BulkFilter = BulkFilter()
     up_to_id: Annotated[int, msgspec.Meta(ge=0, le=ID_MAX)] | None = None
@@ -374,7 +365,7 @@ async def act_on_all(visit: Visit, sent: BulkAct) -> Document | Response:
 def check_filter(visit: Visit, sent: BulkAct) -> BulkFilter:
     """Return the filter of an act that the visitor may do, restricted to the visitor's tenant."""
     visit.require(sent.verb)
-    check_search(visit, args=sent.filter.args, error=sent.filter.error)
+    check_search(visit, sent.filter)
     tenant = visit.access.tenant or sent.filter.tenant
     return msgspec.structs.replace(sent.filter, tenant=tenant)
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
-import msgspec
+from typing import Annotated, get_args
 
 from outlast.insight.deaths import DEATHS, GROUPS, dead_groups_document, read_dead_groups
+from outlast.insight.filters import AskedJobs
 from outlast.insight.history import HISTORY, HOUR, By, history_document, read_history
 from outlast.insight.queues import SCALE, read_scale
 from outlast.insight.resource import Document, Resource
-from outlast.store.rows import AttemptFilter, Cause, EndedAttempt, JobFilter
-from outlast.web.api.jobs import NAMES, PAGE, read_limit
-from outlast.web.api.route import ApiRoutes, number, text
+from outlast.model.kinds import Filter
+from outlast.store.rows import CHOSEN, AttemptFilter, Cause, EndedAttempt
+from outlast.web.api.jobs import Limit
+from outlast.web.api.route import ApiRoutes
 from outlast.web.dead import keep_own_numbers
 from outlast.web.deaths import read_deaths
-from outlast.web.problem import WebRefusal
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, Visit
 
 SECONDS_MAX = 30 * 86_400
 MESSAGE_MAX = 400  # characters of the message of an attempt's death, in a list
@@ -34,13 +33,11 @@ CAUSE = Resource("Cause", Cause, "outcome number hour last_at")
 @ROUTES.at(
     "/dead/groups",
     by_tenant=True,
-    query=NAMES,
     answer=GROUPS,
 )
-async def show_dead_groups(visit: Visit) -> Document:
+async def show_dead_groups(visit: Visit, *, asked: Annotated[AskedJobs, CHOSEN]) -> Document:
     """Dead jobs by cause; as `outlast dead groups --json`."""
-    tenant = visit.access.tenant or visit.read_name("tenant")
-    which = JobFilter(queue=visit.read_name("queue"), task=visit.read_name("task"), tenant=tenant)
+    which = asked.job_filter()
     found = await visit.ask(("api groups", which), lambda store: read_dead_groups(store, which))
     return dead_groups_document(keep_own_numbers(visit, found))
 
@@ -48,21 +45,23 @@ async def show_dead_groups(visit: Visit) -> Document:
 @ROUTES.at(
     "/deaths",
     by_tenant=True,
-    query={
-        "cause": text("only with this outcome"),
-        "limit": PAGE["limit"],
-        "before": number("only with smaller tokens: next_before of the previous page"),
-    },
     answer={"deaths": [DEATH], "causes": [CAUSE], "next_before": int | None},
 )
-async def show_deaths(visit: Visit) -> Document:
+async def show_deaths(
+    visit: Visit,
+    *,
+    cause: Annotated[str | None, Filter("only with this outcome")] = None,
+    limit: Limit = ROWS,
+    before: Annotated[
+        int | None, Filter("only with smaller tokens: next_before of the previous page", "N")
+    ] = None,
+) -> Document:
     """Attempts that ended badly, newest first, and how many of each cause lately."""
-    cause = visit.read_name("cause")
     which = AttemptFilter(
         outcomes=DEATHS if cause is None else (cause,),
         tenant=visit.access.tenant,
-        before=visit.read_number("before"),
-        limit=read_limit(visit),
+        before=before,
+        limit=limit,
     )
     page = await read_deaths(visit, which)
     return {
@@ -72,39 +71,34 @@ async def show_deaths(visit: Visit) -> Document:
     }
 
 
-@ROUTES.at(
-    "/history",
-    query={
-        "queue": NAMES["queue"],
-        "task": NAMES["task"],
-        "seconds": number("how far back, an hour unless told, a day at most", SECONDS_MAX),
-        "step": number("seconds of a step, rounded up to whole minutes", SECONDS_MAX),
-        "by": text("what has a line of its own; queue unless told", get_args(By)),
-    },
-    answer=HISTORY,
-)
-async def show_history(visit: Visit) -> Document:
+@ROUTES.at("/history", answer=HISTORY)
+async def show_history(
+    visit: Visit,
+    *,
+    asked: Annotated[AskedJobs, ("queue", "task")],
+    seconds: Annotated[
+        int, Filter("how far back, an hour unless told, a day at most", "N", most=SECONDS_MAX)
+    ] = int(HOUR),
+    step: Annotated[
+        int | None, Filter("seconds of a step, rounded up to whole minutes", "N", most=SECONDS_MAX)
+    ] = None,
+    by: Annotated[
+        By, Filter("what has a line of its own; queue unless told", among=get_args(By))
+    ] = "queue",
+) -> Document:
     """How many attempts ended lately, step by step."""
-    seconds = visit.read_number("seconds", SECONDS_MAX) or int(HOUR)
-    step = visit.read_number("step", SECONDS_MAX)
-    queue, task = visit.read_name("queue"), visit.read_name("task")
-    try:
-        by = msgspec.convert(visit.read_name("by") or "queue", By)
-    except msgspec.ValidationError:
-        raise WebRefusal(400, "Not valid", "by= is all, queue, task or outcome.") from None
     found = await visit.ask(
-        ("api history", seconds, step, by, queue, task),
+        ("api history", seconds, step, by, asked),
         lambda store: read_history(
-            store, seconds=float(seconds), step=step, by=by, queue=queue, task=task
+            store, seconds=float(seconds), step=step, by=by, queue=asked.queue, task=asked.task
         ),
     )
     return history_document(found)
 
 
-@ROUTES.at("/scale", query={"queue": text("which queue", least=1)}, answer=SCALE)
-async def show_scale(visit: Visit) -> Document:
+@ROUTES.at("/scale", answer=SCALE)
+async def show_scale(
+    visit: Visit, *, queue: Annotated[str, Filter("which queue", is_needed=True)]
+) -> Document:
     """How many jobs of a queue need a worker, for autoscalers such as KEDA."""
-    queue = visit.read_name("queue")
-    if queue is None:
-        raise WebRefusal(400, "Not valid", "Which queue? Ask for scale?queue=NAME.")
     return await visit.ask(("api scale", queue), lambda store: read_scale(store, queue))

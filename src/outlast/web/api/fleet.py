@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from outlast.insight.bulk import ACTION, actions_document, list_actions
 from outlast.insight.doctor.facts import doctor_document
 from outlast.insight.documents import LISTED_REFUSAL, WORKER, refusals_document, workers_document
@@ -12,13 +14,13 @@ from outlast.insight.resource import Document, iso
 from outlast.insight.schedules import SCHEDULE, schedules_document
 from outlast.insight.stats import STATS, read_overview
 from outlast.insight.system import read_system
-from outlast.model.kinds import Time
+from outlast.model.kinds import Filter, Time
 from outlast.store.finding import Finding
 from outlast.store.limits import LimitRow
 from outlast.web.action_log import read_named
-from outlast.web.api.jobs import PAGE, read_limit
-from outlast.web.api.route import ApiRoutes, number, text
-from outlast.web.visit import Visit
+from outlast.web.api.jobs import Before, Limit
+from outlast.web.api.route import ApiRoutes
+from outlast.web.visit import ROWS, Visit
 
 DOCTOR_SECONDS = 30.0  # for which the doctor's findings are kept
 ROUTES = ApiRoutes()
@@ -43,14 +45,14 @@ async def show_pauses(visit: Visit) -> Document:
     return pauses_document(await visit.ask("api pauses", read_pauses))
 
 
-@ROUTES.at(
-    "/schedules",
-    query={"limit": PAGE["limit"], "after": text("only names after this: next_after")},
-    answer={"schedules": [SCHEDULE], "next_after": str | None},
-)
-async def show_schedules(visit: Visit) -> Document:
+@ROUTES.at("/schedules", answer={"schedules": [SCHEDULE], "next_after": str | None})
+async def show_schedules(
+    visit: Visit,
+    *,
+    limit: Limit = ROWS,
+    after: Annotated[str, Filter("only names after this: next_after")] = "",
+) -> Document:
     """Schedules by name; as `outlast schedules --json`."""
-    limit, after = read_limit(visit), visit.read_name("after") or ""
     rows = await visit.ask(
         ("api schedules", limit, after), lambda store: store.inspector.schedules(limit, after)
     )
@@ -70,12 +72,9 @@ async def show_limit(visit: Visit) -> Document:
     return limit_document(*await visit.ask(key, lambda store: read_one_limit(store, visit.name)))
 
 
-@ROUTES.at(
-    "/refusals", query=PAGE, answer={"refusals": [LISTED_REFUSAL], "next_before": int | None}
-)
-async def show_refusals(visit: Visit) -> Document:
+@ROUTES.at("/refusals", answer={"refusals": [LISTED_REFUSAL], "next_before": int | None})
+async def show_refusals(visit: Visit, *, limit: Limit = ROWS, before: Before = None) -> Document:
     """Writes that were refused, newest first: of attempts that had lost their job."""
-    limit, before = read_limit(visit), visit.read_number("before")
     rows = await visit.ask(
         ("api refusals", limit, before),
         lambda store: store.inspector.refusals(limit=limit, before_id=before),
@@ -83,15 +82,15 @@ async def show_refusals(visit: Visit) -> Document:
     return {**refusals_document(rows), "next_before": rows[-1].id if len(rows) == limit else None}
 
 
-@ROUTES.at(
-    "/actions",
-    query={**PAGE, "job": number("only actions on this job")},
-    answer={"actions": [ACTION], "next_before": int | None},
-)
-async def show_actions(visit: Visit) -> Document:
+@ROUTES.at("/actions", answer={"actions": [ACTION], "next_before": int | None})
+async def show_actions(
+    visit: Visit,
+    *,
+    limit: Limit = ROWS,
+    before: Before = None,
+    job: Annotated[int | None, Filter("only actions on this job", "N")] = None,
+) -> Document:
     """What people did, newest first; as `outlast actions --json`."""
-    limit = read_limit(visit)
-    before, job = visit.read_number("before"), visit.read_number("job")
     await visit.site.bulk.go_on_with_left()
     found = await visit.ask(
         ("api actions", limit, before, job), lambda store: list_actions(store, limit, before, job)

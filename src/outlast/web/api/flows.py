@@ -7,31 +7,30 @@ from outlast.insight.flows import FLOW, WHOLE_FLOW, flow_document, flows_documen
 from outlast.insight.resource import Document
 from outlast.web.access import Right
 from outlast.web.api.acts import Act
-from outlast.web.api.jobs import PAGE, read_limit
+from outlast.web.api.jobs import Limit
 from outlast.web.api.route import ApiRoutes
 from outlast.web.flows import act_on_found, find_flow
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, Visit
 
 ROUTES = ApiRoutes()
-LIMIT = {"limit": PAGE["limit"]}
 CHANGED = {"id": int, "jobs": dict[str, int]}
 
 
-@ROUTES.at("/flows", by_tenant=True, query=LIMIT, answer={"flows": [FLOW], "more": bool})
-async def show_flows(visit: Visit) -> Document:
+@ROUTES.at("/flows", by_tenant=True, answer={"flows": [FLOW], "more": bool})
+async def show_flows(visit: Visit, *, limit: Limit = ROWS) -> Document:
     """Recent flows, unfinished ones first; as `outlast flows --json`."""
-    limit, tenant = read_limit(visit), visit.access.tenant
+    tenant = visit.access.tenant
     found = await visit.ask(
         ("api flows", limit, tenant), lambda store: list_flows(store, limit, tenant)
     )
     return flows_document(found)
 
 
-@ROUTES.at("/flows/{job_id:int}", by_tenant=True, query=LIMIT, answer=WHOLE_FLOW)
-async def show_flow(visit: Visit) -> Document:
+@ROUTES.at("/flows/{job_id:int}", by_tenant=True, answer=WHOLE_FLOW)
+async def show_flow(visit: Visit, *, limit: Limit = ROWS) -> Document:
     """The flow of a job, any of its jobs; as `outlast flow show ID --json`, of 5,000 jobs at most:
     ``more`` says whether there are others. ``limit`` is for ``members``."""
-    return flow_document(await find_flow(visit), read_limit(visit))
+    return flow_document(await find_flow(visit), limit)
 
 
 @ROUTES.at("/flows/{job_id:int}/cancel", Right.CANCEL, body=Act, by_tenant=True, answer=CHANGED)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 from starlette.responses import Response
 
 from outlast.insight.documents import JOB, LOG, WHOLE_JOB, job_document, logs_document
 from outlast.insight.explanation import JobDetails
-from outlast.insight.queries import PHASES, list_jobs, read_details, state_of
+from outlast.insight.filters import AskedJobs
+from outlast.insight.queries import list_jobs, read_details
 from outlast.insight.resource import Document, document_type
 from outlast.insight.why import WHY, why_document
-from outlast.model.job import State
-from outlast.store.rows import JobFilter, StoredJob
+from outlast.model.kinds import Filter
+from outlast.store.rows import StoredJob
 from outlast.web.access import Right
-from outlast.web.api.route import ApiRoutes, number, text
+from outlast.web.api.route import ApiRoutes
 from outlast.web.job import PAYLOADS, explain, read_logs, read_payload
 from outlast.web.jobs import BOUNDS
-from outlast.web.visit import Visit
+from outlast.web.visit import ROWS, ROWS_MAX, Visit
 
-LIMIT, LIMIT_MAX = 50, 200
 HEAD_MAX = 200  # characters of arguments in a list
 HEADS = BOUNDS._replace(text_max=HEAD_MAX + 1)
 TEXT_MAX = 10_000_000  # characters of payloads in one document; longer ones have addresses
-PAGE = {
-    "limit": number(f"at most this many, {LIMIT} unless told", LIMIT_MAX),
-    "before": number("only smaller ids: next_before of the previous page"),
-}
-NAMES = {name: text(f"only of this {name}") for name in ("queue", "task", "tenant")}
+Limit = Annotated[int, Filter(f"at most this many, {ROWS} unless told", "N", most=ROWS_MAX)]
+Before = Annotated[int | None, Filter("only smaller ids: next_before of the previous page", "N")]
 HIDDEN = {"hidden": list[str]}
 ROUTES = ApiRoutes()
 
@@ -34,32 +33,20 @@ ROUTES = ApiRoutes()
 @ROUTES.at(
     "/jobs",
     by_tenant=True,
-    query={
-        "state": text("a state or phase", [*State, *PHASES]),
-        **NAMES,
-        "label": text("only with this label"),
-        **PAGE,
-    },
     answer={
         "jobs": [document_type("JobInList", {**JOB.types, "args_head": str | None, **HIDDEN})],
         "next_before": int | None,
     },
 )
-async def show_jobs(visit: Visit) -> Document:
+async def show_jobs(
+    visit: Visit, *, asked: AskedJobs, limit: Limit = ROWS, before: Before = None
+) -> Document:
     """Jobs, newest first; as `outlast jobs --json`, without checkpoints and results. A long
     ``args`` is null, with its beginning in ``args_head``."""
-    phase = visit.read_name("state")
-    which = JobFilter(
-        state=state_of(phase, "state"),
-        limit=read_limit(visit),
-        before_id=visit.read_number("before"),
-        queue=visit.read_name("queue"),
-        task=visit.read_name("task"),
-        tenant=visit.access.tenant or visit.read_name("tenant"),
-        label=visit.read_name("label"),
-    )
+    which = asked.job_filter(limit=limit, before_id=before)
     found = await visit.ask(
-        ("api jobs", which, phase), lambda store: list_jobs(store, which, phase, visit.now, HEADS)
+        ("api jobs", which, asked),
+        lambda store: list_jobs(store, which, asked.state, visit.now, HEADS, asked.texts),
     )
     jobs = []
     for whole in found.rows:
@@ -67,11 +54,6 @@ async def show_jobs(visit: Visit) -> Document:
         shown = JOB.document(row, phase=found.phase_of(row))
         jobs.append(mark_hidden(visit, {**shown, "args_head": head}))
     return {"jobs": jobs, "next_before": found.before}
-
-
-def read_limit(visit: Visit) -> int:
-    """Return how many rows the answer may have, from the URL."""
-    return visit.read_number("limit", LIMIT_MAX) or LIMIT
 
 
 def _listed(visit: Visit, row: StoredJob) -> tuple[StoredJob, str | None]:

@@ -15,9 +15,10 @@ from starlette.responses import Response
 import outlast
 from outlast.errors import text_of
 from outlast.insight.resource import SCHEMA, in_json
-from outlast.model.kinds import is_of
+from outlast.model.kinds import Filter, is_of
 from outlast.web.access import Right
 from outlast.web.endpoint import Endpoint
+from outlast.web.filters import read_taken, taken_by
 from outlast.web.problem import API, Problem, WebRefusal, answer_in_json, answer_json
 from outlast.web.visit import ID_MAX, NAME_MAX, Visit
 
@@ -27,32 +28,19 @@ H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
 Then = Callable[[Visit, Any], Response]
 
 
-def text(about: str, among: Iterable[str] = (), least: int = 0) -> Any:
-    """Return the type of a parameter in the URL that is a name; ``among``: one of these, or
-    empty. ``least``: its characters at least; 1: it has to be there."""
-    pattern = f"^({'|'.join(among)})?$" if among else None
-    bounds: dict[str, Any] = {"min_length": least, "max_length": NAME_MAX, "pattern": pattern}
-    return Annotated[str, msgspec.Meta(description=about, **bounds)]
-
-
-def number(about: str, most: int = ID_MAX) -> Any:
-    """Return the type of a parameter in the URL that is a whole number from 1 to ``most``."""
-    return Annotated[int, msgspec.Meta(description=about, ge=1, le=most)]
-
-
 class ApiRoute(Endpoint, frozen=True):
     """An address of the API, with its description.
 
     Attributes:
         summary: what it does, in one sentence.
-        query: parameters in the URL -> their types, made by ``text`` and ``number``.
+        query: the filters in the URL.
         body: the type of the request's body, if it has one.
         answer: the fields of its answer -> their types; none: it is not described.
         act: the decorated function.
     """
 
     summary: str = ""
-    query: Mapping[str, Any] = {}
+    query: Mapping[str, Filter] = {}
     body: type[msgspec.Struct] | None = None
     answer: Mapping[str, Any] = {}
     act: Callable[..., Awaitable[Any]] | None = None
@@ -72,26 +60,29 @@ class ApiRoutes(list[ApiRoute]):
         *,
         body: type[msgspec.Struct] | None = None,
         by_tenant: bool = False,
-        query: Mapping[str, Any] | None = None,
         answer: Mapping[str, Any] | None = None,
         summary: str = "",
     ) -> Callable[[H], H]:
         """Serve a path below /api/v1, as Starlette writes it, by the decorated function.
 
-        It gets the visit and, if there is a ``body``, that of a POST; it returns a document or a
-        response. Its docstring is the summary unless one is given.
+        It gets the visit and, if there is a ``body``, that of a POST; its keyword parameters are
+        filters in the URL. It returns a document or a response. Its docstring is the summary unless
+        one is given.
         """
 
         def add(handler: H) -> H:
+            taken = taken_by(handler)
+
             async def serve(visit: Visit) -> Response:
                 sent = () if body is None else (await _read_body(visit, body),)
-                found = await handler(visit, *sent)
+                found = await handler(visit, *sent, **read_taken(visit, taken))
                 return found if isinstance(found, Response) else answer_json(found)
 
             method = "GET" if body is None else "POST"
             said = " ".join((summary or handler.__doc__ or "").split())
             common = (API + path, serve, right, method, by_tenant, show_json, said)
-            self.append(ApiRoute(*common, query or {}, body, answer or {}, handler))
+            query = {name: one for part in taken.values() for name, one in part.items()}
+            self.append(ApiRoute(*common, query, body, answer or {}, handler))
             return handler
 
         return add
@@ -191,11 +182,27 @@ def describe_api(routes: Iterable[ApiRoute]) -> dict[str, Any]:
 
 def _kinds_of(route: ApiRoute) -> list[Any]:
     """Return the types of a route's parameters in the URL, of its answer, and of its body."""
-    kinds = [*route.query.values(), *map(in_json, route.answer.values())]
+    kinds = [*map(_type_of, route.query.values()), *map(in_json, route.answer.values())]
     if route.body is not None:
         rule = getattr(route.body, "RULE", {})
         kinds.append(Annotated[route.body, msgspec.Meta(extra_json_schema=rule)])
     return kinds
+
+
+def _type_of(one: Filter) -> Any:
+    """Return the type of a parameter in the URL."""
+    if one.value == "N":
+        bounds = msgspec.Meta(description=one.about, ge=1, le=one.most or ID_MAX)
+        return Annotated[int, bounds]
+    pattern = f"^({'|'.join(one.among)})?$" if one.among else _PATTERNS.get(one.value)
+    least = int(one.is_needed)
+    bounds = msgspec.Meta(
+        description=one.about, min_length=least, max_length=NAME_MAX, pattern=pattern
+    )
+    return Annotated[str, bounds]
+
+
+_PATTERNS = {"TEXT": r"^[^\x00]*$", "TIME": r"^([0-9]{1,9}(\.[0-9]{1,9})?[smhd]?)?$"}
 
 
 def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -206,8 +213,8 @@ def _operation(route: ApiRoute, schemas: Sequence[dict[str, Any]]) -> dict[str, 
         for name, kind in _PARAMETER.findall(route.path)
     ]
     asked = [
-        {"name": name, "in": "query", "required": bool(kind.get("minLength")), "schema": kind}
-        for name, kind in zip(route.query, left, strict=False)
+        {"name": name, "in": "query", "required": one.is_needed, "schema": next(left)}
+        for name, one in route.query.items()
     ]
     fields = {"schema": {"const": SCHEMA}, **{name: next(left) for name in route.answer}}
     answer = {"type": "object", "properties": fields, "required": list(fields)}

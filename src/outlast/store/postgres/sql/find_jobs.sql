@@ -4,11 +4,9 @@
 -- name: all
 -- Ids of matching jobs among the newest :rows rows. A call reads no further.
 SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
+    SELECT id, {columns}, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
-WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
-  AND (:state::text IS NULL OR state = :state)
+WHERE {chosen} AND (:state::text IS NULL OR state = :state)
   AND (:part::text IS NULL
        OR :part = CASE WHEN solo > 0 THEN 'suspects' WHEN position IS NULL THEN 'timed'
                          WHEN stream IS NULL THEN 'line' ELSE 'streams' END)
@@ -19,12 +17,10 @@ ORDER BY id DESC LIMIT :limit
 SELECT l.job_id AS id
 FROM outlast_labels l
 CROSS JOIN LATERAL (
-    SELECT j.queue, j.task, j.tenant, j.state, j.fingerprint, j.worker_id, j.position, j.stream, j.solo
+    SELECT {j.columns}, j.state, j.fingerprint, j.worker_id, j.position, j.stream, j.solo
     FROM outlast_jobs j WHERE j.id = l.job_id LIMIT 1) j
 WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
-  AND (:queue::text IS NULL OR j.queue = :queue) AND (:task::text IS NULL OR j.task = :task)
-  AND (:tenant::text IS NULL OR j.tenant = :tenant)
-  AND (:state::text IS NULL OR j.state = :state)
+  AND {j.chosen} AND (:state::text IS NULL OR j.state = :state)
   AND (:fingerprint::text IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id::bigint IS NULL OR j.worker_id = :worker_id)
   AND (:part::text IS NULL
@@ -36,20 +32,17 @@ ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 -- Running jobs, by the index that holds only these: the inner ORDER BY asks for it, and OFFSET keeps the filters out
 -- of the subquery (a walk by id would read all finished jobs).
 SELECT id FROM (
-    SELECT id, queue, task, tenant, worker_id FROM outlast_jobs
+    SELECT id, {columns}, worker_id FROM outlast_jobs
     WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested OFFSET 0) j
-WHERE id <= :last
-  AND (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant) AND (:worker_id::bigint IS NULL OR worker_id = :worker_id)
+WHERE id <= :last AND {chosen} AND (:worker_id::bigint IS NULL OR worker_id = :worker_id)
 ORDER BY id DESC LIMIT :limit
 
 -- name: blocked
 -- Jobs that wait for others, by the index that holds only these (as in `running`).
 SELECT id FROM (
-    SELECT id, queue, task, tenant FROM outlast_jobs WHERE state = 'blocked' AND id <= :last
+    SELECT id, {columns} FROM outlast_jobs WHERE state = 'blocked' AND id <= :last
     ORDER BY id DESC OFFSET 0) j
-WHERE (:queue::text IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
+WHERE {chosen}
 ORDER BY id DESC LIMIT :limit
 
 -- name: lined
@@ -90,39 +83,37 @@ FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes))
 -- In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the whole line); of the jobs
 -- that wait for their time, only :queue. Each part uses its own index (as in `running`).
 SELECT id FROM (
-    (SELECT id, queue, task, tenant FROM outlast_jobs
+    (SELECT id, {columns} FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')
      ORDER BY task, queue, (-priority), position OFFSET 0)
     UNION ALL
-    (SELECT id, queue, task, tenant FROM outlast_jobs
+    (SELECT id, {columns} FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NOT NULL AND solo <= 0 AND :tasks IS NULL AND (:part IS NULL OR :part = 'streams')
      ORDER BY task, queue, stream, coalesce(aged, position) OFFSET 0)
     UNION ALL
-    (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
+    (SELECT o.id, {o.columns} FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
          WHERE o.position IS NOT NULL AND o.stream IS NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
            AND (:queue::text IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, (-o.priority), o.position OFFSET 0) o
      WHERE :part IS NULL OR :part = 'line')
     UNION ALL
-    (SELECT o.id, o.queue, o.task, o.tenant FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
+    (SELECT o.id, {o.columns} FROM unnest(:tasks) AS t (task) CROSS JOIN LATERAL (
          SELECT * FROM outlast_jobs o
          WHERE o.position IS NOT NULL AND o.stream IS NOT NULL AND o.solo <= 0 AND o.task = t.task COLLATE "C"
            AND (:queue IS NULL OR o.queue = :queue)
          ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) OFFSET 0) o
      WHERE :part IS NULL OR :part = 'streams')
     UNION ALL
-    (SELECT id, queue, task, tenant FROM outlast_jobs
+    (SELECT id, {columns} FROM outlast_jobs
      WHERE state = 'queued' AND position IS NULL AND solo = 0 AND (:part IS NULL OR :part = 'timed')
        AND (:queue IS NULL OR queue = :queue)
      ORDER BY queue, run_at OFFSET 0)
     UNION ALL
-    (SELECT id, queue, task, tenant FROM outlast_jobs
+    (SELECT id, {columns} FROM outlast_jobs
      WHERE state = 'queued' AND solo > 0 AND (:part IS NULL OR :part = 'suspects')
      ORDER BY task, queue, stream, (-priority), position OFFSET 0)) j
-WHERE id <= :last
-  AND (:queue IS NULL OR queue = :queue) AND (:task::text IS NULL OR task = :task)
-  AND (:tenant::text IS NULL OR tenant = :tenant)
+WHERE id <= :last AND {chosen}
 ORDER BY id DESC LIMIT :limit
 
 -- name: queued_more

@@ -8,11 +8,9 @@
 -- name: all
 -- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.
 SELECT id FROM (
-    SELECT id, queue, task, tenant, state, position, stream, solo FROM outlast_jobs
+    SELECT id, {columns}, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows)
-WHERE (:state IS NULL OR state = :state)
-  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
-  AND (:tenant IS NULL OR tenant = :tenant)
+WHERE {chosen} AND (:state IS NULL OR state = :state)
   AND (:part IS NULL
        OR :part = CASE WHEN solo > 0 THEN 'suspects' WHEN position IS NULL THEN 'timed'
                          WHEN stream IS NULL THEN 'line' ELSE 'streams' END)
@@ -21,9 +19,7 @@ LIMIT :limit
 SELECT j.id FROM outlast_labels AS l INDEXED BY outlast_labels_name
 CROSS JOIN outlast_jobs AS j
 WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l.job_id
-  AND (:state IS NULL OR j.state = :state)
-  AND (:queue IS NULL OR j.queue = :queue) AND (:task IS NULL OR j.task = :task)
-  AND (:tenant IS NULL OR j.tenant = :tenant)
+  AND {j.chosen} AND (:state IS NULL OR j.state = :state)
   AND (:fingerprint IS NULL OR j.fingerprint = :fingerprint)
   AND (:worker_id IS NULL OR j.worker_id = :worker_id)
   AND (:part IS NULL
@@ -32,15 +28,11 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor AND j.id = l
 ORDER BY l.job_id DESC LIMIT :limit
 -- name: running
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_worker
-WHERE worker_id IS NOT NULL AND id <= :last AND (:worker_id IS NULL OR worker_id = :worker_id)
-  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
-  AND (:tenant IS NULL OR tenant = :tenant)
+WHERE worker_id IS NOT NULL AND id <= :last AND (:worker_id IS NULL OR worker_id = :worker_id) AND {chosen}
 ORDER BY id DESC LIMIT :limit
 -- name: blocked
 SELECT id FROM outlast_jobs INDEXED BY outlast_jobs_blocked
-WHERE state = 'blocked' AND id <= :last
-  AND (:queue IS NULL OR queue = :queue) AND (:task IS NULL OR task = :task)
-  AND (:tenant IS NULL OR tenant = :tenant)
+WHERE state = 'blocked' AND id <= :last AND {chosen}
 ORDER BY id DESC LIMIT :limit
 -- name: queued
 SELECT id FROM (
