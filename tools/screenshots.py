@@ -126,6 +126,8 @@ class Story:
             one = Counted(kind=CountKind.ATTEMPT, queue=lane[0], task=lane[1], outcome=outcome)
             one.jobs, one.seconds = number, number * 0.4
             one.durations[2], one.durations[3] = number - number // 5, number // 5
+            one.waits[1], one.waits[2] = number - number // 9, number // 9
+            one.waited = number * (0.04 + 0.01 * (batch * 7 % 5))
             counted += [one] if number else []
         await self.store.note_minute(worker.worker_id, batch, counted)
 

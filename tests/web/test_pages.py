@@ -51,6 +51,8 @@ async def test_each_queue_has_the_attempts_of_its_last_hour_as_a_drawing(store: 
     async with page_on(store.url) as page:
         text = await page.see("/")
     assert "Attempts of queue mail: 7 ended, 2 did not complete, at most 7 a step" in text
+    assert "Attempts that failed, by minute: 2" in text
+    assert "Time from due to claimed" not in text, "no wait was counted"
 
 
 PICKUP = (
