@@ -19,7 +19,6 @@ import os
 import re
 import subprocess
 import sys
-import tomllib
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -82,8 +81,9 @@ def main(say: Callable[[str], object] = print) -> str | None:
 
 
 def find_version(root: Path) -> str:
-    """Return the version: pyproject.toml is its one place."""
-    return str(tomllib.loads((root / "pyproject.toml").read_text())["project"]["version"])
+    """Return the version: the package itself is its one place."""
+    text = (root / "src" / "outlast" / "__init__.py").read_text()
+    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
 
 
 def check_clean(root: Path) -> None:

@@ -1,14 +1,15 @@
 """Outlast: background jobs that outlast the workers running them.
 
-Its public names (``outlast/client/public.py``) are loaded at the first use of one of them: ``python
--m outlast.probe``, which is started every few seconds, needs none.
+Its other public names (``outlast/client/public.py``) are loaded at the first use of one of them:
+``python -m outlast.probe``, which is started every few seconds, needs none.
 """
+
+__version__ = "0.1.0"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from outlast.client.public import *  # noqa: F403
     from outlast.client.public import __all__ as __all__
-    from outlast.client.public import __version__ as __version__
 else:
 
     def _load() -> object:
@@ -17,7 +18,7 @@ else:
         return import_module("outlast.client.public")
 
     def __getattr__(name: str) -> object:
-        if name.startswith("__") and name not in {"__all__", "__version__"}:
+        if name.startswith("__") and name != "__all__":
             raise AttributeError(f"module 'outlast' has no attribute {name!r}")
         public = _load()
         if name in globals():  # a module of ours that is loaded by now, such as outlast.events

@@ -11,7 +11,7 @@ from typer.main import get_command
 from bench import commands
 from bench.commands import COLD, FREQUENT, LARGE, LONG, MORE, SLOWEST
 from bench.series import Series
-from outlast.cli import program
+from outlast.cli import tree
 
 # They change jobs, run something, serve or wait; `verify` and `rehearse` read every job.
 OTHERS = {
@@ -30,7 +30,7 @@ class Place:
 
 
 def test_each_command_that_reads_is_timed() -> None:
-    root: Any = get_command(program.build([]))
+    root: Any = get_command(tree.build())
     timed = {name.split()[0] for name in (*FREQUENT, *MORE)}
     assert timed.isdisjoint(OTHERS)
     assert timed | OTHERS == set(root.commands)

@@ -9,7 +9,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from outlast.cli import program
+from outlast.cli import tree
 from outlast.cli.errors import STORE_UNUSABLE
 from tests.cli.conftest import Said
 
@@ -103,7 +103,7 @@ def uses_jobs(attack: Attack) -> bool:
 
 def commands(command: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Return all that can be run, by name; a group that does something by itself is one of them."""
-    command = command or get_command(program.build([]))
+    command = command or get_command(tree.build())
     children = getattr(command, "commands", {})
     if path and (not children or command.invoke_without_command):
         yield " ".join(path), command

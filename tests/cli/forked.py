@@ -131,16 +131,16 @@ def serve() -> int:
     """Fork for each order; return, in the process of a command, that command's exit code."""
     import typer
 
-    from outlast.cli import program
+    from outlast.cli import tree
 
     django = _DJANGO if sys.argv[1:] else ()
     for module in (
         *_LOADED,
         *django,
-        *(f"outlast.cli.{room}" for room in program.COMMANDS.values()),
+        *(f"outlast.cli.{room}" for room, _ in tree.COMMANDS.values()),
     ):
         importlib.import_module(module)
-    typer.main.get_command = functools.partial(_same, typer.main.get_command(program.build([])))
+    typer.main.get_command = functools.partial(_same, typer.main.get_command(tree.build()))
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # those that wait for a command are reaped
     orders = socket.socket(fileno=os.dup(0))

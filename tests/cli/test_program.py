@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 from typer.main import get_command
 
 import outlast as package
-from outlast.cli import main, program
+from outlast.cli import main, tree
 from outlast.cli.errors import FAULT, code_of
 from outlast.errors import OutlastError
 from tests.cases import each_case
@@ -24,7 +22,7 @@ def paths(command: object, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ..
 
 
 GROUPS = {("dead",), ("flow",)}  # which do nothing by themselves
-COMMANDS = list(paths(get_command(program.build([]))))
+COMMANDS = list(paths(get_command(tree.build())))
 
 
 def test_all_commands_are_there() -> None:
@@ -186,31 +184,3 @@ def test_every_error_has_an_exit_code() -> None:
     assert codes["SchemaMismatch"] == codes["NotPermitted"] == 3
     assert codes["JobNotFound"] == 1
     assert codes["UnknownTask"] == codes["ConfigError"] == codes["ApplicationError"] == 2
-
-
-def test_importing_the_command_line_loads_no_terminal() -> None:
-    code = "import sys, outlast.cli; print({'typer', 'rich', 'structlog'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
-def test_the_program_starts_without_structlog_and_drivers() -> None:
-    code = (
-        "import sys, outlast.cli.program as p; p.build([]);"
-        "print({'structlog', 'asyncpg', 'sqlite3', 'matplotlib'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "set()\n"
-
-
-@each_case(
-    ("given", "loaded"),
-    [(["stats", "--json"], "completion stats\n"), (["--version"], "completion\n")],
-)
-def test_a_command_is_loaded_without_the_others(given: list[str], loaded: str) -> None:
-    code = (
-        f"import sys, outlast.cli.program as p; p.build({given});"
-        "print(*sorted(m for m in set(p.COMMANDS.values()) if f'outlast.cli.{m}' in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == loaded

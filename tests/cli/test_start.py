@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
+import typer.main
 
+from outlast.cli import tree
 from tests.cases import each_case
 from tests.cli.conftest import Filled
 
@@ -17,6 +19,9 @@ LATE = {  # what a command loads once it needs it, if ever
     "sqlite3", "starlette", "structlog", "uvicorn", "uvloop", "zipfile",
 }  # fmt: skip
 CLIENT = {"outlast.client.app", "outlast.client.task"}  # what an application is made of
+OF_AN_APPLICATION = {
+    "worker", "dev", "enqueue", "run-task", "crash-test", "run", "rehearse", "doctor",
+}  # fmt: skip
 
 
 def loaded(code: str) -> set[str]:
@@ -31,21 +36,27 @@ def answered(*argv: str) -> set[str]:
     return loaded(f"from outlast.cli import main; main({[*argv]})")
 
 
-@pytest.mark.xfail(strict=True, reason="the program loads them first")
 def test_the_version_needs_nothing() -> None:
     heavy = {"typer", "msgspec", "asyncio", "rich", "inspect"} | LATE | CLIENT
     assert not heavy & answered("--version")
 
 
-@pytest.mark.xfail(strict=True, reason="the program loads them first")
 @each_case("argv", [["--help"], ["-h"], ["help"], []])
 def test_the_help_loads_no_command(argv: list[str]) -> None:
     found = answered(*argv)
-    modules = {"outlast.cli.listing", "outlast.cli.job", "outlast.cli.worker", "outlast.cli.web"}
+    modules = {f"outlast.cli.{each}" for each, _ in tree.COMMANDS.values()} - {
+        "outlast.cli.completion"
+    }
     assert not found & (modules | LATE | CLIENT | {"rich", "asyncio", "outlast.store"})
 
 
-@pytest.mark.xfail(strict=True, reason="the program loads them first")
+@pytest.mark.parametrize("name", tree.COMMANDS)
+def test_a_command_loads_no_driver_no_server_and_no_other_command(name: str) -> None:
+    found = loaded(f"from outlast.cli import tree; tree.build([{name!r}])")
+    unwanted = LATE if name in OF_AN_APPLICATION else LATE | CLIENT
+    assert not unwanted & found
+
+
 @pytest.mark.on_both_stores
 @each_case("argv", [["jobs"], ["why", "1"], ["job", "1"], ["workers"], ["stats"], ["dead", "list"]])
 def test_a_command_that_reads_loads_its_own_driver_alone(argv: list[str], filled: Filled) -> None:
@@ -55,3 +66,12 @@ def test_a_command_that_reads_loads_its_own_driver_alone(argv: list[str], filled
     found = answered(*argv, "--url", filled.url)
     assert own <= found
     assert not (LATE | CLIENT) - own & found
+
+
+def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
+    group = typer.main.get_command(tree.build())
+    listed = {name: summary for name, (_, summary) in tree.COMMANDS.items()}
+    assert listed == {
+        name: (each.help or "").partition("\n\n")[0]
+        for name, each in vars(group)["commands"].items()
+    }

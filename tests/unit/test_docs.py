@@ -15,7 +15,7 @@ import typer.main
 import outlast
 from outlast import events
 from outlast.base.config import WorkerSettings
-from outlast.cli.program import build
+from outlast.cli.tree import build
 from outlast.events import Event
 from outlast.store.backend import Backend
 from tests.cases import each_case
@@ -71,7 +71,7 @@ OF_PEERS = {  # as in their own documentation
 
 
 def commands() -> dict[str, Any]:
-    root: Any = typer.main.get_command(build([]))
+    root: Any = typer.main.get_command(build())
     return dict(root.commands)
 
 

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -19,8 +18,9 @@ import pytest
 import typer.main
 import yaml
 
+import outlast
 from outlast.base.config import parse_seconds, parse_size
-from outlast.cli.program import build
+from outlast.cli.tree import build
 from outlast.probe import PORT_VARIABLE, PROBES
 from outlast.worker.runners.supervisor import START_SECONDS_MAX
 from tests.cases import each_case
@@ -79,7 +79,7 @@ def containers() -> Iterator[Container]:
 
 @cache
 def commands() -> dict[str, Any]:
-    root: Any = typer.main.get_command(build([]))
+    root: Any = typer.main.get_command(build())
     return dict(root.commands)
 
 
@@ -244,8 +244,7 @@ def plain(objects: list[dict[str, Any]]) -> list[str]:
 
 def test_the_chart_makes_the_same_objects_as_the_files_without_it() -> None:
     chart = yaml.safe_load((OPS / "helm" / "Chart.yaml").read_text())
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    semantic = project["version"].replace("rc", "-rc")  # Helm takes no other form
+    semantic = outlast.__version__.replace("rc", "-rc")  # Helm takes no other form
     assert chart["version"] == chart["appVersion"] == semantic
     for template in (OPS / "helm" / "templates").iterdir():
         assert not re.search(r"\b80\d\d\b", template.read_text()), "a port is a value"

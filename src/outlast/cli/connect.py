@@ -11,16 +11,18 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
-from outlast.client.app import App
 from outlast.errors import SchemaMismatch, StoreUnavailable
-from outlast.insight.acting import By
 from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.environment import is_there
 from outlast.store.protocol import Store
+
+if TYPE_CHECKING:
+    from outlast.client.app import App
+    from outlast.insight.acting import By
 
 R = TypeVar("R")
 
@@ -116,4 +118,6 @@ def whoami() -> str | None:
 
 def me(reason: str | None = None) -> By:
     """Return who acts, and why."""
+    from outlast.insight.acting import By
+
     return By(whoami() or "a user without a name", reason)

@@ -9,8 +9,8 @@ import typer
 from outlast.base.text import line
 from outlast.cli.connect import me, on_store
 from outlast.cli.errors import NotSoError
+from outlast.cli.jobs import check_json
 from outlast.cli.options import Url, option
-from outlast.cli.run_task import check_json
 from outlast.client.events import check_name
 from outlast.insight.acting import send_event
 from outlast.store.values import NewEvent

@@ -6,12 +6,11 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from outlast.cli.application import load
 from outlast.cli.bulk import DryRun, act_on_all, tell_each
 from outlast.cli.connect import closing, exists, me, on_store
 from outlast.cli.loop import run_loop
@@ -30,15 +29,17 @@ from outlast.cli.options import (
     option,
 )
 from outlast.cli.show import print_json
-from outlast.client.app import App
-from outlast.client.job import Job
-from outlast.client.task import Task
 from outlast.errors import BadArguments, ConfigError, UsageError, text_of
 from outlast.insight.acting import ACTS, Verb, act_on_jobs
 from outlast.insight.filters import AskedJobs
 from outlast.insight.resource import SCHEMA
 from outlast.store.backend import describe_place
 from outlast.store.protocol import Store
+
+if TYPE_CHECKING:
+    from outlast.client.app import App
+    from outlast.client.job import Job
+    from outlast.client.task import Task
 
 UNFINISHED = [name for name in ALL_BUT_STATE if name != "group"]  # filters of jobs to cancel
 QUOTED_MAX = 60  # characters of an argument that is shown again as JSON
@@ -58,6 +59,8 @@ class CalledTask(Options):
     def find(self, url: str | None = None) -> tuple[App, Task[..., Any], list[Any], dict[str, Any]]:
         """Import the application, to be used with the store at ``url``; return it, the task, and
         the arguments by position and by name."""
+        from outlast.cli.application import load
+
         application = load(self.app)
         if url is not None:
             application.url = url
@@ -181,6 +184,11 @@ def value_of(text: str) -> Any:
             f"{text!r} is not JSON ({text_of(error)})\n"
             f"a text needs JSON's quotes, too: {_quoted(text)}"
         ) from error
+
+
+def check_json(text: str) -> str:
+    """Return JSON as it is stored; UsageError for other texts."""
+    return msgspec.json.encode(value_of(text)).decode()
 
 
 def _quoted(text: str) -> str:

@@ -10,7 +10,6 @@ from outlast.cli.options import Before, Json, Limit, Url
 from outlast.cli.show import JsonList, console, jobs_table
 from outlast.insight.documents import JOB
 from outlast.insight.filters import AskedJobs
-from outlast.insight.pauses import is_named, name_of
 from outlast.insight.queries import JobList, find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
@@ -112,6 +111,8 @@ NAME_MAX = 80  # characters
 async def tell_unknown(store: Store, which: JobFilter) -> None:
     """Say on stderr which names of a filter do not exist, as far as one search of the jobs
     shows."""
+    from outlast.insight.pauses import is_named, name_of
+
     for kind in (PauseKind.QUEUE, PauseKind.TASK, PauseKind.TENANT):
         name = getattr(which, kind)
         if name is not None and not await is_named(store, kind, name):

@@ -10,10 +10,10 @@ from functools import wraps
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from outlast.base.config import parse_seconds
 from outlast.cli.errors import WRONG_USAGE
-from outlast.client.flow_parts import AnyEnd
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.filters import FILTERS, AskedJobs
 from outlast.model.kinds import Filter, is_of
@@ -144,6 +144,8 @@ class Placing(Options):
         """Return these as options of ``using``."""
         given = asdict(self)
         keys, costs = given.pop("limit_key"), given.pop("cost")
+        from outlast.client.flow_parts import AnyEnd
+
         completed = _read_ids("--after", given.pop("after"))
         ended = _read_ids("--after-ended", given.pop("after_ended"))
         if completed or ended:
@@ -238,6 +240,7 @@ def make_group(
 ) -> typer.Typer:
     """Return a group of commands. ``text``: its help; ``default``: runs if none is named."""
     made = typer.Typer(
+        cls=CommandGroup,
         help=lay_out(text),
         invoke_without_command=True,
         callback=show_help if default is None else _run_alone(default),
@@ -292,14 +295,25 @@ def advise(context: typer.Context, text: str) -> str:
 def lay_out(docstring: str) -> str:
     """Return a docstring as typer's help: each paragraph on one line, examples unchanged."""
     paragraphs = inspect.cleandoc(docstring).split("\n\n")
-    return "\n\n".join(_paragraph(each) for each in paragraphs).replace("[", r"\[")
+    return "\n\n".join(map(_paragraph, paragraphs))
 
 
 def _paragraph(text: str) -> str:
-    title, _, rest = text.partition("\n")
-    if rest.startswith("    "):
-        return f"{title}\n\n{rest}"
-    return text if text.startswith("    ") else " ".join(text.split())
+    return f"\b\n{text}" if "\n    " in f"\n{text}" else " ".join(text.split())
+
+
+class CommandGroup(TyperGroup):
+    """A group that lists its commands with the whole first line of their help, which typer cuts."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, (each.help or "").partition("\n\n")[0])
+                    for name, each in self.commands.items()
+                ]
+            )
 
 
 @contextmanager

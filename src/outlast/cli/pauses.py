@@ -107,7 +107,7 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
 
 
 def pauses(url: Url = None, json: Json = False) -> None:
-    """List what is paused: since when, by whom and why.
+    """List all pauses: since when, by whom and why.
 
     A pause is in force once all live workers have acknowledged it; the list names the workers that
     have not.

@@ -8,12 +8,10 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
-
 from outlast.base.text import line, safe
 from outlast.cli.connect import closing
 from outlast.cli.errors import NotSoError, say
-from outlast.cli.jobs import CalledTask, value_of
+from outlast.cli.jobs import CalledTask, check_json
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, LimitKeys, Owner, flag, option, read_limit_flags
 from outlast.errors import BadArguments, text_of
@@ -81,11 +79,6 @@ def _closing_loop(app: App) -> RunLoop:
             await main()
 
     return lambda main: run_loop(lambda: run(main))
-
-
-def check_json(text: str) -> str:
-    """Return JSON as it is stored; UsageError for other texts."""
-    return msgspec.json.encode(value_of(text)).decode()
 
 
 def _show_progress(progress: Progress) -> None:

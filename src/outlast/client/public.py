@@ -134,7 +134,6 @@ __all__ = [
     "Verdict",
     "WorkerOptions",
     "WorkerSettings",
-    "__version__",
     "add_job_fields",
     "chain",
     "current",
@@ -142,13 +141,3 @@ __all__ = [
     "ended",
     "group",
 ]
-
-__version__: str
-
-
-def __getattr__(name: str) -> str:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("outlast")
-    raise AttributeError(f"module 'outlast' has no attribute {name!r}")

@@ -19,7 +19,6 @@ from outlast.errors import JobNotFound, OutlastError, UsageError
 from outlast.events import emit
 from outlast.insight.availability import ASLEEP, holds
 from outlast.insight.queries import no_limit, no_schedule, read_schedule
-from outlast.insight.schedules import job_now
 from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note, Record, Tokens
@@ -326,6 +325,8 @@ async def pause_schedule(store: Store, name: str, by: By, *, paused: bool) -> No
 async def trigger_schedule(store: Store, name: str, now: float, by: By) -> Enqueued:
     """Enqueue a schedule's call now, or name the unfinished job of an earlier tick.
     ScheduleNotFound."""
+    from outlast.insight.schedules import job_now
+
     row = await read_schedule(store, name)
     record = note_of("trigger schedule", by, f"schedule {name}")
     return await store.trigger(job_now(row, now), record=record)

@@ -19,8 +19,7 @@ import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 import msgspec
 
@@ -62,10 +61,10 @@ class Applied(msgspec.Struct, frozen=True):
 @cache
 def load(dialect: str) -> Sequence[Step]:
     """Return the steps in ``DIALECT/sql``, in order."""
-    return read(resources.files("outlast.store").joinpath(dialect, "sql"))
+    return read(Path(__file__).parent / dialect / "sql")
 
 
-def read(folder: Traversable) -> Sequence[Step]:
+def read(folder: Path) -> Sequence[Step]:
     """Return the steps in a folder, in order. ValueError if they are not numbered 1, 2, 3 …, lack
     ``compatible_from`` or include a missing file.
     """
@@ -76,7 +75,7 @@ def read(folder: Traversable) -> Sequence[Step]:
     return steps
 
 
-def _expanded(folder: Traversable, file_name: str) -> str:
+def _expanded(folder: Path, file_name: str) -> str:
     """Return the text of a migration with the files that it includes."""
 
     def included(line: re.Match[str]) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from functools import cache
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from outlast.store.actions import ActionRow
@@ -48,6 +48,7 @@ _ROWS = {
 }
 _COLUMNS = re.compile(rf"\{{(\w+\.)?({'|'.join(_ROWS)})\}}")
 _MADE = re.compile(r" AS (\w+)")
+_STORE = Path(__file__).parent
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 _CHOSEN = re.compile(r"\{(?P<of>\w+\.)?(?P<what>chosen|columns)\}")
 
@@ -88,7 +89,7 @@ def _choose(found: re.Match[str]) -> str:
 
 
 def _read(folder: str, topic: str) -> dict[str, str]:
-    file = resources.files("outlast.store").joinpath(folder, f"{topic}.sql")
+    file = _STORE / folder / f"{topic}.sql"
     parts = _NAME.split(file.read_text("utf-8")) if file.is_file() else []
     return {name: _bare(text) for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
