@@ -166,11 +166,13 @@ class StoreProvider:
         them, and may change the jobs before it calls that."""
         self._senders.append(sender)
 
-    async def enqueue(self, batch: Sequence[NewJob], connection: object = None) -> list[Enqueued]:
+    def enqueue(
+        self, batch: Sequence[NewJob], connection: object = None
+    ) -> Awaitable[list[Enqueued]]:
         """Store at most ENQUEUE_MAX jobs in their order, all or none: here, or in the caller's
         transaction on ``connection``; or, for a ``Spawn``, as the children of an attempt, in any
         number."""
-        return await self._send(batch, lambda jobs: self._store_jobs(jobs, connection))
+        return self._sending(lambda jobs: self._store_jobs(jobs, connection))(batch)
 
     async def enqueue_many(
         self,
@@ -187,13 +189,13 @@ class StoreProvider:
             await self._store_many(wanted, take, connection)
             return []
 
-        await self._send(jobs, store)
+        await self._sending(store)(jobs)
 
-    async def _send(self, jobs: Sequence[NewJob], store: Enqueue) -> list[Enqueued]:
-        """Store jobs by this function, through all senders, the newest first."""
+    def _sending(self, store: Enqueue) -> Enqueue:
+        """Return a function that stores jobs by this one, through all senders, the newest first."""
         for sender in self._senders:
             store = _through(sender, store)
-        return await store(jobs)
+        return store
 
     async def admit(self, jobs: Sequence[NewJob], wait: float = 0.0) -> None:
         """Wait up to that many seconds for room in the queues of these jobs; QueueFull."""
@@ -205,10 +207,13 @@ class StoreProvider:
                 wait,
             )
 
-    async def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
+    def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> Awaitable[list[Enqueued]]:
         _check_is_no_import()
         if connection is None or isinstance(connection, Spawn):
-            return await hop(lambda: self._enqueue_here(batch, connection))
+            return hop(lambda: self._enqueue_here(batch, connection))
+        return self._enqueue_there(batch, connection)
+
+    async def _enqueue_there(self, batch: Sequence[NewJob], connection: object) -> list[Enqueued]:
         return await (await self._foreign(connection)).enqueue(batch)
 
     async def ask_on(

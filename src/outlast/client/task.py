@@ -164,8 +164,8 @@ class BoundTask(Generic[P, R]):
         if placement.followers or placement.after or jobs[0].policy.inputs:
             jobs = plan_of([Call(task, jobs[0], placement)])[0].jobs
         await task.stores.admit(jobs, placement.wait or 0.0)
-        one, *_ = await task.stores.enqueue(jobs, placement.connection)
-        return job_of(task, one)
+        stored = await task.stores.enqueue(jobs, placement.connection)
+        return job_of(task, stored[0])
 
     enqueue_sync = blocking(enqueue)
 

@@ -10,75 +10,65 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
-from outlast.errors import BadData, text_of
-from outlast.model.job import Policy
 from outlast.model.kinds import is_of
 from outlast.store.values import Given, NewJob
 
 
 class Column(NamedTuple):
-    """The name of a column, its type on PostgreSQL, and how its value is taken from a job."""
+    """The name of a column, its type on PostgreSQL, and the attribute of a job that has its value
+    (default: of the same name)."""
 
     name: str
     type: str
-    take: Callable[[NewJob], Any]
+    path: str = ""
 
-
-@lru_cache(maxsize=1_000)
-def policy_text(policy: Policy) -> str:
-    """Return a policy as it is stored. Raises BadData for a lone surrogate."""
-    try:
-        return msgspec.json.encode(policy).decode()
-    except UnicodeEncodeError as error:
-        raise BadData(f"not a text that can be stored: {text_of(error)}") from error
-
-
-def _given(name: str, kind: str) -> Column:
-    return Column(name, kind, attrgetter(name))
+    @property
+    def take(self) -> Callable[[NewJob], Any]:
+        """Return the function that reads its value of a job."""
+        return attrgetter(self.path or self.name)
 
 
 OWN = (
-    _given("args", "text"),
-    _given("tenant", "text"),
-    _given("key", "text"),
-    _given("stream", "bigint"),
-    _given("needs", "text"),
+    Column("args", "text"),
+    Column("tenant", "text"),
+    Column("key", "text"),
+    Column("stream", "bigint"),
+    Column("needs", "text"),
 )
 """The columns in which jobs that are stored as one, with many arguments, may differ. Each statement
 says how."""
 _OWN = {column.name for column in OWN}
 _TYPES = {str: "text", int: "integer", float: "float8", bool: "boolean"}
 SHARED = (
-    _given("task", "text"),
+    Column("task", "text"),
     *(
-        _given(field.name, next(_TYPES[kind] for kind in _TYPES if is_of(field.type, kind)))
+        Column(field.name, next(_TYPES[kind] for kind in _TYPES if is_of(field.type, kind)))
         for field in msgspec.structs.fields(Given)
         if field.name not in _OWN
     ),
-    Column("policy", "text", lambda job: policy_text(job.policy)),
-    Column("timeout", "float8", attrgetter("policy.timeout")),
-    Column("keep", "float8", attrgetter("policy.keep")),
+    Column("policy", "text", "policy_text"),
+    Column("timeout", "float8", "policy.timeout"),
+    Column("keep", "float8", "policy.keep"),
 )
 """The columns that such jobs share: the fields of ``Given``, and some made from the policy."""
 TIMED = (
-    Column("delay", "float8", lambda job: max(0.0, job.delay)),
-    _given("run_at", "float8"),
-    _given("expires", "float8"),
-    _given("expires_at", "float8"),
-    _given("aged_by", "float8"),
-    Column("waits", "boolean", lambda job: bool(job.after)),
+    Column("delay", "float8", "due_in"),
+    Column("run_at", "float8"),
+    Column("expires", "float8"),
+    Column("expires_at", "float8"),
+    Column("aged_by", "float8"),
+    Column("waits", "boolean", "has_to_wait"),
 )
 """No columns, but inputs of the columns that a store computes with its own clock."""
-TAKE: Mapping[str, Callable[[Any], Any]] = {
-    column.name: column.take for column in (*SHARED, *OWN, *TIMED)
+PATHS: Mapping[str, str] = {
+    column.name: column.path or column.name for column in (*SHARED, *OWN, *TIMED)
 }
-"""Column -> how its value is taken from a job."""
+"""Column -> the attribute of a job that has its value."""
 COMPUTED = ("run_at", "enqueued_at", "position", "expires_at", "aged", "state", "awaited")
 STORED = (*(column.name for column in (*SHARED, *OWN)), *COMPUTED)
 """The names of all columns that an enqueue sets."""

@@ -6,10 +6,12 @@ A value knows nothing of a store; ``store.rows`` has the values that people and 
 from __future__ import annotations
 
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
 
+from outlast.errors import BadData, text_of
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
 from outlast.model.lease import DeathCause, Presence, Sign
@@ -106,7 +108,13 @@ class NewJob(Placed, frozen=True, kw_only=True):
     ``stream``: where it waits if it is under limits or shares fairly (``model.limits``), with
     ``needs``, its permits, as JSON. ``aged_by``: the seconds that its priority is worth, if waiting
     raises it: its place in its stream is that of a job due earlier by as much. The columns are
-    listed in ``store.new_rows``."""
+    listed in ``store.new_rows``.
+
+    Attributes:
+        policy_text: its policy as it is stored. BadData for a lone surrogate.
+        due_in: the seconds from the store's now until it is due.
+        has_to_wait: whether it waits for other jobs.
+    """
 
     task: str
     args: str = "{}"
@@ -115,6 +123,26 @@ class NewJob(Placed, frozen=True, kw_only=True):
     stream: int | None = None
     needs: str | None = None
     aged_by: float | None = None
+
+    @property
+    def policy_text(self) -> str:  # noqa: D102
+        return _policy_text(self.policy)
+
+    @property
+    def due_in(self) -> float:  # noqa: D102
+        return max(0.0, self.delay)
+
+    @property
+    def has_to_wait(self) -> bool:  # noqa: D102
+        return bool(self.after)
+
+
+@lru_cache(maxsize=1_000)
+def _policy_text(policy: Policy) -> str:
+    try:
+        return msgspec.json.encode(policy).decode()
+    except UnicodeEncodeError as error:
+        raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
 class Enqueued(msgspec.Struct, frozen=True, gc=False):

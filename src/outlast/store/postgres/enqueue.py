@@ -199,18 +199,18 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]
         return "one", {"notify": notify}
     if not share_the_rest(jobs):
         return None
-    args = BETWEEN.join([job.args for job in jobs])
-    if args.count(BETWEEN) != len(jobs) - 1:
+    texts = BETWEEN.join([job.args for job in jobs])
+    if texts.count(BETWEEN) != len(jobs) - 1:
         return None
     tenants = [job.tenant for job in jobs]
     streams = [job.stream for job in jobs]
     are_one = tenants.count(first.tenant) == streams.count(first.stream) == len(jobs)
-    values = {"args": args, "notify": notify, "count": len(jobs)}
+    values = {"texts": texts, "notify": notify, "count": len(jobs)}
     if are_one and first.stream is None:
         return "alike", values
     some = 1 if are_one else len(jobs)
     needs = [job.needs for job in jobs[:some]]
-    values |= {"tenants": tenants[:some], "streams": streams[:some], "needs": needs}
+    values |= {"tenants": tenants[:some], "streams": streams[:some], "wanted": needs}
     return "alike_in_streams", values
 
 

@@ -63,11 +63,12 @@ class _LoopPool:
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
         """Return an idle connection and its kind; None: there is room to open one. Only a call
         that allows cached plans gets a connection that keeps them, and it does without."""
-        for kind, idle in self.idle.items():  # the server may have ended them meanwhile
-            self.idle[kind] = [each for each in idle if not each.is_closed()]
         fitting, others = self.idle[keeps_plans], self.idle[not keeps_plans]
-        if fitting:
-            return fitting.pop(), keeps_plans
+        while fitting:
+            connection = fitting.pop()
+            if not connection.is_closed():  # the server may have ended it meanwhile
+                return connection, keeps_plans
+        others[:] = [each for each in others if not each.is_closed()]
         if others and len(others) + self.lent > self.limit:
             if keeps_plans and len(others) == 1:
                 return others.pop(), False
@@ -137,10 +138,14 @@ class _Checkout:
         loop_pool.lent += 1
         self._generation = loop_pool.generation
         try:
-            keeps = await self._find()
+            self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
+            if self._connection is None:
+                keeps = await self._find(keeps=keeps)
         except BaseException:
             self._give_back(keep=False)
             raise
+        loop_pool.held += 1
+        loop_pool.in_use.add(self._connection)
         if keeps and not self._keeps_plans and not self._connection.is_pooled:
             await self._command(_REPLAN)
         self._keeps_plans = self._keeps_plans and keeps
@@ -153,32 +158,39 @@ class _Checkout:
             await self._command(begin_text(self._kind))
         return self._connection
 
-    async def _find(self) -> bool:
-        """Find an idle connection, or open one; return whether it keeps plans. Where the server has
+    async def _find(self, *, keeps: bool) -> bool:
+        """Open a connection, or wait for one; return whether it keeps plans. Where the server has
         no place for one more, a worker waits for one of its own to be idle: it works with one."""
-        loop_pool, now = self._loop_pool, asyncio.get_running_loop().time
-        waits = self._connections.options.reserved > 0
+        loop_pool = self._loop_pool
         while True:
-            self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
-            others = loop_pool.count_idle() + (loop_pool.held if waits else 0)
-            if self._connection is None and not (others and now() < loop_pool.crowded_until):
-                try:
-                    self._connection = await self._connections.connect(keeps_plans=keeps)
-                except StoreUnavailable as error:
-                    if not has_no_place(error):
-                        raise
-                    if not others:
-                        let_go(self._connections.url)
-                        raise
-                    loop_pool.crowded_until = now() + CROWDED_SECONDS
+            self._connection = await self._open(keeps_plans=keeps)
             if self._connection is None:
                 self._connection, keeps = loop_pool.take_any()
+            if self._connection is None:
+                loop_pool.came_back.clear()
+                await loop_pool.came_back.wait()
+                self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
             if self._connection is not None:
-                loop_pool.held += 1
-                loop_pool.in_use.add(self._connection)
                 return keeps
-            loop_pool.came_back.clear()
-            await loop_pool.came_back.wait()
+
+    async def _open(self, *, keeps_plans: bool) -> Any:
+        """Open one more connection; None where the server has no place for it, but others are
+        open."""
+        loop_pool, now = self._loop_pool, asyncio.get_running_loop().time
+        waits = self._connections.options.reserved > 0
+        others = loop_pool.count_idle() + (loop_pool.held if waits else 0)
+        if others and now() < loop_pool.crowded_until:
+            return None
+        try:
+            return await self._connections.connect(keeps_plans=keeps_plans)
+        except StoreUnavailable as error:
+            if not has_no_place(error):
+                raise
+            if not others:
+                let_go(self._connections.url)
+                raise
+            loop_pool.crowded_until = now() + CROWDED_SECONDS
+            return None
 
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:

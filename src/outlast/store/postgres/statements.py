@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 
 from outlast.errors import BadData, text_of
 from outlast.model.lifecycle import Transition
-from outlast.store.new_rows import OWN, SHARED, TAKE, TIMED
+from outlast.store.new_rows import OWN, PATHS, SHARED, TIMED
 from outlast.store.statements import statements
 from outlast.store.values import NamedStep, NewJob, Report, Save
 
@@ -21,21 +22,32 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 
 
 @cache
-def numbered(topic: str, name: str) -> tuple[str, list[str]]:
-    """Return a statement with numbered parameters, and their names in the order of the numbers."""
+def numbered(topic: str, name: str) -> tuple[str, list[str], list[str]]:
+    """Return a statement with numbered parameters, and their names in the order of the numbers:
+    first the columns of a job, then the others."""
     text = statements("postgres", topic)[name]
-    names = list(dict.fromkeys(_NAMED.findall(text)))
-    return _NAMED.sub(lambda found: f"${names.index(found[1]) + 1}", text), names
+    names = dict.fromkeys(_NAMED.findall(text))
+    columns = [each for each in names if each in PATHS]
+    others = [each for each in names if each not in PATHS]
+    numbers = {each: f"${number}" for number, each in enumerate([*columns, *others], 1)}
+    return _NAMED.sub(lambda found: numbers[found[1]], text), columns, others
 
 
-async def fetch(
+@cache
+def _take(topic: str, name: str) -> Callable[[NewJob], tuple[Any, ...]]:
+    """Return the function that reads the columns of a statement, at least two, of a job."""
+    return attrgetter(*(PATHS[each] for each in numbered(topic, name)[1]))
+
+
+def fetch(
     connection: Any, topic: str, name: str, values: Mapping[str, Any], job: NewJob | None = None
-) -> Any:
-    """Return the rows of a statement; parameters that are not among the values are columns of the
-    job."""
-    text, names = numbered(topic, name)
-    given = [values[each] if each in values else TAKE[each](job) for each in names]
-    return await connection.fetch(text, *given)
+) -> Awaitable[Any]:
+    """Return the rows of a statement; the columns of a job are those of this one, if there is
+    one."""
+    text, columns, others = numbered(topic, name)
+    given = [values[each] for each in columns] if job is None else _take(topic, name)(job)
+    rows: Awaitable[Any] = connection.fetch(text, *given, *[values[each] for each in others])
+    return rows
 
 
 Pair = tuple[int, int]  # a job's id and the token of an attempt, which guard each write about it

@@ -40,9 +40,9 @@ INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
 SELECT {:shared}, h.args, :tenant::text,
        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq')
 FROM string_to_table(
-         CASE WHEN :notify::boolean THEN :args::text || pg_notify(outlast_channel_v1(),
+         CASE WHEN :notify::boolean THEN :texts::text || pg_notify(outlast_channel_v1(),
                   'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
-              ELSE :args::text END,
+              ELSE :texts::text END,
          chr(31)) AS h (args)
 RETURNING id
 
@@ -57,16 +57,16 @@ WITH arrived AS (
 INSERT INTO outlast_jobs ({shared}, args, tenant, stream, needs, run_at, enqueued_at, position, aged)
 SELECT {:shared}, h.args, CASE WHEN cardinality(:tenants::text[]) = 1 THEN (:tenants::text[])[1] ELSE h.tenant END,
        CASE WHEN cardinality(:streams::bigint[]) = 1 THEN (:streams::bigint[])[1] ELSE h.stream END,
-       CASE WHEN cardinality(:needs::text[]) = 1 THEN (:needs::text[])[1] ELSE h.needs END,
+       CASE WHEN cardinality(:wanted::text[]) = 1 THEN (:wanted::text[])[1] ELSE h.needs END,
        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'),
        ((date_part('epoch', statement_timestamp()) - :aged_by::float8) * 1000)::bigint
 FROM ROWS FROM (
          string_to_table(
-             CASE WHEN :notify::boolean THEN :args::text || pg_notify(outlast_channel_v1(),
+             CASE WHEN :notify::boolean THEN :texts::text || pg_notify(outlast_channel_v1(),
                       'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
-                  ELSE :args::text END,
+                  ELSE :texts::text END,
              chr(31)),
-         unnest(:tenants::text[]), unnest(:streams::bigint[]), unnest(:needs::text[])) AS h (args, tenant, stream, needs)
+         unnest(:tenants::text[]), unnest(:streams::bigint[]), unnest(:wanted::text[])) AS h (args, tenant, stream, needs)
 RETURNING id
 
 -- name: one
