@@ -138,6 +138,29 @@ def test_wrong_usage_is_two_lines(
         assert word in told.err
 
 
+LEAVES = [path for path in COMMANDS if all(path != each[:-1] for each in COMMANDS)]
+
+
+@pytest.mark.xfail(strict=True, reason="the first is told, with a list of all")
+@each_case("path", LEAVES)
+def test_all_wrong_options_of_a_command_are_told_at_once(
+    path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*path, "--nonsense", "--hepl=x"]) == 2
+    told = capsys.readouterr().err
+    assert "--nonsense;" in told
+    assert "--hepl (here: --help)" in told
+    assert len(told.splitlines()) == 2
+
+
+@pytest.mark.xfail(strict=True, reason="the first is told, with a list of all")
+def test_wrong_values_are_told_with_wrong_options(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["jobs", "--stat", "dead", "--limit", "many", "--since", "soon"]) == 2
+    told = capsys.readouterr().err
+    for each in ("--stat (here: --state)", "'many' is not a whole number", "'soon' is not a span"):
+        assert each in told
+
+
 def test_a_negative_argument_is_refused_with_a_hint_at_two_dashes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -93,6 +93,17 @@ def test_a_worker_prints_its_store_runs_jobs_and_drains(outlast: Outlast, folder
     assert row["status"] == "stopped"
 
 
+@pytest.mark.xfail(strict=True, reason="seven lines say so")
+def test_a_worker_is_ready_in_one_line_of_its_log(outlast: Outlast, folder: Path) -> None:
+    with worker(folder, "shop:app") as running:
+        running.until("shop:app is ready")
+        outlast("enqueue", "shop:app", "nap", "0.01")
+        log = running.until("attempt_ended")
+        assert running.end() == 0
+    entries = [each for each in log.splitlines() if "[info" in each]
+    assert "attempt_started" in entries[0]
+
+
 PROBED = """
 import gc, sys
 from outlast.cli import main

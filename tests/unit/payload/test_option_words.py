@@ -37,6 +37,35 @@ def test_an_option_of_a_task_is_told_with_what_is_meant(app, options, says):
         app.task(**options)
 
 
+@pytest.mark.xfail(strict=True, reason="the first is told, with a list of all")
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda app, task, given: app.task(**given), "retrys (here: retries)"),
+        (lambda app, task, given: task.using(**given), "prioritty (here: priority)"),
+        (lambda app, task, given: outlast.App("sqlite:///x", **given), "notfy (here: notify)"),
+        (lambda app, task, given: app.limit("x", **given), "runing (here: running)"),
+        (
+            lambda app, task, given: app.schedule("x", task.call(), **given),
+            "evry (here: every)",
+        ),
+    ],
+)
+def test_all_wrong_options_are_told_at_once_with_the_nearest_of_ours(app, wrong, told):
+    @app.task
+    def mail() -> None:
+        pass
+
+    name = told.partition(" ")[0]
+    with pytest.raises(ConfigError) as said:
+        wrong(app, mail, {name: 1})
+    assert str(said.value).endswith(f"has no option {told}"), "a list of all says nothing more"
+    with pytest.raises(ConfigError) as said:
+        wrong(app, mail, {name: 1, "colour": 2, "zzz": 3})
+    for each in (told, "colour", "zzz; there are: "):
+        assert each in str(said.value)
+
+
 def test_an_option_of_the_job_among_the_arguments_is_told_where_it_goes(app):
     @app.task
     def mail(to: str) -> None:
