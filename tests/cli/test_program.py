@@ -141,7 +141,6 @@ def test_wrong_usage_is_two_lines(
 LEAVES = [path for path in COMMANDS if all(path != each[:-1] for each in COMMANDS)]
 
 
-@pytest.mark.xfail(strict=True, reason="the first is told, with a list of all")
 @each_case("path", LEAVES)
 def test_all_wrong_options_of_a_command_are_told_at_once(
     path: tuple[str, ...], capsys: pytest.CaptureFixture[str]
@@ -153,7 +152,6 @@ def test_all_wrong_options_of_a_command_are_told_at_once(
     assert len(told.splitlines()) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="the first is told, with a list of all")
 def test_wrong_values_are_told_with_wrong_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["jobs", "--stat", "dead", "--limit", "many", "--since", "soon"]) == 2
     told = capsys.readouterr().err

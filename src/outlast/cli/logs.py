@@ -38,6 +38,15 @@ ROUTINE = {
     "attempt_failed": 1,
 }
 ROUTINE_MAX = 100  # entries of a kind in a second; an entry costs more than a small job
+# steps of each start, which a person sees only if they are repeated, as after an outage
+STEPS = {
+    "worker_registered",
+    "worker_started",
+    "wakeup_ready",
+    "presence_taken",
+    "reconciliation_complete",
+}
+OF_HEALTHY_RUNNERS = {"runner_started", "runner_ready"}
 CLOSE_SECONDS = 2.0  # for the last lines, if the reader takes them
 
 Entry = MutableMapping[str, Any]
@@ -94,6 +103,19 @@ class LogWriter:
             except Exception as error:
                 entry = f"outlast: an entry of the log cannot be shown: {text_of(error)}\n"
         return entry.encode("utf-8", "backslashreplace")
+
+
+def for_people(write: Subscriber) -> Subscriber:
+    """Return a subscriber that leaves out the steps of a start: a worker is ready in one line."""
+    left = set(STEPS)
+
+    def write_the_rest(name: str, fields: dict[str, Any]) -> None:
+        if name in left:
+            left.remove(name)
+        elif name not in OF_HEALTHY_RUNNERS:
+            write(name, fields)
+
+    return write_the_rest
 
 
 class Thinned:
@@ -163,8 +185,10 @@ def start_log(*, as_json: bool) -> LogWriter:
         ],
         cache_logger_on_first_use=True,
     )
-    subscribe(Thinned(structlog_writer()))
-    level = logging.DEBUG if os.environ.get("OUTLAST_LOG") == "debug" else logging.WARNING
+    whole = os.environ.get("OUTLAST_LOG") == "debug"
+    write = structlog_writer()
+    subscribe(Thinned(write if as_json or whole else for_people(write)))
+    level = logging.DEBUG if whole else logging.WARNING
     logging.getLogger("outlast").setLevel(level)
     logging.getLogger().addHandler(_Bridge(level))
     logging.captureWarnings(capture=True)

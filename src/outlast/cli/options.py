@@ -7,16 +7,18 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import wraps
+from itertools import takewhile
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from outlast.base.config import parse_seconds
 from outlast.cli.errors import WRONG_USAGE
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.filters import FILTERS, AskedJobs
 from outlast.model.kinds import Filter, is_of
+from outlast.payload.option_words import hint, near
 
 LIMIT_MAX = 10_000  # rows of a table
 ID_MAX = 2**63 - 1
@@ -190,7 +192,8 @@ def _number(flag: str, text: str) -> float:
 def add_command(to: typer.Typer, function: Callable[..., Any], **settings: Any) -> None:
     """Add a function as the command of its name, with its docstring laid out as the help."""
     name = function.__name__.strip("_").replace("_", "-")
-    to.command(name, help=lay_out(function.__doc__ or ""), **settings)(_spread(function))
+    help_text = lay_out(function.__doc__ or "")
+    to.command(name, cls=CheckedCommand, help=help_text, **settings)(_spread(function))
 
 
 def _spread(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -300,6 +303,47 @@ def lay_out(docstring: str) -> str:
 
 def _paragraph(text: str) -> str:
     return f"\b\n{text}" if "\n    " in f"\n{text}" else " ".join(text.split())
+
+
+_Misuse: Any = typer.BadParameter.__base__  # of each wrong usage that typer tells
+
+
+class CheckedCommand(TyperCommand):
+    """A command that tells all wrong options of a call at once: typer stops at the first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read a command line."""
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except _Misuse as first:
+            told = self._tell_all(ctx, given)
+            if not told[1:]:
+                raise
+            raise _Misuse("; ".join(told), ctx) from first
+
+    def _tell_all(self, ctx: Any, given: list[str]) -> list[str]:
+        """Return all that is wrong, except with arguments if there are options that do not exist:
+        their values look like arguments."""
+        known = [
+            name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)
+        ]
+        flags = (each.partition("=")[0] for each in takewhile(lambda each: each != "--", given))
+        unknown = dict.fromkeys(each for each in flags if each[:2] == "--" and each not in known)
+        meant = {name: near(name, known) for name in unknown}
+        told = [f"No such option: {name}{hint(ours)}" for name, ours in meant.items()]
+        ctx.ignore_unknown_options = True
+        try:
+            values, rest, _ = self.make_parser(ctx).parse_args(args=[*given])
+        except _Misuse as error:
+            return [*told, error.format_message()]
+        for each in self.get_params(ctx):
+            if not each.is_eager and not (unknown and each.param_type_name == "argument"):
+                try:
+                    _, rest = each.handle_parse_result(ctx, values, rest)
+                except _Misuse as error:
+                    told.append(error.format_message())
+        return told
 
 
 class CommandGroup(TyperGroup):

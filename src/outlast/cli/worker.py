@@ -377,7 +377,9 @@ def introduce_once_ready(writer: LogWriter, facts: dict[str, Any], *, as_json: b
     """Write these facts to the log when the first runner is ready."""
 
     def listen(name: str, fields: dict[str, Any]) -> None:
-        if name == "runner_ready":
+        if name == "worker_registered":
+            facts["worker"] = fields["worker"]
+        elif name == "runner_ready":
             unsubscribe()
             if as_json:
                 import structlog
@@ -424,6 +426,7 @@ def introduction(facts: dict[str, Any]) -> str:
     tasks = facts["tasks"]
     more = f" and {len(tasks) - TASKS_SHOWN} more" if len(tasks) > TASKS_SHOWN else ""
     rows = {
+        "worker": facts["worker"],
         "database": f"{facts['database']}{origin}",
         "queues": ", ".join(facts["queues"]) or "all",
         "runners": f"{facts['runners']}, each with up to"

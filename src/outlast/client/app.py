@@ -38,7 +38,7 @@ from outlast.insight.acting import send_event
 from outlast.insight.pauses import WAIT_SECONDS, pause_and_wait, read_pauses
 from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import Outcome
-from outlast.payload.option_words import describe_app_options, describe_attribute
+from outlast.payload.option_words import describe_attribute, meant_for_apps
 from outlast.payload.payloads import PayloadCodec, make_payloads
 from outlast.store.rows import StoredJob
 from outlast.store.values import Cancelled, Enqueued, Requeued
@@ -109,7 +109,7 @@ class App:
     around_fns: list[Callable[[Attempt], Context]]
     _provider: type[StoreProvider] = StoreProvider  # opens a store for each event loop
 
-    @refuse_unknown("App", lambda unknown, _: describe_app_options(unknown))
+    @refuse_unknown("App", meant_for_apps)
     def __init__(
         self,
         url: str | None = None,

@@ -32,6 +32,7 @@ from outlast.model.limits import (
     permit_id,
     stream_id,
 )
+from outlast.payload.option_words import near, no_such_options
 from outlast.store.limits import Hold, LimitRow, NewLimit, PermitRow, SetLimit
 from outlast.store.values import Answer, NewJob
 
@@ -130,10 +131,8 @@ def make_limit_spec(options: Mapping[str, object]) -> LimitSpec:
     """Return what a limit allows, checked. ConfigError names an invalid option."""
     known = LimitOptions.__annotations__
     if unknown := sorted(options.keys() - known.keys()):
-        told = ", ".join(
-            f"{name} (it is {_WORDS[name]}=… here)" if name in _WORDS else name for name in unknown
-        )
-        raise ConfigError(f"a limit has no option {told}; there are: {', '.join(known)}")
+        meant = {name: _WORDS.get(name) or near(name, known) for name in unknown}
+        raise ConfigError(no_such_options("a limit", meant, known))
     running, rate, burst = (options.get(name) for name in ("running", "rate", "burst"))
     if running is None and rate is None:
         raise ConfigError("a limit needs running=20 (at once), rate='600/min' (starts), or both")

@@ -22,6 +22,7 @@ from outlast.insight.queries import no_schedule, read_schedule, read_schedules
 from outlast.insight.schedules import Schedule, job_now, jobs_between, schedule_of
 from outlast.model.schedule import Spec
 from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
+from outlast.payload.option_words import near, no_such_options
 from outlast.payload.payloads import PLAIN
 from outlast.store.schedules import NewSchedule, Put, ScheduleRow
 from outlast.store.values import Enqueued, NewJob
@@ -61,10 +62,11 @@ def make_schedule(
     name: str, call: Call[Any], options: Mapping[str, Any], stores: StoreProvider
 ) -> NewSchedule:
     """Return a schedule, checked. ConfigError names an invalid field."""
-    unknown = sorted(options.keys() - ScheduleOptions.__annotations__.keys())
-    if unknown:
-        known = ", ".join(ScheduleOptions.__annotations__)
-        raise ConfigError(f"a schedule has no option {', '.join(unknown)}; there are: {known}")
+    known = ScheduleOptions.__annotations__
+    if unknown := sorted(options.keys() - known.keys()):
+        raise ConfigError(
+            no_such_options("a schedule", {each: near(each, known) for each in unknown}, known)
+        )
     check_name("a schedule's name", name)
     spec = Spec(
         cron=options.get("cron"),

@@ -58,7 +58,7 @@ from outlast.errors import BadArguments, ConfigError, KeyInUse, UsageError, text
 from outlast.model.job import Policy
 from outlast.model.limits import Per
 from outlast.payload.codec import make_decoder
-from outlast.payload.option_words import describe_attribute, describe_using_options
+from outlast.payload.option_words import describe_attribute, meant_for_using
 from outlast.payload.signature import Signature
 from outlast.store.keys import NOTHING
 from outlast.store.values import Enqueued, NewJob, Placed, Upstream, Wants
@@ -171,7 +171,7 @@ class BoundTask(Generic[P, R]):
 
     @refuse_unknown(
         "using",
-        lambda unknown, known: describe_using_options(unknown, known, TaskOptions.__annotations__),
+        lambda unknown, known: meant_for_using(unknown, known, TaskOptions.__annotations__),
     )
     def using(
         self,

@@ -20,7 +20,7 @@ from outlast.client.limits import Limit
 from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.model.job import OF_ONE_JOB, PRIORITY_MAX, PRIORITY_MIN, Policy
 from outlast.payload.codec import to_json
-from outlast.payload.option_words import describe_task_options
+from outlast.payload.option_words import meant_for_tasks, no_such_options
 from outlast.store.values import OnKey, Placed, Wants
 
 P = ParamSpec("P")
@@ -156,32 +156,25 @@ class BatchOptions(TaskOptions, total=False):
 
 def check_known(options: Mapping[str, object]) -> None:
     """Raise ConfigError for an option that no task has."""
-    known = BatchOptions.__annotations__
-    unknown = sorted(options.keys() - known.keys())
+    known = sorted(BatchOptions.__annotations__)
+    unknown = sorted(options.keys() - {*known})
     if unknown:
-        described = describe_task_options(unknown, known)
-        raise ConfigError(
-            f"a task has no option {described}; there are: {', '.join(sorted(known))}"
-        )
+        raise ConfigError(no_such_options("a task", meant_for_tasks(unknown, known), known))
 
 
 def refuse_unknown(
-    what: str, describe: Callable[[Sequence[str], Collection[str]], str]
+    what: str, meant: Callable[[Sequence[str], Collection[str]], dict[str, str | None]]
 ) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator of a function whose keywords are options: an unknown one raises
-    ConfigError, as ``describe(unknown, known)`` says it, with our name for another queue's
-    option."""
+    ConfigError, with the option of ours that ``meant(unknown, known)`` has for it."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        known = inspect.signature(function).parameters.keys() - {"self"}
+        known = sorted(inspect.signature(function).parameters.keys() - {"self"})
 
         @functools.wraps(function)
         def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            if unknown := sorted(kwargs.keys() - known):
-                told = describe(unknown, known)
-                raise ConfigError(
-                    f"{what} has no option {told}; there are: {', '.join(sorted(known))}"
-                )
+            if unknown := sorted(kwargs.keys() - {*known}):
+                raise ConfigError(no_such_options(what, meant(unknown, known), known))
             return function(*args, **kwargs)
 
         return checked

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from difflib import get_close_matches
 
 _NOTHING = "nothing to set: a job is finished only once its end is stored"
@@ -135,26 +135,33 @@ OF_STATES = {
 }
 
 
-def describe_task_options(unknown: Iterable[str], known: Iterable[str]) -> str:
-    """Return the unknown options, each with the option of ours that is meant, if known."""
-    names = list(known)
-    return ", ".join(f"{name}{_hint(OF_TASKS.get(name) or _near(name, names))}" for name in unknown)
+def no_such_options(what: str, unknown: Mapping[str, str | None], known: Iterable[str]) -> str:
+    """Return that these options do not exist, each with the option of ours that is meant; with all
+    of ours, if that is unknown of one."""
+    told = ", ".join(f"{name}{hint(meant)}" for name, meant in unknown.items())
+    rest = "" if all(unknown.values()) else f"; there are: {', '.join(known)}"
+    return f"{what} has no option {told}{rest}"
+
+
+def meant_for_tasks(unknown: Iterable[str], known: Iterable[str]) -> dict[str, str | None]:
+    """Return for each unknown option of a task the option of ours that is meant, if known."""
+    return {name: OF_TASKS.get(name) or near(name, known) for name in unknown}
 
 
 def describe_call_options(unknown: Iterable[str]) -> str:
     """Return the unknown arguments of a call, each with the option that it may stand for."""
-    return ", ".join(f"{name!a}{_hint((OF_CALLS | OF_LINKS).get(name))}" for name in unknown)
+    return ", ".join(f"{name!a}{hint((OF_CALLS | OF_LINKS).get(name))}" for name in unknown)
 
 
-def describe_app_options(unknown: Iterable[str]) -> str:
-    """Return the unknown options of an App, each with the option of ours that is meant, if any."""
-    return ", ".join(f"{name}{_hint(OF_APP_OPTIONS.get(name))}" for name in unknown)
+def meant_for_apps(unknown: Iterable[str], known: Iterable[str]) -> dict[str, str | None]:
+    """Return for each unknown option of an App the option of ours that is meant, if known."""
+    return {name: OF_APP_OPTIONS.get(name) or near(name, known) for name in unknown}
 
 
-def describe_using_options(
+def meant_for_using(
     unknown: Iterable[str], known: Collection[str], of_tasks: Collection[str]
-) -> str:
-    """Return the unknown options of ``using``, each with the option of ours that is meant."""
+) -> dict[str, str | None]:
+    """Return for each unknown option of ``using`` the option of ours that is meant, if known."""
 
     def meant(name: str) -> str | None:
         if (ours := (OF_CALLS | OF_LINKS).get(name)) is not None:
@@ -162,26 +169,28 @@ def describe_using_options(
         if name in of_tasks:
             return f"@app.task({name}=…)"
         if (ours := OF_TASKS.get(name)) is None:
-            return _near(name, list(known))
+            return near(name, known)
         first = ours.partition("=")[0].partition(",")[0]
         return f"in @app.task: {ours}" if first in {*of_tasks} - {*known} else ours
 
-    return ", ".join(f"{name}{_hint(meant(name))}" for name in unknown)
+    return {name: meant(name) for name in unknown}
 
 
 def describe_attribute(kind: str, unknown: str) -> str:
     """Return that a Task, Job or App lacks this attribute, and the attribute that is meant."""
-    return f"{kind!r} object has no attribute {unknown!r}{_hint(_OF_OBJECTS[kind].get(unknown))}"
+    return f"{kind!r} object has no attribute {unknown!r}{hint(_OF_OBJECTS[kind].get(unknown))}"
 
 
 def describe_state(unknown: str) -> str:
     """Return an unknown state, with the one of ours that it may stand for."""
-    return f"{unknown!r}{_hint(OF_STATES.get(unknown.lower()))}"
+    return f"{unknown!r}{hint(OF_STATES.get(unknown.lower()))}"
 
 
-def _hint(meant: str | None) -> str:
+def hint(meant: str | None) -> str:
+    """Return the meant option, in brackets; nothing, if it is unknown."""
     return f" (here: {meant})" if meant else ""
 
 
-def _near(name: str, names: list[str]) -> str | None:
-    return next(iter(get_close_matches(name, names, n=1, cutoff=0.75)), None)
+def near(name: str, names: Iterable[str]) -> str | None:
+    """Return the name that is most like this one, if one is."""
+    return next(iter(get_close_matches(name, [*names], n=1, cutoff=0.75)), None)

@@ -47,8 +47,8 @@ def test_a_limit_is_a_count_a_rate_or_both(app: App) -> None:
         ({"running": 1, "burst": 3}, "burst belongs to a rate"),
         ({"rate": "1/s", "burst": 0}, "burst"),
         ({"running": 1, "per": "user"}, "'tenant' or 'limit_key'"),
-        ({"max_concurrency": 3}, "it is running=… here"),
-        ({"rate_limit": "1/s"}, "it is rate=… here"),
+        ({"max_concurrency": 3}, "max_concurrency \\(here: running\\)$"),
+        ({"rate_limit": "1/s"}, "rate_limit \\(here: rate\\)$"),
         ({"running": 1, "colour": "red"}, "colour; there are: running, rate, burst, per"),
     ],
 )
