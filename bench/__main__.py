@@ -44,6 +44,7 @@ from bench import (
     running,
     schedules,
     size,
+    starts,
     steady,
     wakeups,
     workers,
@@ -81,6 +82,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "deaths": deaths.main,
     "django": django_enqueue.main,
     "neutral": neutral.main,
+    "starts": starts.main,
     "against": against.main,
     **PERFORMANCE,
 }

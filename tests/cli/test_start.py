@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 
 import pytest
 import typer.main
 
-from outlast.cli import tree
+from outlast.cli import main, tree
 from tests.cases import each_case
 from tests.cli.conftest import Filled
 
@@ -75,3 +76,13 @@ def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
         name: (each.help or "").partition("\n\n")[0]
         for name, each in vars(group)["commands"].items()
     }
+
+
+def test_a_program_that_calls_a_command_keeps_its_garbage_collector(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    frozen = gc.get_freeze_count()
+    for argv in (["--version"], ["--help"], ["nothing"]):
+        main(argv)
+        assert gc.isenabled()
+        assert gc.get_freeze_count() <= frozen

@@ -1,7 +1,7 @@
 """The command line: ``outlast worker``, ``outlast jobs`` and the rest.
 
 program.py      runs a command, with errors as plain lines and exit codes
-tree.py         the commands in one tree; loads those that are needed
+tree.py         the commands in one tree; loads the needed ones
 errors.py       errors, their messages and the exit codes
 options.py      the options that several commands share, and how help texts are laid out
 connect.py      opens a store for a command, as its user; commands that only read create nothing
@@ -58,7 +58,8 @@ def main(
     """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
     MODULE:APP for commands that take one, so that ``argv`` names none. ``program``: what is typed
     before a command."""
-    gc.disable()  # until the command runs: imports make many objects, and no garbage
+    if argv is None:  # this process is ours
+        gc.disable()  # until the command runs: imports make many objects, and no garbage
     if os.getpid() == 1:
         _end_by_signals()
     try:

@@ -26,7 +26,8 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
         return _run(list(sys.argv[1:] if argv is None else argv), app, program)
     finally:
         flush_errors()
-        gc.freeze()
+        if argv is None:
+            gc.freeze()  # nothing is worth collecting at the end of a process
 
 
 def _run(given: list[str], app: str | None, program: str) -> int:

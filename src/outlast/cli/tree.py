@@ -1,4 +1,4 @@
-"""The tree of commands: which there are, and how typer is told of those that a call needs."""
+"""The tree of commands. A call loads only the commands that it needs."""
 
 from __future__ import annotations
 
@@ -128,8 +128,9 @@ def invoke(given: list[str], app: str | None, program: str) -> int:
         if not given or {"-h", "--help"} & {*given}:
             _help_on_project(tree, program)
         given = _with_application(tree, given, app)
-    gc.freeze()  # loaded modules stay to the end, and the end is quicker
-    gc.enable()
+    if not gc.isenabled():
+        gc.freeze()  # loaded modules stay to the end
+        gc.enable()
     try:  # tree.main() would treat an error of the output as the end of the program
         with tree.make_context(program, given) as context:
             answer = tree.invoke(context)

@@ -42,8 +42,7 @@ def _take(topic: str, name: str) -> Callable[[NewJob], tuple[Any, ...]]:
 def fetch(
     connection: Any, topic: str, name: str, values: Mapping[str, Any], job: NewJob | None = None
 ) -> Awaitable[Any]:
-    """Return the rows of a statement; the columns of a job are those of this one, if there is
-    one."""
+    """Return the rows of a statement; columns of a job are read of this one, if there is one."""
     text, columns, others = numbered(topic, name)
     given = [values[each] for each in columns] if job is None else _take(topic, name)(job)
     rows: Awaitable[Any] = connection.fetch(text, *given, *[values[each] for each in others])
