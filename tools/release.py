@@ -83,7 +83,7 @@ def main(say: Callable[[str], object] = print) -> str | None:
 def find_version(root: Path) -> str:
     """Return the version: the package itself is its one place."""
     text = (root / "src" / "outlast" / "__init__.py").read_text()
-    return re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0]
+    return str(re.findall(r'^__version__ = "(.+)"$', text, re.MULTILINE)[0])
 
 
 def check_clean(root: Path) -> None:

@@ -3,7 +3,8 @@
 program.py      runs a command, with errors as plain lines and exit codes
 tree.py         the commands in one tree; loads the needed ones
 errors.py       errors, their messages and the exit codes
-options.py      the options that several commands share, and how help texts are laid out
+options.py      the options that several commands share
+usage.py        help texts, and wrong options, all at once
 connect.py      opens a store for a command, as its user; commands that only read create nothing
 loop.py         the event loop of a command, and Ctrl-C while it runs
 worker.py       outlast worker

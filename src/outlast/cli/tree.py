@@ -13,7 +13,7 @@ import typer.main
 
 from outlast.cli import completion
 from outlast.cli.errors import DONE
-from outlast.cli.options import CommandGroup, add_command, lay_out, show_help
+from outlast.cli.usage import CommandGroup, lay_out, show_help
 
 COMMANDS = {
     "worker": ("worker", "Run jobs until told to stop."),
@@ -141,6 +141,8 @@ def invoke(given: list[str], app: str | None, program: str) -> int:
 
 def build(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """Return the tree of these commands."""
+    from outlast.cli.options import add_command
+
     root = _root()
     for name in names:
         module = importlib.import_module(f"outlast.cli.{COMMANDS[name][0]}")

@@ -1,0 +1,85 @@
+"""Lay out help, and tell all wrong options of a command line at once."""
+
+from __future__ import annotations
+
+import inspect
+from itertools import takewhile
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from outlast.cli.errors import WRONG_USAGE
+from outlast.payload.option_words import hint, near
+
+_Misuse: Any = typer.BadParameter.__base__  # of each wrong usage that typer tells
+
+
+class CheckedCommand(TyperCommand):
+    """A command that tells all wrong options of a call at once: typer stops at the first."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read a command line."""
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except _Misuse as first:
+            told = self._tell_all(ctx, given)
+            if not told[1:]:
+                raise
+            raise _Misuse("; ".join(told), ctx) from first
+
+    def _tell_all(self, ctx: Any, given: list[str]) -> list[str]:
+        """Return all that is wrong, except with arguments if there are options that do not exist:
+        their values look like arguments."""
+        known = [
+            name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)
+        ]
+        flags = (each.partition("=")[0] for each in takewhile(lambda each: each != "--", given))
+        unknown = dict.fromkeys(each for each in flags if each[:2] == "--" and each not in known)
+        meant = {name: near(name, known) for name in unknown}
+        told = [f"No such option: {name}{hint(ours)}" for name, ours in meant.items()]
+        ctx.ignore_unknown_options = True
+        try:
+            values, rest, _ = self.make_parser(ctx).parse_args(args=[*given])
+        except _Misuse as error:
+            return [*told, error.format_message()]
+        for each in self.get_params(ctx):
+            if not each.is_eager and not (unknown and each.param_type_name == "argument"):
+                try:
+                    _, rest = each.handle_parse_result(ctx, values, rest)
+                except _Misuse as error:
+                    told.append(error.format_message())
+        return told
+
+
+class CommandGroup(TyperGroup):
+    """A group that lists its commands with the whole first line of their help, which typer cuts."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the list."""
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (name, (each.help or "").partition("\n\n")[0])
+                    for name, each in self.commands.items()
+                ]
+            )
+
+
+def show_help(context: typer.Context) -> None:
+    """Show the help of a group if no command of it is named; the exit code is then 2."""
+    if context.invoked_subcommand is None:
+        text = context.get_help()
+        print(text, end="\n" if text else "")  # "": it is printed already
+        raise typer.Exit(WRONG_USAGE)
+
+
+def lay_out(docstring: str) -> str:
+    """Return a docstring as typer's help: each paragraph on one line, examples unchanged."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(map(_paragraph, paragraphs))
+
+
+def _paragraph(text: str) -> str:
+    return f"\b\n{text}" if "\n    " in f"\n{text}" else " ".join(text.split())
