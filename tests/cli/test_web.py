@@ -116,12 +116,23 @@ def test_dev_names_all_that_is_missing_at_once(
     assert capsys.readouterr().err == f"outlast: outlast dev needs more: {says}\n"
 
 
+OF_PROJECT = "from outlast.cli import main; raise SystemExit(main(program='manage.py outlast'))"
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "below", "called"),
+    [
+        (["-m", "outlast"], [], "/", "outlast doctor MODULE:APP"),
+        (["-c", OF_PROJECT], ["--prefix", "/a/b"], "/a/b/", "manage.py outlast doctor"),
+    ],
+    ids=["alone", "of a project, below a path"],
+)
 def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
-    outlast: Outlast, tmp_path: Path
+    outlast: Outlast, tmp_path: Path, start: list[str], options: list[str], below: str, called: str
 ) -> None:
     url = f"sqlite:///{tmp_path / 'jobs.db'}"
     assert outlast("migrate", "--url", url).code == 0
-    command = [sys.executable, "-m", "outlast", "web", "--url", url, "--port", "0"]
+    command = [sys.executable, *start, "web", "--url", url, "--port", "0", *options]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env=environment(), cwd=tmp_path
     ) as server:
@@ -130,7 +141,10 @@ def test_the_link_works_once_and_ctrl_c_ends_the_server_with_a_page_open(
             assert "the page of" in server.stdout.readline()
             link = LINK.findall(server.stdout.readline())[0]
             with httpx.Client(timeout=SECONDS, follow_redirects=True) as browser:
-                assert "Needs attention" in browser.get(link).text
+                first = browser.get(link)
+                assert "Needs attention" in first.text
+                assert first.url.path == below
+                assert f"<code>{called}</code>" in browser.get(first.url.join("system")).text
                 assert httpx.get(link, timeout=SECONDS).status_code == 401
                 os.kill(server.pid, signal.SIGINT)  # while the browser's connection is open
                 assert server.wait(SECONDS) == 130

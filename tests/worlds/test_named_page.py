@@ -1,7 +1,8 @@
 """The page in the open: `outlast web` behind nginx, which compresses, below a path and under a name
 that is not localhost, over plain HTTP, in Chromium.
 
-The lines of nginx are those of docs/page.md, with its address and nothing else changed.
+The lines of nginx are those of docs/page.md, with its address and nothing else changed; and, for a
+proxy that cannot strip the path, without the slash that lets nginx do so.
 """
 
 from __future__ import annotations
@@ -92,17 +93,24 @@ class Nginx(Disposable):
         return self._process is None or self._process.poll() is not None
 
 
-def location_of_the_docs(port: int) -> tuple[str, str]:
+def location_of_the_docs(port: int, *, strips: bool = True) -> tuple[str, str]:
     """Return the lines for nginx that the docs recommend, to the page on this port, and the path
-    below which the page is then."""
+    below which the page is then. ``strips``: nginx takes that path away."""
     (lines,) = re.findall(r"^```nginx\n(.*?)^```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (path,) = re.findall(r"^location (\S+) \{", lines, re.MULTILINE)
-    assert "127.0.0.1:8010" in lines
-    return lines.replace("127.0.0.1:8010", f"127.0.0.1:{port}"), path
+    assert "127.0.0.1:8010/;" in lines
+    end = "/" if strips else ""
+    return lines.replace("127.0.0.1:8010/", f"127.0.0.1:{port}{end}"), path
+
+
+@pytest.fixture(params=[True, False], ids=["a path that is stripped", "a path that is not"])
+def strips(request: pytest.FixtureRequest) -> bool:
+    """Whether the proxy takes the path away."""
+    return bool(request.param)
 
 
 @pytest.fixture
-def page(sqlite_url: str, tmp_path: Path) -> Iterator[int]:
+def page(sqlite_url: str, tmp_path: Path, strips: bool) -> Iterator[int]:
     """`outlast web` of an empty store as the docs start it, for one user; its port."""
     asyncio.run(read_pauses(sqlite_url))
     env = {**os.environ, "OUTLAST_URL": sqlite_url, "PYTHONPATH": str(ROOT / "src")}
@@ -110,6 +118,7 @@ def page(sqlite_url: str, tmp_path: Path) -> Iterator[int]:
     add = [*OUTLAST, "web", "--password-file", users, "--add-user", "ada"]
     subprocess.run(add, input=b"correct horse\n", env=env, check=True, capture_output=True)
     options = ["--port", str(port), "--password-file", users, "--allow-host", ELSEWHERE]
+    options += [] if strips else ["--prefix", location_of_the_docs(port)[1]]
     log = tmp_path / "web.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -135,12 +144,12 @@ async def read_pauses(url: str) -> list[str]:
 
 
 def test_a_user_signs_in_and_acts_and_open_pages_cost_nothing(
-    page: int, sqlite_url: str, browser: Browser
+    page: int, strips: bool, sqlite_url: str, browser: Browser
 ) -> None:
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin")
     if program is None:
         pytest.skip("nginx is not installed: make debian installs it")
-    location, path = location_of_the_docs(page)
+    location, path = location_of_the_docs(page, strips=strips)
     with Nginx(program, location) as nginx:
         named = f"{ELSEWHERE}:{nginx.port}{path}"
         browser.open(f"http://{named}queues")
