@@ -168,7 +168,8 @@ CALLS = {
     ("GET", "/me"): get("/me", by_tenant=True),
     ("GET", "/openapi.json"): get("/openapi.json", by_tenant=True),
     ("GET", "/{path:path}"): get("/nothing", by_tenant=True),
-    ("POST", "/{path:path}"): post("/nothing", "view", by_tenant=True),
+    **{(method, "/{path:path}"): post("/nothing", "view", by_tenant=True)
+       for method in ("POST", "PUT", "PATCH", "DELETE")},
 }  # fmt: skip
 CASES = PAGES | {
     (method, API + path): case._replace(url=API + case.url)

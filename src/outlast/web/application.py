@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
@@ -33,11 +34,11 @@ from outlast.web import (
 )
 from outlast.web.access import Judge, Right
 from outlast.web.endpoint import Endpoint
-from outlast.web.problem import WebRefusal
+from outlast.web.problem import Problem, WebRefusal, answer_for
 from outlast.web.render import ROUTE
 from outlast.web.security import SecurityGuard
 from outlast.web.site import Site
-from outlast.web.visit import Visit
+from outlast.web.visit import Visit, path_of
 
 if TYPE_CHECKING:
     from outlast.client.app import App
@@ -123,7 +124,15 @@ def application_of(site: Site) -> ASGIApp:
         first = f"{site.prefix.rpartition('/')[2]}/"  # relative: a proxy may speak HTTPS
         below = Mount(site.prefix, routes=routes)
         routes = [Route(site.prefix, lambda _: RedirectResponse(first)), below]
-    return SecurityGuard(Starlette(routes=routes, lifespan=close_at_end), site.hosts)
+    refusals = {404: _answer_odd}
+    app = Starlette(routes=routes, lifespan=close_at_end, exception_handlers=refusals)
+    return SecurityGuard(app, site.hosts)
+
+
+async def _answer_odd(request: Request, _: Exception) -> Response:
+    """Answer at an address with a line break, which no route matches."""
+    path = path_of(request)
+    return answer_for(path, Problem(404, "No such page", f"There is nothing at {path}."))
 
 
 async def _miss(visit: Visit) -> Response:

@@ -40,7 +40,7 @@ class Endpoint(msgspec.Struct, frozen=True):
             part of a path (it may be ``..``): it goes into the query.
         handler: answers a visit.
         right: the right that the user needs.
-        method: GET or POST.
+        method: GET, POST, or one that is refused.
         by_tenant: whether it keeps to the jobs of ``visit.access.tenant``; if not, users of one
             tenant are refused.
         show_problem: shows a problem.

@@ -55,6 +55,6 @@ ENDPOINTS = [
         Endpoint(
             f"{API}/{{path:path}}", miss, Right.VIEW, method, by_tenant=True, show_problem=show_json
         )
-        for method in ("GET", "POST")
+        for method in ("GET", "POST", "PUT", "PATCH", "DELETE")
     ),
 ]
