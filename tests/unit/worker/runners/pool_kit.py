@@ -140,10 +140,11 @@ class Bench:
         size: int = SIZE,
         concurrency: int = CONCURRENCY,
         tags: Sequence[str] = (),
+        redact: Sequence[str] = (),
         **limits: Any,
     ) -> None:
         self.clock = ManualClock(boot=0.0)
-        self.in_flight = new_in_flight(self.clock)
+        self.in_flight = new_in_flight(self.clock, redact=redact)
         self.checkpoints = SentCheckpoints()
         self.owner = FakeOwner()
         self.tether = FakeTether()
