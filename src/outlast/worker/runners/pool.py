@@ -102,6 +102,7 @@ class RunnerPool:
             self._assignment,
             recycling,
             tether,
+            in_flight.hide,
             tags=tags,
             has=has,
             clock=clock,

@@ -145,14 +145,16 @@ class Responsiveness:
             return
         self._told = True
         running = None if self.named is None else self._in_flight.running.get(self.named)
+        hide = self._in_flight.hide
+        line = line_of(self.stacks, self.named or MANY)
         emit(
             "loop_blocked",
             pid=self._runner.pid,
             seconds=round(self.silent, 3),
             job_id=None if running is None else running.claimed.job_id,
             token=self.named,
-            line=line_of(self.stacks, self.named or MANY),
-            stack=self.stacks,
+            line=line and hide(line),
+            stack=hide(self.stacks),
         )
 
     def give_up(self) -> None:

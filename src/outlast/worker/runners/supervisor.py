@@ -38,7 +38,8 @@ UNKILLABLE = "unkillable"  # reason to give no attempts to a killed runner that 
 
 
 class RunnerSupervisor:
-    """The duty that keeps the number of runners. ``make`` returns a runner that is not started."""
+    """The duty that keeps the number of runners. ``make`` returns a runner that is not started;
+    ``hide`` removes secrets from stacks."""
 
     name = "pool"
 
@@ -49,6 +50,7 @@ class RunnerSupervisor:
         assignment: Assignment,
         recycling: Recycling,
         tether: Tether,
+        hide: Callable[[str], str],
         *,
         tags: Collection[str],
         has: Mapping[str, int],
@@ -60,6 +62,7 @@ class RunnerSupervisor:
         self._assignment = assignment
         self._recycling = recycling
         self._tether = tether
+        self._hide = hide
         self.runners = assignment.runners
         self._size = assignment.size
         self._tags, self._has = tags, has
@@ -145,7 +148,7 @@ class RunnerSupervisor:
                 runner.kill(TOO_LATE)
             elif age >= SLOW_SECONDS and runner.pid not in self._slow:
                 self._slow.add(runner.pid)
-                stacks = await runner.ask_for_stacks()
+                stacks = self._hide(await runner.ask_for_stacks())
                 emit("runner_slow", pid=runner.pid, seconds=round(age, 3), stacks=stacks)
         return LOOK_SECONDS if starting else None
 
@@ -244,7 +247,8 @@ class RunnerSupervisor:
         )
         if runner.quit_at is not None and runner.kill_reason is not None:  # it did not leave
             seconds = round(self._clock.boot() - runner.quit_at, 3)
-            emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=death.stacks)
+            stacks = self._hide(death.stacks)
+            emit("runner_slow", pid=runner.pid, seconds=seconds, stacks=stacks)
         complaint = self._complaints.pop(runner.pid, None)
         if not runner.ready or complaint is not None:
             self._delay_next_start(death, complaint, runner.kill_reason)

@@ -90,7 +90,6 @@ async def test_a_late_runner_is_reported_once_with_its_stacks():
     assert await bench.pool.keeper.run_once() is None
 
 
-@pytest.mark.xfail(strict=True, reason="stacks in events are not redacted")
 async def test_what_is_redacted_is_in_no_stack_of_a_slow_runner():
     """Neither while it starts nor after it has not left."""
     bench = Bench(size=1, redact=["x,"])

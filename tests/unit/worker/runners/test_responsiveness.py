@@ -129,7 +129,6 @@ async def test_a_blocked_loop_and_its_end_are_each_reported_once_with_the_line(w
     assert len(watch.events("loop_blocked")) == 2
 
 
-@pytest.mark.xfail(strict=True, reason="stacks in events are not redacted")
 @pytest.mark.parametrize("watch", [("user",)], indirect=True)
 async def test_what_is_redacted_is_in_no_stack_of_a_blocked_loop(watch):
     await watch.run(FREE)
