@@ -16,13 +16,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-from outlast.errors import StoreError
+from outlast.errors import OutlastError
 from outlast.store.postgres.errors import TROUBLE
 from outlast.store.statements import statements
 
 _SQL = statements("postgres", "session")
 HUNG_SECONDS = 2.0  # the default heartbeat
-LOOK_SECONDS = 1.0  # between two looks at the statements that run
+LOOK_SECONDS = 0.5  # between two looks at the statements that run
 WAITS_FOR_STANDBY = "its commit waits for a synchronous standby"
 
 
@@ -47,34 +47,31 @@ class Lent:
         self._since: dict[Any, float] = {}
         self._known: dict[Any, float] = {}  # those that the last look has found on their server
         self._look_at = 0.0
-        self._timer: asyncio.TimerHandle | None = None
+        self._watches = False  # no handle of the timer, which would keep the loop
         self._look: asyncio.Task[None] | None = None
         self.why_late = ""
 
     def add(self, session: Any) -> None:
         loop = asyncio.get_running_loop()
         self._since[session] = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(LOOK_SECONDS, self._tick, loop)
+        if not self._watches:
+            self._watches = True
+            loop.call_later(LOOK_SECONDS, self._tick, loop)
 
     def remove(self, session: Any) -> None:
         self._since.pop(session, None)
 
     async def close(self) -> None:
         """End a look that is under way."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         if (look := self._look) is not None:
             look.cancel()
             await asyncio.wait([look])
 
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = None
         if not self._since:
-            self._known, self.why_late = {}, ""
+            self._known, self.why_late, self._watches = {}, "", False
             return
-        self._timer = loop.call_later(LOOK_SECONDS, self._tick, loop)
+        loop.call_later(LOOK_SECONDS, self._tick, loop)
         now = loop.time()
         hung = {each: at for each, at in self._since.items() if now - at >= HUNG_SECONDS}
         is_new = any(self._known.get(each) != at for each, at in hung.items())
@@ -90,7 +87,7 @@ class Lent:
                 await fresh.close(timeout=HUNG_SECONDS)
             finally:
                 fresh.terminate()
-        except (StoreError, *TROUBLE):  # no server answers: the next look asks again
+        except (OutlastError, *TROUBLE):  # no server answers: the next look asks again
             pass
         finally:
             self._look = None
