@@ -6,25 +6,38 @@ side, as they only wait; Outlast in several rounds: what it takes depends on whe
 looked last. ``--minutes``: how long a job is waited for until it counts as not run again; Celery on
 Redis needs 75.
 
-    python -m bench deaths --minutes 75 --rounds 10
+    python -m bench deaths --minutes 75 --rounds 10 --page
 """
 
 from __future__ import annotations
 
 import contextlib
+import re
 import statistics
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from bench.contenders import DEATHS, REDIS, Entry, chosen
-from bench.environment import Ground, Missing, Redis, ground, make_environments, redis_binary
+from bench.environment import (
+    REQUIREMENTS,
+    ROOT,
+    Ground,
+    Missing,
+    Redis,
+    ground,
+    make_environments,
+    redis_binary,
+)
 from bench.harness import Stand
-from bench.kit import announce, keep, table, why
+from bench.kit import Row, announce, keep, markdown, put, why
 
-HEADINGS = ("queue", "settings", "ran again after (s): median, longest")
+COMPARISON = ROOT / "docs" / "comparison.md"
+HEADINGS = ("queue", "version", "settings", "runs again after")
+STORES = {"postgres": "PostgreSQL", "sqlite": "SQLite", "redis": "Redis"}
 FIRST_SECONDS = 60.0  # until the job has begun
 READY_SECONDS = 10.0  # for the second worker to be ready: most do not say when they are
 NAP_SECONDS = 4 * 3600
@@ -68,12 +81,37 @@ def play(stand: Stand, minutes: float) -> float | None:
         stand.kill_workers()
 
 
-def show(seconds: list[float | None], minutes: float) -> str:
+def rows_of(values: Sequence[Mapping[str, Any]]) -> list[Row]:
+    """Return the lines of the table, of what was kept."""
+    entries = {entry.name: entry for entry in DEATHS}
+    return [
+        (
+            f"{entry.name.partition(',')[0].split()[0]} on {STORES[entry.store]}",
+            version(entry),
+            entry.settings.partition(":")[0],
+            show(each["seconds"], each["watched_minutes"]),
+        )
+        for each in values
+        for entry in [entries[each["name"]]]
+    ]
+
+
+def version(entry: Entry) -> str:
+    """Return which version of a queue is measured; ours is that of the page."""
+    if not entry.environment:
+        return ""
+    pins = (REQUIREMENTS / f"{entry.environment}.txt").read_text()
+    return re.findall(rf"^{entry.environment}==(\S+)", pins, re.MULTILINE)[0]
+
+
+def show(seconds: Sequence[float | None], minutes: float) -> str:
     """Return what people read."""
     came = [each for each in seconds if each is not None]
     if len(came) < len(seconds):
         return f"not in {minutes:g} minutes"
-    return f"{statistics.median(came):.1f}, {max(came):.1f}" if came[1:] else f"{came[0]:.1f}"
+    if len(came) == 1:
+        return f"{came[0]:,.0f} s"
+    return f"{statistics.median(came):.1f} s (at most {max(came):.1f} s in {len(came)} kills)"
 
 
 def main(options: Any) -> int:
@@ -83,21 +121,23 @@ def main(options: Any) -> int:
     make_environments(entries)
     with contextlib.suppress(Missing):
         redis_binary()  # made here, not in several threads at once
-    rows, kept, failed = [], [], 0
+    kept: list[dict[str, Any]] = []
+    failed = 0
     with ground() as stands, ThreadPoolExecutor(len(entries)) as pool:
         settings = (stands, options.minutes, options.rounds)
         runs = [pool.submit(measure, entry, *settings) for entry in entries]
         for entry, run in zip(entries, runs, strict=True):
             try:
                 seconds = run.result()
-                shown = show(seconds, options.minutes)
             except Exception as error:
                 failed += 1
                 print(f"FAILED: {entry.name}: {why(error)}", flush=True)
                 continue
-            rows.append((entry.name, entry.settings, shown))
-            kept.append({"name": entry.name, "settings": entry.settings, "seconds": seconds})
-    table("deaths", HEADINGS, rows, page=options.page)
-    values = [each | {"watched_minutes": options.minutes} for each in kept]
-    keep("deaths", values, whole=not options.only and options.minutes >= LONG_MINUTES)
+            what = {"name": entry.name, "settings": entry.settings}
+            kept.append(what | {"seconds": seconds, "watched_minutes": options.minutes})
+    text = markdown(HEADINGS, rows_of(kept))
+    print(f"\n{text}\n", flush=True)
+    if options.page:
+        put(COMPARISON, "deaths", text)
+    keep("deaths", kept, whole=not options.only and options.minutes >= LONG_MINUTES)
     return failed

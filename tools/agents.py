@@ -21,10 +21,10 @@ page from the others; [llms.txt](../llms.txt) lists them for programs.
 
 - **A job may run more than once.** Make its effects repeatable, or put its own rows and its end
   into one commit: [your own transaction](transactions.md). Hand `attempt.token` to other systems.
-- **Save a checkpoint behind each part that must not be done again**, and begin at
+- **Save a checkpoint after each part that must not be done again**, and begin at
   `attempt.checkpoint`. It is JSON; `save` returns once it is durable.
 - **Enqueue in the transaction that writes the rows of the job**: `using(connection=…)`. A job that
-  is enqueued behind the commit is lost by a crash between the two.
+  is enqueued after the commit is lost by a crash between the two.
 - **In plain code every coroutine has a twin `NAME_sync`**, which raises `SyncInLoop` where an event
   loop runs. Calling a task calls its function; `enqueue` makes a job.
 - **Annotate arguments and results**: what is stored is JSON, read back by the annotation.
