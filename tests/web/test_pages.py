@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from outlast import App, Encryption
-from outlast.model.crash import Progress
+from outlast.insight.facts import facts_of_crash, facts_of_job
+from outlast.model.crash import CrashKind, Progress
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.payload.payloads import MARK
@@ -91,6 +93,33 @@ async def test_a_job_without_a_worker_needs_a_hand(store: Store) -> None:
         text = await page.see("/")
         assert "jobs wait for one" in text
         assert 'class="clear"' not in text
+
+
+async def test_each_job_has_the_facts_of_the_terminal_on_its_page(store: Store) -> None:
+    await fill(store)
+    jobs, looked_at = await store.inspector.jobs(JobFilter()), set[str]()
+    async with page_on(store.url) as page:
+        for row in jobs:
+            facts = facts_of_job(row)
+            for one in await store.inspector.attempts(row.id):
+                facts += [] if one.crash is None else facts_of_crash(one.crash, one)
+            text = await page.see(f"/jobs/{row.id}")
+            told = re.findall(r"<dt>(.*?)</dt><dd[^>]*>(.+?)</dd>", text)
+            assert Counter(label for label, _ in told) == Counter(
+                fact.label.capitalize() for fact in facts
+            )
+            looked_at |= {fact.label for fact in facts}
+    assert {"failures", "claimed", "at", "beside it"} <= looked_at
+
+
+async def test_a_user_of_one_tenant_does_not_learn_which_jobs_ran_beside(store: Store) -> None:
+    (number,) = await enqueued(store, job(tenant="acme"))
+    hands = await Hands.on(store)
+    await hands.hand_in(crashed(await hands.claim_one(), CrashKind.BYSTANDER))
+    for tenant, number_of in ((None, 1), ("acme", 0)):
+        async with page_on(store.url, judge=let_in(tenant=tenant)) as page:
+            text = await page.see(f"/jobs/{number}")
+            assert text.count("<dt>Beside it</dt>") == number_of, tenant
 
 
 async def test_what_an_attempt_had_reported_is_shown_until_the_next_one_reports(

@@ -16,30 +16,16 @@ from outlast.client.job import Job
 from outlast.errors import BadArguments, ConfigError, JobCancelled, JobFailed, JobNotFound
 from outlast.insight.row import row_of
 from outlast.model.crash import Crash, CrashKind, Progress
-from outlast.model.job import Policy, State
+from outlast.model.job import State
 from outlast.model.pause import Pause
 from outlast.payload.payloads import PLAIN
 from outlast.store.rows import AttemptRow, Served, StoredJob
 from outlast.store.stacks import Stack
 from outlast.store.values import Enqueued
 from tests.cases import each_case
+from tests.unit.insight.rows_kit import job as job_row
 
-ROW = StoredJob(
-    id=7,
-    task="mail",
-    queue="default",
-    state=State.QUEUED,
-    priority=0,
-    attempt_count=0,
-    failures=0,
-    losses=0,
-    token=None,
-    waiting=False,
-    args="{}",
-    policy=Policy(),
-    run_at=0.0,
-    enqueued_at=0.0,
-)
+ROW = job_row(task="mail", queue="default", run_at=0.0, enqueued_at=0.0)
 
 
 class FakeStore:

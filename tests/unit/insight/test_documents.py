@@ -9,24 +9,20 @@ import msgspec
 
 from outlast.insight.documents import error_of, job_document, phase_of, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
-from outlast.model.job import Policy, State
+from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus
 from tests.cases import each_case
-from tests.unit.insight.rows_kit import ATTEMPT, NOW, WORKER, worker
+from tests.unit.insight.rows_kit import ATTEMPT, NOW, WORKER, job, worker
 
-ROW = StoredJob(
-    id=7,
+ROW = job(
     task="mail",
     queue="q",
     state=State.RUNNING,
     priority=5,
     attempt_count=2,
     failures=1,
-    losses=0,
     token=71,
-    waiting=False,
     args='{"to":"a\\u0000"}',
-    policy=Policy(),
     run_at=0.0,
     enqueued_at=0.5,
     worker_id=3,
