@@ -138,14 +138,15 @@ class _Checkout:
         loop_pool.lent += 1
         self._generation = loop_pool.generation
         try:
-            self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
-            if self._connection is None:
-                keeps = await self._find(keeps=keeps)
+            connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
+            if connection is None:
+                connection, keeps = await self._find(keeps=keeps)
         except BaseException:
             self._give_back(keep=False)
             raise
+        self._connection = connection
         loop_pool.held += 1
-        loop_pool.in_use.add(self._connection)
+        loop_pool.in_use.add(connection)
         if keeps and not self._keeps_plans and not self._connection.is_pooled:
             await self._command(_REPLAN)
         self._keeps_plans = self._keeps_plans and keeps
@@ -158,20 +159,20 @@ class _Checkout:
             await self._command(begin_text(self._kind))
         return self._connection
 
-    async def _find(self, *, keeps: bool) -> bool:
-        """Open a connection, or wait for one; return whether it keeps plans. Where the server has
-        no place for one more, a worker waits for one of its own to be idle: it works with one."""
+    async def _find(self, *, keeps: bool) -> tuple[Any, bool]:
+        """Open a connection, or wait for one; return it and its kind. Where the server has no place
+        for one more, a worker waits for one of its own to be idle: it works with one."""
         loop_pool = self._loop_pool
         while True:
-            self._connection = await self._open(keeps_plans=keeps)
-            if self._connection is None:
-                self._connection, keeps = loop_pool.take_any()
-            if self._connection is None:
+            connection = await self._open(keeps_plans=keeps)
+            if connection is None:
+                connection, keeps = loop_pool.take_any()
+            if connection is None:
                 loop_pool.came_back.clear()
                 await loop_pool.came_back.wait()
-                self._connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
-            if self._connection is not None:
-                return keeps
+                connection, keeps = loop_pool.take(keeps_plans=self._keeps_plans)
+            if connection is not None:
+                return connection, keeps
 
     async def _open(self, *, keeps_plans: bool) -> Any:
         """Open one more connection; None where the server has no place for it, but others are
