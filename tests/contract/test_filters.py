@@ -12,7 +12,7 @@ import pytest
 from harness.stores import opened
 from outlast.cli import main
 from outlast.model.crash import Crash, CrashKind
-from outlast.model.job import Policy
+from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import JobFilter
 from outlast.web.problem import API
@@ -66,6 +66,9 @@ def test_a_filter_chooses_the_same_jobs_at_each_door(
                 on_page[name] = {int(one) for one in re.findall(r'id="job-(\d+)"', shown)}
                 told = json.loads(await page.see(f"{API}/jobs", **{name: value}))
                 by_api[name] = {one["id"] for one in told["jobs"]}
+            for state in set(State) - {State.DEAD}:  # of which no job is in a group
+                told = json.loads(await page.see(f"{API}/jobs", group=group, state=state.value))
+                assert told["jobs"] == []
         return by_api, on_page
 
     def run(*command: str) -> dict[str, set[int]]:
