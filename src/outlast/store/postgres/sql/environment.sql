@@ -94,6 +94,7 @@ SELECT pg_is_in_recovery() AS standby,
        date_part('epoch', clock_timestamp()) AS now
 
 -- name: last_beat
+-- The newest heartbeat that this server has of any worker. A read: what is written meanwhile is missing.
 SELECT max(w.heartbeat_at) FROM outlast_workers w
 
 -- name: collation
