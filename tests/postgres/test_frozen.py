@@ -108,12 +108,12 @@ async def test_a_call_ends_once_another_takes_writes(pair: Pair, way: str) -> No
         both = pair.url(pair.primary, pair.standby)
         async with opened(both if way == "another host" else one) as store:
             pair.freeze()
-            hangs = asyncio.create_task(store.enqueue([NewJob(task="t")]))
+            waits = asyncio.create_task(store.enqueue([NewJob(task="t")]))
             await asyncio.to_thread(pair.standby.promote)
             proxy.lead_to("127.0.0.1", pair.standby.port)
             async with asyncio.timeout(SOON):
                 with pytest.raises(StoreUnavailable, match="another server answers"):
-                    await hangs
+                    await waits
                 await store.enqueue([NewJob(task="t")])
 
 
@@ -136,13 +136,30 @@ async def test_a_standby_is_asked_again_while_another_host_says_nothing(pair: Pa
     await store.close()
 
 
-async def test_a_call_that_is_only_slow_is_left_alone(
-    pg_url: str, session: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_call_is_not_left_for_a_standby(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its server knows the session: however long it waits for a lock, it is not cut off."""
+    """It is the first that answers, by a URL without attributes, before it is promoted."""
+    looks = count_looks(monkeypatch)
+    url = pair.url(pair.primary, pair.standby).partition("?")[0]
+    async with opened(url) as store:
+        pair.freeze()
+        waits = asyncio.create_task(store.enqueue([NewJob(task="t")]))
+        async with asyncio.timeout(SOON):
+            while len(looks) < 2:
+                await asyncio.sleep(0.01)
+        assert not waits.done()
+        await asyncio.to_thread(pair.standby.promote)
+        async with asyncio.timeout(SOON):
+            with pytest.raises(StoreUnavailable, match="another server answers"):
+                await waits
+
+
+def count_looks(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Let calls hang soon, and return when the next look is due, after each look."""
     monkeypatch.setattr(hangs, "HUNG_SECONDS", 0.1)
     monkeypatch.setattr(hangs, "LOOK_SECONDS", 0.05)
-    looks = []
+    looks: list[float] = []
     compare = hangs.Lent._compare
 
     async def count(self: hangs.Lent, *of: Any) -> None:
@@ -150,6 +167,14 @@ async def test_a_call_that_is_only_slow_is_left_alone(
         looks.append(self._look_at)
 
     monkeypatch.setattr(hangs.Lent, "_compare", count)
+    return looks
+
+
+async def test_a_call_that_is_only_slow_is_left_alone(
+    pg_url: str, session: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its server knows the session: however long it waits for a lock, it is not cut off."""
+    looks = count_looks(monkeypatch)
     async with opened(pg_url) as store:
         await session.execute("SELECT pg_advisory_lock(1)")
         locks = asyncio.create_task(
