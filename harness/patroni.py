@@ -185,46 +185,48 @@ class Cluster(Disposable):
 
     # --- what is so ----------------------------------------------------------------------------
 
-    def members(self) -> dict[int, dict[str, Any]]:
-        """Return what Patroni says of each node; nothing while no node answers."""
-        for node in NODES:
-            said = self._ask(f"{self._http(node, 'rest')}/cluster")
-            if said and said.get("members"):
-                return {int(each["name"][1:]): each for each in said["members"]}
-        return {}
-
-    def leader(self) -> int | None:
-        """Return the node that Patroni names as the running leader."""
-        return next(iter(self._in_role("leader", "running")), None)
-
-    def standby(self) -> int | None:
-        """Return the synchronous standby that Patroni names."""
-        return next(iter(self._in_role("sync_standby", "streaming")), None)
-
     def roles(self) -> tuple[int, int, int]:
         """Return the leader, the standby that would be promoted, and the third node."""
         leader, standby = self.wait_healthy()
         return leader, standby, next(node for node in NODES if node not in {leader, standby})
 
     def wait_healthy(self) -> tuple[int, int]:
-        """Wait until a leader has two standbys; return it, and the one that would be promoted."""
+        """Wait until a leader has two standbys; return it, and the one that would be promoted.
+
+        All three have to say the same: a node that was cut off still shows what it knew.
+        """
         deadline = time.monotonic() + READY_SECONDS
         while time.monotonic() < deadline:
-            members = self.members()
-            leaders, standbys, others = (
-                [node for node, each in members.items() if (each["role"], each["state"]) == wanted]
-                for wanted in (
-                    ("leader", "running"),
-                    ("sync_standby", "streaming"),
-                    ("replica", "streaming"),
-                )
-            )
-            lines = {each["timeline"] for each in members.values() if "timeline" in each}
-            is_whole = leaders and len(standbys + others) == 2 and len(lines) == 1
-            if is_whole and (standbys or not self.synchronous):
-                return leaders[0], (standbys + others)[0]
+            said = {self._found_whole(node) for node in NODES}
+            if len(said) == 1 and (found := said.pop()) is not None:
+                return found
             time.sleep(0.05)
-        raise RuntimeError(f"the cluster is not healthy: {self.members()}\n{self.log_tail()}")
+        raise RuntimeError(f"the cluster is not healthy\n{self.log_tail()}")
+
+    def standby(self, node: int) -> int | None:
+        """Return the synchronous standby that this node's Patroni names."""
+        return next(iter(self._in_role(self._members(node), "sync_standby", "streaming")), None)
+
+    def _found_whole(self, node: int) -> tuple[int, int] | None:
+        members = self._members(node)
+        leaders = self._in_role(members, "leader", "running")
+        standbys = self._in_role(members, "sync_standby", "streaming")
+        followers = [*standbys, *sorted(self._in_role(members, "replica", "streaming"))]
+        lines = {each.get("timeline") for each in members.values()}
+        is_whole = len(leaders) == 1 and len(followers) == 2 and len(lines) == 1
+        is_safe = bool(standbys) or not self.synchronous
+        return (leaders[0], followers[0]) if is_whole and is_safe else None
+
+    def _members(self, node: int) -> dict[int, dict[str, Any]]:
+        """Return what this node's Patroni says of each node; nothing if it does not answer."""
+        said = self._ask(f"{self._http(node, 'rest')}/cluster") or {}
+        return {int(each["name"][1:]): each for each in said.get("members", ())}
+
+    @staticmethod
+    def _in_role(members: dict[int, dict[str, Any]], role: str, state: str) -> list[int]:
+        return [
+            node for node, each in members.items() if (each["role"], each["state"]) == (role, state)
+        ]
 
     def log_tail(self, lines: int = 25) -> str:
         """Return the end of each log."""
@@ -312,10 +314,6 @@ class Cluster(Disposable):
 
     def _folder(self, node: int) -> Path:
         return self.folder / f"n{node}"
-
-    def _in_role(self, role: str, state: str) -> list[int]:
-        members = self.members().items()
-        return [node for node, each in members if (each["role"], each["state"]) == (role, state)]
 
     def _spawn(self, node: int, folder: Path, log: str, *command: str) -> None:
         host = self._hosts[node].enter() if self._hosts else ()

@@ -41,8 +41,11 @@ class Facts(msgspec.Struct, kw_only=True):
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """What came of a drill. Seconds are since the fault; None: nothing was interrupted."""
+    """What came of a drill. ``writable`` and ``first_job``: seconds from the fault until an INSERT
+    was committed and until an attempt began, after ``outage``, the longest time without a commit.
+    None: there was none."""
 
+    outage: float | None
     writable: float | None
     first_job: float | None
     charged: int
@@ -81,6 +84,7 @@ def judged(facts: Facts, *, is_timed: bool) -> Found:
     if is_timed and outage and first and (after := first - outage[1]) > FIRST_JOB_MAX:
         findings.append(f"LATE the first job began {after:.1f} s after the first commit")
     return Found(
+        outage=None if outage is None else round(outage[1] - outage[0], 1),
         writable=None if outage is None else round(outage[1] - facts.fault_at, 1),
         first_job=None if first is None else round(first - facts.fault_at, 1),
         charged=len(charged(facts)),

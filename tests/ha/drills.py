@@ -92,10 +92,12 @@ def throw_away(stage: Stage, seconds: float = 2.0) -> None:
 
 
 def kill_standby_and_leader(stage: Stage) -> None:
-    """kill -9 of the synchronous standby, and of the leader once commits wait for the third."""
-    leader, standby, _ = stage.cluster.roles()
+    """kill -9 of the synchronous standby, and of the leader once Patroni names the third node
+    (until then none may be promoted)."""
+    leader, standby, other = stage.cluster.roles()
     stage.fault()
     stage.cluster.kill_node(standby)
+    stage.until(lambda: stage.cluster.standby(leader) == other, "another synchronous standby")
     stage.goes_on()
     stage.cluster.kill_node(leader)
     stage.goes_on()

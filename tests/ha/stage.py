@@ -31,7 +31,7 @@ from tests.ha.check import Commit, Facts
 
 RATE = 50.0  # jobs a second
 DEADLINE = 180.0  # for what has to happen, on a busy machine
-STOP_SECONDS = 10.0
+STOP_SECONDS = 3.0
 PAGE = 500
 SETTINGS = ("--runners", "1", "--concurrency", "10", "--log-format", "json", "--lease", "60")
 MAKE_PROBES = "CREATE TABLE probes (node integer, at double precision)"

@@ -35,6 +35,8 @@ def cluster() -> Iterator[Cluster]:
         pytest.skip(reason)
     with Cluster() as made:
         yield made
+    assert not processes_below(made.folder)
+    assert not made.folder.exists()
 
 
 @each_case("name", FAST)
