@@ -52,7 +52,7 @@ CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.t
                    OPERATOR(pg_catalog.>=) 170000 AS are) limits
 
 -- name: sessions
--- Find which of these processes ($1) the server has, and what the statement of each waits for. Reads only.
+-- Find which of these processes ($1) the server has, and the event for which each one waits. Reads only.
 SELECT a.pid, a.wait_event FROM pg_stat_activity a WHERE a.pid = ANY ($1::integer[])
 
 -- name: unmet
