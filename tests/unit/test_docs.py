@@ -34,7 +34,11 @@ OF_OTHERS = {  # pip, outlast.probe, tests.sim, tests.chaos, tests.upgrade
     "--encrypted", "--break",
 }  # fmt: skip
 OF_POSTGRES = {"--clean", "--dbname", "--file", "--format", "--if-exists", "--schema"}
-OF_POSTGRES |= {"--single-transaction"}  # pg_dump and pg_restore, in docs/backups.md
+OF_POSTGRES |= {
+    "--single-transaction",
+    "--no-data-checksums",
+    "--analyze-in-stages",
+}  # of its programs
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
 
