@@ -70,8 +70,8 @@ def pair() -> Iterator[Pair]:
 
 
 @contextlib.asynccontextmanager
-async def opened(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
+async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
+    store = PostgresStore(url, **options)
     await store.open()
     yield store
     await store.close()
@@ -187,3 +187,24 @@ async def test_a_call_that_is_only_slow_is_left_alone(
         assert not locks.done()
         await session.execute("SELECT pg_advisory_unlock(1)")
         await locks
+
+
+@pytest.mark.xfail(strict=True, reason="a slow read is ended where an address has several servers")
+async def test_a_slow_read_is_left_alone_where_each_session_may_lead_to_another_standby(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by the reader endpoint of a cloud: a standby takes over nothing."""
+    looks = count_looks(monkeypatch)
+    async with opened(pair.url(pair.primary)):  # with a schema
+        pass
+    async with proxied(pair.url(pair.primary)) as (proxy, one):
+        async with opened(one.partition("?")[0], read_only=True) as store:
+            reads = asyncio.create_task(
+                store._connections.run(lambda it: it.execute("SELECT pg_sleep(30)"))
+            )
+            proxy.lead_to("127.0.0.1", pair.standby.port)
+            async with asyncio.timeout(SOON):
+                while len(looks) < 2 and not reads.done():
+                    await asyncio.sleep(0.01)
+            assert not reads.done()
+            reads.cancel()
