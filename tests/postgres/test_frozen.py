@@ -189,7 +189,6 @@ async def test_a_call_that_is_only_slow_is_left_alone(
         await locks
 
 
-@pytest.mark.xfail(strict=True, reason="a slow read is ended where an address has several servers")
 async def test_a_slow_read_is_left_alone_where_each_session_may_lead_to_another_standby(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

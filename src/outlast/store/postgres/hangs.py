@@ -4,7 +4,8 @@ A host that freezes, or that a network cuts off, ends no session. Each statement
 for as long as a statement may take, while another server has become the primary. So once a
 statement has taken ``HUNG_SECONDS``, a new session asks all hosts of the URL. It may lead to
 another host, or to a server that does not know the old session, since another one has taken over
-its address. Then the old session is left, as if the server had ended it.
+its address. If that one takes writes, the old session is left, as if the server had ended it. A
+standby takes over nothing: one address may lead to several.
 
 A server that is slow, or whose commits wait, still has the session. Then it is kept, and the next
 look comes twice as late.
@@ -37,13 +38,10 @@ class Lent:
         self,
         connect: Callable[[], Awaitable[Any]],
         leave: Callable[[Iterable[Any]], None],
-        *,
-        read_only: bool,
     ) -> None:
         """``connect``: asks all hosts; ``leave``: drops these sessions, and the idle ones."""
         self._connect = connect
         self._leave = leave
-        self._read_only = read_only
         self._since: dict[Any, float] = {}
         self._known: dict[Any, float] = {}  # those that the last look has found on their server
         self._look_at = 0.0
@@ -93,8 +91,9 @@ class Lent:
             self._look = None
 
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
-        is_standby = getattr(fresh.get_settings(), "in_hot_standby", "off") == "on"
-        if is_standby and not self._read_only:
+        now = asyncio.get_running_loop().time()
+        if getattr(fresh.get_settings(), "in_hot_standby", "off") == "on":
+            self._known, self._look_at = hung, now + HUNG_SECONDS
             return
         pids = [each.get_server_pid() for each in hung]
         there = dict(await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS))
@@ -105,7 +104,6 @@ class Lent:
             return
         waits = any(there.get(each.get_server_pid()) == "SyncRep" for each in here)
         self.why_late = WAITS_FOR_STANDBY if waits else ""
-        now = asyncio.get_running_loop().time()
         self._known, self._look_at = hung, 2 * now - min(hung.values())
 
 

@@ -49,7 +49,7 @@ class _LoopPool:
     def __init__(self, limit: int, reserved: int, connections: Connections) -> None:
         others = asyncio.Semaphore(limit - reserved)
         connect = partial(connections.connect, keeps_plans=False)
-        self.in_use = Lent(connect, self.leave, read_only=connections.options.read_only)
+        self.in_use = Lent(connect, self.leave)
         self.free = {True: asyncio.Semaphore(reserved) if reserved else others, False: others}
         self.limit = limit
         self.idle: dict[bool, list[Any]] = {False: [], True: []}
