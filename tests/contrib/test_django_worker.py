@@ -114,6 +114,21 @@ def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None
     assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr
 
 
+@pytest.mark.xfail(strict=True, reason="a command does not check the call of a task of Django")
+def test_a_call_that_the_function_does_not_take_is_not_enqueued(bare_store_url: str) -> None:
+    manage(bare_store_url, "migrate", "-v", "0")
+    for arguments, said in {
+        (): "missing a required argument: 'to'",
+        ('"ann"', "2"): "too many positional arguments",
+        ('"ann"', "txet=1"): "unexpected keyword argument 'txet'",
+    }.items():
+        refused = manage(
+            bare_store_url, "outlast", "enqueue", "shop.tasks.mail", *arguments, code=2
+        )
+        assert said in refused.stderr
+    assert not json.loads(manage(bare_store_url, "outlast", "jobs", "--json").stdout)["jobs"]
+
+
 def test_a_database_without_our_tables_is_named(bare_store_url: str) -> None:
     lines = "from shop import tasks", "try: tasks.count.enqueue()"
     code = "\n".join((*lines, "except Exception as error: print(repr(error))"))
