@@ -114,7 +114,6 @@ def test_the_command_line_is_on_the_project_s_store(bare_store_url: str) -> None
     assert "no task is called" in manage(bare_store_url, "outlast", "enqueue", "x", code=2).stderr
 
 
-@pytest.mark.xfail(strict=True, reason="a command does not check the call of a task of Django")
 def test_a_call_that_the_function_does_not_take_is_not_enqueued(bare_store_url: str) -> None:
     manage(bare_store_url, "migrate", "-v", "0")
     for arguments, said in {

@@ -25,6 +25,7 @@ from outlast.errors import BadArguments, ConfigError, text_of
 from outlast.insight.row import plain
 from outlast.model.job import Policy
 from outlast.payload.codec import to_json, too_large
+from outlast.payload.signature import Signature
 
 _BY_POSITION = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 OF_BACKENDS = {"database", "url"}
@@ -95,10 +96,25 @@ def register(task: Any) -> OutlastTask[..., Any]:
         "queue": task.queue_name,
         "priority": task.priority,
     }
-    made: OutlastTask[..., Any] = app.task(**{**options, "name": task.module_path})(
-        function_of(task)
-    )
+    function = function_of(task)
+    made: OutlastTask[..., Any] = app.task(**{**options, "name": task.module_path})(function)
+    made.signature = _Signature(task, function)
     return made
+
+
+class _Signature(Signature):
+    """Takes the calls that the function of a task of Django takes, in Django's form."""
+
+    def __init__(self, task: Any, function: Any) -> None:
+        super().__init__(function, task.module_path, app.max_payload, app.stores.payloads)
+        self._of = task
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        try:
+            check_call(self._of, [*args], kwargs)
+        except TypeError as error:
+            raise BadArguments(text_of(error)) from error
+        return super().bind(args, kwargs)
 
 
 def call(task: Any, *args: Any, **kwargs: Any) -> Call[Any]:
