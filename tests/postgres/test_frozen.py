@@ -196,14 +196,16 @@ async def test_a_slow_read_is_left_alone_where_each_session_may_lead_to_another_
     looks = count_looks(monkeypatch)
     async with opened(pair.url(pair.primary)):  # with a schema
         pass
-    async with proxied(pair.url(pair.primary)) as (proxy, one):
-        async with opened(one.partition("?")[0], read_only=True) as store:
-            reads = asyncio.create_task(
-                store._connections.run(lambda it: it.execute("SELECT pg_sleep(30)"))
-            )
-            proxy.lead_to("127.0.0.1", pair.standby.port)
-            async with asyncio.timeout(SOON):
-                while len(looks) < 2 and not reads.done():
-                    await asyncio.sleep(0.01)
-            assert not reads.done()
-            reads.cancel()
+    async with (
+        proxied(pair.url(pair.primary)) as (proxy, one),
+        opened(one.partition("?")[0], read_only=True) as store,
+    ):
+        reads = asyncio.create_task(
+            store._connections.run(lambda it: it.execute("SELECT pg_sleep(30)"))
+        )
+        proxy.lead_to("127.0.0.1", pair.standby.port)
+        async with asyncio.timeout(SOON):
+            while len(looks) < 2 and not reads.done():
+                await asyncio.sleep(0.01)
+        assert not reads.done()
+        reads.cancel()
