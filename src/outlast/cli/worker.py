@@ -434,7 +434,8 @@ def introduction(facts: dict[str, Any]) -> str:
         "lease": f"{facts['lease']:g} s, renewed every {facts['heartbeat']:g} s",
         "keeps": _kept(facts),
         "tags": ", ".join(facts["tags"]),
-        "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more) or "none",
+        "tasks": (", ".join(tasks[:TASKS_SHOWN]) + more)
+        or "none: import their modules where the app is made",
     }
     lacks = [f"{name} (needs {', '.join(tags)})" for name, tags in sorted(facts["lacks"].items())]
     rows["not here"] = ", ".join(lacks[:TASKS_SHOWN]) + (" …" if lacks[TASKS_SHOWN:] else "")

@@ -222,6 +222,7 @@ def describe_hindrance(about: JobDetails) -> Explanation | None:
             said = f"No live worker knows the task {task}; alive: {join_names(live)}."
             move = (
                 f"Start a worker whose application has the task {task} (or an alias of that name)."
+                " An application has the tasks of the modules that it imports."
             )
         case "lacks_tags":
             lacking = sorted({tag for one in live for tag in one.lacks.get(row.task, ())})

@@ -469,7 +469,8 @@ COMPARED: Table[Compared] = (
     Check(WARNING, "unknown_tasks", lambda at: at.missing,
         lambda at: f"Some due jobs have tasks that {at.it.spec} lacks:"
         f" {list_some(at.missing, TASKS_SHOWN)}.",
-        "Give its tasks these names as aliases, or keep a worker that has these tasks."),
+        "Let it import the modules that define them, give its tasks these names as aliases, or keep"
+        " a worker that has these tasks."),
     Check(HINT, "encryption", lambda at: at.it.encryption == "optional",
         lambda at: f"{at.it.spec} encrypts payloads, but also runs plain ones:"
         f" {', '.join(at.plain) or 'there are none'}.",
