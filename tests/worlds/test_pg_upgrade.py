@@ -72,7 +72,7 @@ async def test_a_store_is_upgraded_with_its_server_under_a_worker_that_stays_up(
     old: PostgresServer, stage: Scene
 ) -> None:
     store = stage.store
-    stays = await stage.worker("--lease", "600")
+    stays = await stage.worker("--lease", "600", "--queues", "default,later")
     leaves = await stage.worker("--queues", "away", "--drain-timeout", "0")
     runs = await kit_moves.counts.using(then=kit_moves.noted.call("after")).enqueue()
     away = await kit_moves.counts.using(queue="away").enqueue()
