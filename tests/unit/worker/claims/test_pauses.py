@@ -83,9 +83,17 @@ async def test_nothing_is_claimed_before_it_is_known_what_is_paused(bench: Pause
     assert bench.requests() == [[ClaimRequest(["t"], FREE)]]
 
 
-async def test_a_new_registration_reads_again_before_it_claims(bench: Paused) -> None:
+LATER = pytest.mark.xfail(strict=True, reason="the pauses of a restored store are not known")
+
+
+@pytest.mark.parametrize("row", [WorkerRef(2, 1), pytest.param(WorkerRef(1, 2), marks=LATER)])
+async def test_a_new_row_or_epoch_reads_again_before_it_claims(
+    bench: Paused, row: WorkerRef
+) -> None:
+    """The store may have been set back to a moment at which more was paused."""
+    assert bench.holder.me == WorkerRef(1, 1)
     await bench.keeper.run_once()
-    bench.holder.me = WorkerRef(2, 1)
+    bench.holder.me = row
     assert not bench.keeper.are_known()
     await bench.exchange.run_once()
     assert bench.requests() == []
