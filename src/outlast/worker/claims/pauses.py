@@ -3,7 +3,7 @@
 Workers enforce pauses, not the store's claims. Each claim request leaves out paused queues, tasks
 and tenants; paused jobs that have not begun are given back, also from runners. Only then does the
 worker acknowledge the pause on its row: when the rows of all active workers acknowledge it, nothing
-more of it starts. A new worker reads the pauses before its first claim.
+more of it starts. A worker that has registered or reconnected reads the pauses before it claims.
 """
 
 from __future__ import annotations
@@ -26,9 +26,6 @@ RECALL_SECONDS = 0.05  # between two checks whether the runners have answered a 
 STOP_REASON = "pause"
 
 
-Row = tuple[int, str | None]  # id and registration key of a worker's row, at any epoch
-
-
 class PauseKeeper:
     """The duty that reads the pauses, acts on them, and acknowledges them."""
 
@@ -40,8 +37,8 @@ class PauseKeeper:
         self._store = store
         self.nudge = Nudge()
         self._clock = clock
-        self._known: Row | None = None  # the registration that has read the pauses
-        self._told: tuple[Row, str] | None = None  # the acknowledgement on its row
+        self._known: WorkerRef | None = None  # the connection that has read the pauses
+        self._told: tuple[WorkerRef, str] | None = None  # the acknowledgement on its row
         self._seen: str | None = None  # the version in the last snapshot or peek
         self._seen_at = clock.boot()
         self._soon = False  # something has changed: read without waiting for a snapshot
@@ -64,28 +61,28 @@ class PauseKeeper:
         """Read the pauses, unless a snapshot or peek has just shown that they are unchanged."""
         if not self._is_due():
             return max(0.001, self._seen_at + READ_SECONDS - self._clock.boot())
-        row, asked_at, self._soon = _row_of(self._owner.me), self._clock.boot(), False
+        me, asked_at, self._soon = self._owner.me, self._clock.boot(), False
         pauses = Pauses(await self._store.inspector.pauses())
-        if row != _row_of(self._owner.me):
-            return 0.001  # registered again meanwhile: the pauses may be older than that
+        if me != self._owner.me:
+            return 0.001  # connected again meanwhile: the pauses may be older than that
         self._apply(pauses)
         if self._seen_at <= asked_at:  # else a newer version may have come meanwhile
             self._seen, self._seen_at = pauses.version, asked_at
-        if self._known != row:
-            self._known = row
+        if self._known != me:
+            self._known = me
             self._owner.look_for_work()
-        if self._told != (row, pauses.version):
+        if self._told != (me, pauses.version):
             recall = self._owner.pool.control.recall
             if not recall(STOP_REASON, lambda claimed: not self.may_start(claimed)):
                 return RECALL_SECONDS
-            await self._store.acknowledge_pauses(self._owner.me, pauses.version)
-            self._told = row, pauses.version
+            await self._store.acknowledge_pauses(me, pauses.version)
+            self._told = me, pauses.version
         return 0.001 if self._is_due() else READ_SECONDS
 
     def _is_due(self) -> bool:
         changed = self._soon or self._seen not in {None, self.pauses.version}
         late = self._clock.boot() >= self._seen_at + READ_SECONDS
-        told = self._told == (_row_of(self._owner.me), self.pauses.version)
+        told = self._told == (self._owner.me, self.pauses.version)
         return changed or late or not told
 
     def _apply(self, pauses: Pauses) -> None:
@@ -101,8 +98,9 @@ class PauseKeeper:
         self._owner.look_for_work()  # for work that was resumed
 
     def are_known(self) -> bool:
-        """Whether the pauses were read for the worker's current row: it claims nothing before."""
-        return self._known == _row_of(self._owner.me)
+        """Whether the pauses were read since the worker has connected: it claims nothing before,
+        since another database may answer, one that was set back or is behind."""
+        return self._known == self._owner.me
 
     def may_start(self, claimed: Claimed) -> bool:
         """Whether no pause applies to this job."""
@@ -130,7 +128,3 @@ class PauseKeeper:
 
 def _is_under(pauses: Pauses, claimed: Claimed) -> bool:
     return pauses.find(claimed.queue, claimed.task, claimed.tenant) is not None
-
-
-def _row_of(me: WorkerRef) -> Row:
-    return me.worker_id, me.registration

@@ -83,10 +83,7 @@ async def test_nothing_is_claimed_before_it_is_known_what_is_paused(bench: Pause
     assert bench.requests() == [[ClaimRequest(["t"], FREE)]]
 
 
-LATER = pytest.mark.xfail(strict=True, reason="the pauses of a restored store are not known")
-
-
-@pytest.mark.parametrize("row", [WorkerRef(2, 1), pytest.param(WorkerRef(1, 2), marks=LATER)])
+@pytest.mark.parametrize("row", [WorkerRef(2, 1), WorkerRef(1, 2)])
 async def test_a_new_row_or_epoch_reads_again_before_it_claims(
     bench: Paused, row: WorkerRef
 ) -> None:
