@@ -102,7 +102,7 @@ async def run(commands: str, folder: Path, *path: Path, user: Any = None, **env:
 
 async def judge_ticks(stage: Scene) -> None:
     """End the schedule: no tick has two jobs, and each that has a job counts as fired."""
-    await app.schedules.pause("each-second")
+    assert await stage.store.pause_schedule("each-second", paused=True)
     row = await stage.store.inspector.schedule("each-second")
     assert row is not None
     jobs = await stage.store.inspector.jobs(JobFilter(task="tick", limit=100_000))

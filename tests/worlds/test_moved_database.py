@@ -147,9 +147,10 @@ async def moving(
 async def test_a_store_moves_by_logical_replication_as_the_page_says(moving: Move) -> None:
     section = PAGE.partition("\n## Move to another server\n")[2].partition("\n## ")[0]
     (block,) = re.findall(r"^```\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
-    prepares, cuts_over = block.split("\n\n")
+    prepares, looks, cuts_over = block.split("\n\n")
     await moving.run(prepares)
     await moving.new.until("SELECT count(*) FROM pg_subscription_rel WHERE srsubstate <> 'r'", "0")
+    await moving.run(looks)
     late = await moving.old.note.enqueue("late")  # while the rows follow
     await moving.old.app.cancel(late.id)
     await moving.new.until(f"SELECT state FROM outlast_jobs WHERE id = {late.id}", "cancelled")
