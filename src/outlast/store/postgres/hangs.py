@@ -93,7 +93,7 @@ class Lent:
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
         now = asyncio.get_running_loop().time()
         if getattr(fresh.get_settings(), "in_hot_standby", "off") == "on":
-            self._known, self._look_at = hung, now + HUNG_SECONDS
+            self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
             return
         pids = [each.get_server_pid() for each in hung]
         there = dict(await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS))
