@@ -26,7 +26,6 @@ async def become_another(session: Any) -> None:
     await session.execute("SELECT outlast_begin_incarnation_v1()")
 
 
-@pytest.mark.xfail(strict=True, reason="the claim is handed out, under pauses of another database")
 async def test_a_claim_from_another_incarnation_counts_as_lost(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:
@@ -50,7 +49,6 @@ async def test_a_claim_from_another_incarnation_counts_as_lost(
     assert [each.charge for each in await store.inspector.attempts(second)] == ["none"]
 
 
-@pytest.mark.xfail(strict=True, reason="the claim is handed out, under pauses of another database")
 async def test_an_epoch_belongs_to_the_incarnation_in_which_it_was_given(
     store: PostgresStore, session: Any
 ) -> None:

@@ -101,7 +101,9 @@ async def test_after_a_crash_one_of_several_workers_draws_the_incarnation(
     await (jumping.rollback() if breaks_off else jumping.commit())
     await asyncio.gather(*coming)
     assert await session.fetchval("SELECT count(*) FROM outlast_incarnation") == 1
-    token = (await hands.claim_one()).token
+    again = await store.reconnect(hands.me, 0)
+    assert again is not None
+    token = (await Hands(store, again).claim_one()).token
     assert token > jumped if breaks_off else token == jumped + 1
     for each in others:
         await each.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import outlast
-from harness.scene import Scene, scene
+from harness.scene import DEADLINE, Scene, scene
 from harness.servers import PostgresServer, unprivileged_user
 from outlast.model.job import State
 from tests.crash.kit import goes_on
@@ -59,11 +59,15 @@ async def test_nothing_from_after_the_moment_is_believed(
     producer = outlast.App(stage.url)
     await back_up(server)
     lives = await stage.worker("--lease", "600", "--queues", "default")
+    idle = await stage.worker("--lease", "600", "--queues", "held")
     goes = await stage.enqueue("counts")
     asks = await stage.enqueue("asks", event="go")
     later = producer.task(kit_moves.counts.fn).using(queue="later").call()
-    again = producer.task(kit_moves.noted.fn).using(queue="later").call("again")
+    noted = producer.task(kit_moves.noted.fn)
+    again = noted.using(queue="later").call("again")
     taken, done = (job.id for job in await producer.enqueue_many([later, again]))
+    await producer.pause(queue="held", wait=DEADLINE)
+    held = await noted.using(queue="held").enqueue("held")
     await stage.until(partial(stage.checkpoint, goes), "a checkpoint")
     await stage.tried(asks)
 
@@ -71,7 +75,8 @@ async def test_nothing_from_after_the_moment_is_believed(
     also = await stage.worker("--lease", "600")
     gone = await stage.enqueue("noted", name="gone")
     assert await producer.send_event("go", "too late")
-    for job in (gone, done, asks):
+    await producer.resume(queue="held")
+    for job in (gone, done, asks, held.id):
         assert (await stage.ended(job)).state is State.COMPLETED
     await stage.until(partial(stage.checkpoint, taken), "a checkpoint")
     before = {entry["job"]: entry["token"] for entry in stage.entries()}
@@ -99,8 +104,11 @@ async def test_nothing_from_after_the_moment_is_believed(
     assert await (await producer.get(asks)).result() == "in time"
     begun = [entry for entry in stage.entries() if entry["job"] in (goes, taken)]
     assert Counter(entry["job"] for entry in begun) == {goes: 1, taken: 2}
-    assert times_noted(stage) == {"gone": 1, "again": 2}
+    assert times_noted(stage) == {"gone": 1, "again": 2, "held": 1}, "its queue is paused again"
+    assert (await stage.job(held.id)).state is State.QUEUED
+    await producer.resume(queue="held")
+    assert (await stage.ended(held.id)).state is State.COMPLETED
     await judge_ticks(stage)
     await producer.close()
-    for worker in (lives, also):
+    for worker in (lives, idle, also):
         await worker.left(signal.SIGTERM)

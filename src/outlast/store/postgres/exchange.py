@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
@@ -49,6 +50,7 @@ FULL_SHARE = 20  # looks take at most 1/FULL_SHARE of the time
 PART = 100_000  # positions in the first part of a look that is taken in parts
 QUICK_SECONDS, SLOW_SECONDS = 0.02, 0.25  # below: the next part doubles; above: look in parts
 ALL = 2**62  # more positions than there are
+ANOTHER = "the database was restarted or set back since this worker connected"
 WALK_MAX = 1_000  # entries of the line that an exchange may read without remembering where it was
 
 _Key = tuple[str, str, int]  # queue, task, rank (the negative of the priority)
@@ -132,8 +134,9 @@ class ClaimFloors:
         self._below = LookBelow()
 
     def note_incarnation(self, incarnation: str | None) -> bool:
-        """Return whether it is another one. Positions may have stepped back then, behind the
-        floors, so all of them are forgotten."""
+        """Note in which incarnation the worker registered, reconnected or claimed; return whether
+        it is another one. Positions may have stepped back then, behind the floors, so all of them
+        are forgotten."""
         before = self._incarnation
         if incarnation is None or incarnation == before:
             return False
@@ -317,7 +320,11 @@ _head_of = msgspec.json.Decoder(_Head).decode
 
 
 class PostgresExchange(Verbs):
-    """The exchange of a ``PostgresStore``, which remembers the line."""
+    """The exchange of a ``PostgresStore``, which remembers the line.
+
+    A claim counts as lost if it was made in another incarnation of the database than the worker's
+    epoch: one that was set back may have this epoch, and pauses that the worker does not know.
+    """
 
     def __init__(self, connections: Connections) -> None:
         super().__init__(connections)
@@ -431,6 +438,8 @@ class PostgresExchange(Verbs):
             raise
         now = self._clock.boot()
         head = _head_of(last["head"])
+        if requests and self._lanes.note_incarnation(head.incarnation):
+            raise StoreUnavailable(ANOTHER)
         if claim := head.claim:
             self._streams_from = claim.streams_from
         claim = claim or _ClaimHead()
@@ -439,8 +448,6 @@ class PostgresExchange(Verbs):
             self._lanes.note_look(look, now - began_at, claim.late, now)
         if not claim.cut:
             self._note_end(requests, claim, look, now)
-        if self._lanes.note_incarnation(head.incarnation):
-            claim.next_look = 0.0  # this one has looked from the floors of another
         if claim.lanes is not None:
             self._lanes.note_lanes(*claim.lanes, now)
             known = self._lanes.known

@@ -28,7 +28,6 @@ from outlast.store.postgres.acts import PostgresActing, PostgresActVerbs, send
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
 from outlast.store.postgres.errors import foreign_errors, has_no_place
-from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
@@ -79,7 +78,6 @@ _FROM_THE_OLDEST = (-inf, -inf, -inf)
 class PostgresStore(
     PostgresSchema,
     PostgresEnqueueVerbs,
-    PostgresExchange,
     WorkerVerbs,
     PostgresActVerbs,
     PostgresScheduleVerbs,

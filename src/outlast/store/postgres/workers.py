@@ -15,7 +15,7 @@ from outlast.model.lifecycle import Transition, as_applied
 from outlast.store.columns import orphan_of, policy_of, seconds_of, struct_of
 from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.connection import Transaction
-from outlast.store.postgres.pool import Verbs
+from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.privileges import check_may_serve
 from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
@@ -47,7 +47,7 @@ _watches_of = msgspec.json.Decoder(tuple[int, ...]).decode
 _neighbours_of = msgspec.json.Decoder(list[tuple[int, str, int | None, int | None]]).decode
 
 
-class WorkerVerbs(Verbs):
+class WorkerVerbs(PostgresExchange):
     """The verbs of ``PostgresStore`` about workers."""
 
     # -- a worker's own
@@ -77,13 +77,17 @@ class WorkerVerbs(Verbs):
             new.registration,
             own=True,
         )
-        worker_id, epoch, replaced = rows[0]
+        worker_id, epoch, replaced, incarnation = rows[0]
+        self._lanes.note_incarnation(incarnation)
         return Registered(worker_id, epoch, new.registration, replaced)
 
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         await self.raise_tokens(token_seen)
         rows = await self._fetch(_WORKERS["reconnect"], me.worker_id, me.registration, own=True)
-        return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration) if rows else None
+        if not rows:
+            return None
+        self._lanes.note_incarnation(rows[0]["incarnation"])
+        return WorkerRef(me.worker_id, rows[0]["epoch"], me.registration)
 
     async def set_status(
         self, me: WorkerRef, status: WorkerStatus, *, asleep: float | None = None

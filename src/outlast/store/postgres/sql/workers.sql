@@ -46,20 +46,21 @@ VALUES ($1, $2, $3, $4, $5::float8, $6::float8, $7, $8, $9, $10, $11, $12, $13, 
 ON CONFLICT (registration) DO UPDATE
 SET beat = mine.beat + 1, heartbeat_at = excluded.heartbeat_at,
     lease_expires_at = excluded.lease_expires_at
-RETURNING id, epoch, (SELECT count(*) FROM replaced)
+RETURNING id, epoch, (SELECT count(*) FROM replaced), (SELECT i.id::text FROM outlast_incarnation i)
 
 -- name: reconnect
 -- Raise the epoch of a worker that is still alive. FOR UPDATE waits for an exchange of the old epoch (it holds FOR
 -- KEY SHARE), whose claims can then be reconciled; an exchange that arrives later finds the new epoch and claims
 -- nothing. If a reap comes in between, the re-check of the status sees it. The epoch that the worker knows is not
 -- compared, because the reply to an earlier reconnect may have been lost. The registration is: an id that was issued
--- again, after the store was set back, belongs to another worker.
+-- again, after the store was set back, belongs to another worker. Such a store may have this epoch again: the worker
+-- believes no claim of another incarnation than this one (`exchange.py`).
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $2 AND status IN ('active', 'draining')
     FOR UPDATE)
 UPDATE outlast_workers w SET epoch = w.epoch + 1 FROM me WHERE w.id = me.id
-RETURNING w.epoch
+RETURNING w.epoch, (SELECT i.id::text FROM outlast_incarnation i) AS incarnation
 
 -- name: set_status
 -- FOR UPDATE waits for an exchange under way; a later one finds the new status and claims nothing. Setting the same status
