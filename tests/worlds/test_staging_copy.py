@@ -20,13 +20,11 @@ from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.store.rows import JobFilter
 from tests.worlds import kit_moves
-from tests.worlds.kit_moves import APP, app, judge_ticks, put_outlast, run, times_noted
+from tests.worlds.kit_moves import APP, app, blocks_of, judge_ticks, put_outlast, run, times_noted
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.debian_postgres]
 DUMP = 'pg_dump --format=custom "$OWNER_URL" | pg_restore --dbname="$COPY_URL"'
 IN_USE = "is being accessed by other users"
-# docs/high-availability.md: "pause everything in it before its first worker starts"
-PAGE = ("true", 'outlast pause all --url "$COPY_URL"')
 SHORT = ("--heartbeat", "1", "--lease", "6")
 
 
@@ -198,18 +196,13 @@ async def works(production: Production, copied: Scene, since: float) -> None:
     await judge_ticks(copied)
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`outlast pause all` waits for the workers of production, which have rows in the copy,"
-    " and exits with 1; the copy keeps the id by which effects and messengers know the store",
-)
 @pytest.mark.parametrize(("how", "version"), [("dump", "15"), ("template", "18"), ("base", "15")])
 async def test_a_copy_is_emptied_before_its_first_worker(production: Production, how: str) -> None:
     await production.begin()
     async with AsyncExitStack() as left:
         url = await copy(production, how, left)
         before = await production.seen()
-        (empty, _keep) = PAGE
+        (empty, _keep) = blocks_of("Copy a store for staging")
         await prepare(production, url, empty)
         since = time.time()
         copied = await staged(production, url, left)
@@ -219,18 +212,13 @@ async def test_a_copy_is_emptied_before_its_first_worker(production: Production,
     await production.ends(interrupted=how == "template")
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="`outlast pause all` waits for the workers of production, which have rows in the copy,"
-    " and exits with 1; the copy keeps the id by which effects and messengers know the store",
-)
 @pytest.mark.parametrize(("how", "version"), [("dump", "18"), ("template", "15"), ("base", "18")])
 async def test_a_copy_whose_jobs_are_kept_starts_none(production: Production, how: str) -> None:
     await production.begin()
     async with AsyncExitStack() as left:
         url = await copy(production, how, left)
         before = await production.seen()
-        (empty, keep) = PAGE
+        (empty, keep) = blocks_of("Copy a store for staging")
         await prepare(production, url, keep)
         copied = await staged(production, url, left)
         inspector = copied.store.inspector
