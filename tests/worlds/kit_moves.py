@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 import subprocess
@@ -113,3 +114,26 @@ async def judge_ticks(stage: Scene) -> None:
 def times_noted(stage: Scene) -> Counter[str]:
     """Return how often each job has noted its name."""
     return Counter(entry["name"] for entry in stage.entries("noted"))
+
+
+class Producer:
+    """Enqueues `noted` jobs until ``rest``; ``accepted`` is its ledger, of names and ids. It asks
+    again for what got no answer, under the same key."""
+
+    def __init__(self) -> None:
+        self.accepted: dict[str, int] = {}
+        self._enough = asyncio.Event()
+        self._going = asyncio.create_task(self._produce())
+
+    async def _produce(self) -> None:
+        while not self._enough.is_set():
+            name = f"job-{len(self.accepted)}"
+            with contextlib.suppress(outlast.StoreUnavailable):
+                job = await noted.using(key=name, once_per=86_400).enqueue(name)
+                self.accepted[name] = job.id
+            await asyncio.sleep(0.02)
+
+    async def rest(self) -> None:
+        """Enqueue no more."""
+        self._enough.set()
+        await self._going
