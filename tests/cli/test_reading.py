@@ -331,3 +331,15 @@ def test_a_time_outside_the_calendar_breaks_no_json_document(
     for command in (("jobs",), ("job", str(job_id)), ("why", str(job_id)), ("stats",)):
         assert outlast(*command, "--url", store_url).code == 0
         assert outlast(*command, "--url", store_url, "--json").code == 0
+
+
+@each_case("command", [["jobs"], ["why", "1"]])
+def test_what_a_pipe_reads_needs_no_rich(
+    outlast: Outlast, new_interpreter: Outlast, folder: Path, command: list[str]
+) -> None:
+    application = folder / "shelf.py"
+    application.write_text("import outlast\napp = outlast.App()\n@app.task\ndef put(): ...\n")
+    outlast("enqueue", "shelf:app", "put")
+    said = new_interpreter(*command, PYTHONPROFILEIMPORTTIME="1")
+    assert said.code == 0
+    assert {"outlast.cli.show", "rich"} & set(said.err.split()) == {"outlast.cli.show"}

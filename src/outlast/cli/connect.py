@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
-from outlast.errors import SchemaMismatch, StoreUnavailable
+from outlast.errors import StoreUnavailable
 from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.environment import is_there
+from outlast.store.migrations import check_made
 from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
@@ -59,8 +60,7 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     Raises StoreUnavailable if there is no file, SchemaMismatch if there is no schema.
     """
     async with store_at(url, read_only=reads) as store:
-        await check_exists(store)
-        await store.open()
+        await open_made(store)
         if reads and (refusal := await store.inspector.refusal()):
             say(refusal)
         yield store
@@ -90,17 +90,26 @@ def describe_missing(job_id: int, url: str | None) -> str:
     return f"there is no job {job_id} in {place}: the id is wrong, or the job was deleted"
 
 
-async def check_exists(store: Store) -> None:
-    """Raise StoreUnavailable if there is no file, SchemaMismatch if there is no schema."""
-    if not exists(store.url):
+async def open_made(store: Store) -> None:
+    """Open a store. StoreUnavailable if there is no file, SchemaMismatch if there is no schema."""
+    check_file(store.url)
+    await store.open(make=False)
+
+
+def check_file(url: str) -> None:
+    """Raise StoreUnavailable if the file of the store does not exist."""
+    if not exists(url):
         raise StoreUnavailable(
-            f"there is no database file {describe_place(store.url)}\n"
+            f"there is no database file {describe_place(url)}\n"
             f"give --url or set OUTLAST_URL; `outlast migrate` makes a new one{_hint_of_django()}"
         )
+
+
+async def check_exists(store: Store) -> None:
+    """As ``open_made``, but take a schema that this program cannot use."""
+    check_file(store.url)
     steps = await store.migrations()
-    if not any(step.applied_at is not None for step in steps):
-        place = describe_place(store.url)
-        raise SchemaMismatch(f"{place} is not an Outlast store yet: `outlast migrate` makes it one")
+    check_made(store.url, [step for step in steps if step.applied_at is not None])
 
 
 def _hint_of_django() -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line
@@ -25,7 +25,7 @@ from outlast.cli.options import (
     flag,
     make_group,
 )
-from outlast.cli.show import JsonList, console, dead_table, print_json, table
+from outlast.cli.show import Grid, JsonList, console, dead_table, print_json, table
 from outlast.errors import UsageError
 from outlast.insight.acting import Verb, act_on_jobs
 from outlast.insight.deaths import DeathGroup, dead_groups_document, read_dead_groups
@@ -224,7 +224,7 @@ def groups(*, asked: Annotated[AskedJobs, CHOSEN], url: Url = None, json: Json =
         out.print(text, style="dim", soft_wrap=True)
 
 
-def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> RenderableType:
+def _table(out: Console, groups: Sequence[DeathGroup], now: float) -> Grid:
     rows = [
         {
             "jobs": str(one.number),

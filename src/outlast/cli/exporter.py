@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from outlast.base.http_server import url_of
-from outlast.cli.connect import check_exists, exists
+from outlast.cli.connect import check_file, open_made
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url
@@ -50,8 +50,7 @@ def exporter(
     except ImportError:
         raise ConfigError(_MISSING) from None
     address = resolve_url(url)
-    if not exists(address):
-        run_loop(lambda: check_exists(open_store(address, read_only=True)))
+    check_file(address)
     run_loop(lambda: _serve(address, host, port))
 
 
@@ -103,6 +102,5 @@ class StoreSource:
                 application="outlast-exporter",
             )
             self._store = store
-            await check_exists(store)
-            await store.open()
+            await open_made(store)
         return self._store

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from rich.table import Table
-
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, at_least, count_of, line
 from outlast.cli.bulk import DryRun
 from outlast.cli.connect import describe_missing, me, on_store
 from outlast.cli.options import JobId, Json, Limit, Url, make_group, option
-from outlast.cli.show import console, print_json, table, word
+from outlast.cli.show import Grid, console, print_json, table, word
 from outlast.errors import JobNotFound
 from outlast.insight.acting import SKIP, TOLD, Verb, act_on_job
 from outlast.insight.flows import (
@@ -113,7 +111,7 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
     out.print(f"\n{describe_retry(flow)}", soft_wrap=True)
 
 
-def _layers(flow: FlowView, width: int) -> Table:
+def _layers(flow: FlowView, width: int) -> Grid:
     rows = []
     for (layer, task), jobs in flow.groups.items():
         part = FlowView(id=flow.id, jobs=jobs, is_cut=False)
@@ -128,7 +126,7 @@ def _layers(flow: FlowView, width: int) -> Table:
     return table(rows, width, {"LAYER", "STATES"})
 
 
-def _jobs(jobs: list[FlowJob], width: int) -> Table:
+def _jobs(jobs: list[FlowJob], width: int) -> Grid:
     rows: list[dict[str, Any]] = [
         {
             "LAYER": str(job.layer),

@@ -11,7 +11,6 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, safe
 from outlast.cli.connect import describe_missing, me, on_store
-from outlast.cli.job_page import Page, print_new
 from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
@@ -50,6 +49,8 @@ def job(
         outlast job 17
         outlast job 17 --json
     """
+    from outlast.cli.job_page import Page
+
     found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
@@ -104,6 +105,8 @@ def logs(
     """
     if follow and json:
         raise UsageError("--json is one document: leave out --follow")
+    from outlast.cli.job_page import print_new
+
     printed: dict[int, int] = {}
 
     async def work(store: Store) -> None:

@@ -60,8 +60,9 @@ class Page:
 
     def _header(self) -> None:
         row = self._row
-        title = Text.assemble((f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ")
-        self._out.print(title + word(self._all.phase), end="\n\n")
+        phase = word(self._all.phase)
+        title = (f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ", (phase, phase.style)
+        self._out.print(Text.assemble(*title), end="\n\n")
 
     def _standing(self) -> None:
         answer = why(self._all)

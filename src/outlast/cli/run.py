@@ -216,7 +216,7 @@ async def _watch(store: Store, job_id: int, live: Live) -> JobEnd:
 
 def _standing(row: StoredJob, served: Served, pauses: Pauses) -> Text:
     phase = phase_of(row, served, pauses=pauses)
-    parts = [Text(f"job {row.id}"), word(phase), bar(row.progress)]
+    parts = [Text(f"job {row.id}"), Text(phase, word(phase).style), bar(row.progress)]
     if phase == "unservable":
         parts.append(Text("no worker with --shell serves its queue", style="dim"))
     elif row.attempt_count > 1:

@@ -4,6 +4,9 @@ A table has no frame, one line per row, and only long texts are cut. Rich shorte
 on a narrow terminal; here, numbers, states and times are fixed, the columns of long texts are cut,
 and if even that is not enough, the last of them are left out. Numbers and whole texts are never
 cut: half of an id, or of a name that a command takes, would name something else.
+
+Rich takes longer to load than a list of jobs takes to read, so what a pipe gets is written without
+it, to the same letters, wherever nothing has to be cut.
 """
 
 from __future__ import annotations
@@ -12,12 +15,9 @@ import json
 import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cached_property
 from textwrap import indent
-from typing import Any
-
-from rich.console import Console, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, due, line, percent, rough
@@ -31,10 +31,34 @@ from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
 GAP = 2  # characters between columns
 FLEXIBLE_LEAST = 6  # characters: a narrower flexible column is not worth showing
 
-Cell = str | Text
+
+class Styled(str):
+    """A text in rich's style, such as "bold red"."""
+
+    __slots__ = ("style",)
+    style: str
+
+    def __new__(cls, text: str, style: str = "") -> Self:
+        """Return the text."""
+        made = super().__new__(cls, text)
+        made.style = style
+        return made
+
+    def __rich__(self) -> Text:
+        from rich.text import Text
+
+        return Text(str(self), style=self.style)
+
+
+Cell: TypeAlias = "str | Text"
 Row = Mapping[str, Cell]
 """Header -> cell. The sets below name the columns of a special kind; all others are flexible."""
 NUMBERS = {"ID", "NO", "TOKEN", "PID", "JOB", "JOBS", "jobs", "TRIES", "REFUSED"}
@@ -46,9 +70,9 @@ FIXED |= {"WHEN", "NEXT", "LAST", "last", "DIED", "CLAIMED", "BEAT", "STARTED"}
 WHOLE = {"NAME", "LIMIT", "group", "as in"}
 
 
-def table(rows: Sequence[Row], width: int, fixed: Collection[str] = FIXED) -> Table:
-    """Return rich's table, ``width`` characters wide. The first row has all headers; columns that
-    are empty are left out."""
+def table(rows: Sequence[Row], width: int, fixed: Collection[str] = FIXED) -> Grid:
+    """Return a table, ``width`` characters wide. The first row has all headers; columns that are
+    empty are left out."""
 
     def least(header: str) -> int:
         natural = max(len(header), *(len(row.get(header, "")) for row in rows))
@@ -59,21 +83,56 @@ def table(rows: Sequence[Row], width: int, fixed: Collection[str] = FIXED) -> Ta
     while flexible and sum(map(least, kept)) > width + GAP:
         kept.remove(flexible.pop())
     fits = sum(map(least, kept)) <= width + GAP
-    made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
-    for header in kept:
-        made.add_column(
-            Text(header, no_wrap=True),
-            justify="right" if header in NUMBERS else "left",
-            no_wrap=header in {*NUMBERS, *WHOLE} or (fits and header in fixed),
-            overflow="ellipsis",
-        )
-    for row in rows:
-        made.add_row(*(_one_line(row.get(header, "")) for header in kept))
-    return made
+    whole = {
+        header for header in kept if header in {*NUMBERS, *WHOLE} or (fits and header in fixed)
+    }
+    return Grid(kept, [[row.get(header, "") for header in kept] for row in rows], whole)
+
+
+class Grid(NamedTuple):
+    """A table: its headers, its rows, and the headers of the columns that are never cut."""
+
+    headers: list[str]
+    rows: list[list[Cell]]
+    whole: set[str]
+
+    def __rich__(self) -> Table:
+        from rich.table import Table
+        from rich.text import Text
+
+        made = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="dim")
+        for header in self.headers:
+            made.add_column(
+                Text(header, no_wrap=True),
+                justify="right" if header in NUMBERS else "left",
+                no_wrap=header in self.whole,
+                overflow="ellipsis",
+            )
+        for row in self.rows:
+            made.add_row(*map(_one_line, row))
+        return made
+
+    def lines(self, width: int) -> list[str] | None:
+        """Return its lines as rich would print them; None if that has to cut or measure a text."""
+        texts = [self.headers, *(list(map(str, row)) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
+        if sum(widths) + GAP * (len(widths) - 1) > width or not all(
+            each.isascii() and each.isprintable() for row in texts for each in row
+        ):
+            return None
+        return [
+            (" " * GAP).join(
+                text.rjust(most) if header in NUMBERS else text.ljust(most)
+                for header, text, most in zip(self.headers, row, widths, strict=True)
+            )
+            for row in texts
+        ]
 
 
 def _one_line(cell: Cell) -> Text:
-    text = Text(cell) if isinstance(cell, str) else cell
+    from rich.text import Text
+
+    text = cell if isinstance(cell, Text) else Text(str(cell), style=getattr(cell, "style", ""))
     text.no_wrap = True
     return text
 
@@ -98,6 +157,41 @@ STYLES = {
 STYLE_OF = {word: style for style, words in STYLES.items() for word in words}
 
 
+class PipedConsole:
+    """Stands for rich's console where no terminal is, and loads rich only for what needs it."""
+
+    width = PIPED_COLUMNS
+    is_terminal = False
+
+    def print(self, *parts: Any, sep: str = " ", end: str = "\n", **how: Any) -> None:
+        """Print texts, or one table."""
+        text = self._plain(parts, sep, soft_wrap=how.get("soft_wrap", False))
+        if text is None:
+            self._console.print(*parts, sep=sep, end=end, **how)
+        else:
+            sys.stdout.write(text + end)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._console, name)
+
+    @cached_property
+    def _console(self) -> Console:
+        from rich.console import Console
+
+        return Console(highlight=False, markup=False, emoji=False, width=self.width)
+
+    def _plain(self, parts: Sequence[Any], sep: str, *, soft_wrap: bool) -> str | None:
+        """Return what rich would print; None if that has to cut, wrap or measure a text."""
+        if [*map(type, parts)] == [Grid]:
+            lines = parts[0].lines(self.width)
+            return None if lines is None else "\n".join(lines)
+        if not all(isinstance(each, str) for each in parts):
+            return None
+        text = sep.join(parts)
+        is_short = soft_wrap or (text.isascii() and len(text) <= self.width)
+        return text if is_short and text.replace("\n", "").isprintable() else None
+
+
 def console() -> Console:
     """Return a console on stdout: as wide as the terminal, or wide and plain in a pipe."""
     for stream in (sys.stdout, sys.stderr):
@@ -105,7 +199,12 @@ def console() -> Console:
         if reconfigure is not None:
             reconfigure(errors="replace")
     piped = not sys.stdout.isatty() and not os.environ.get("COLUMNS")
-    return Console(highlight=False, markup=False, width=PIPED_COLUMNS if piped else None)
+    if piped and not {"FORCE_COLOR", "TTY_COMPATIBLE"} & os.environ.keys():
+        return cast("Console", PipedConsole())
+    from rich.console import Console
+
+    width = PIPED_COLUMNS if piped else None
+    return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def print_table(rows: Sequence[Row], none: str, fixed: Collection[str] = FIXED) -> None:
@@ -161,13 +260,15 @@ class JsonList:
         return f'{{\n  "schema": {SCHEMA},\n  "jobs": '
 
 
-def word(phase: str) -> Text:
+def word(phase: str) -> Styled:
     """Return a state or phase in its colour."""
-    return Text(phase, style=STYLE_OF.get(phase, ""))
+    return Styled(phase, STYLE_OF.get(phase, ""))
 
 
 def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool = False) -> Text:
     """Return a fraction as a bar with its percentage; an empty text if there is no fraction."""
+    from rich.text import Text
+
     if progress is None or progress.fraction is None:
         return Text("")
     fraction = min(1.0, max(0.0, progress.fraction))
@@ -178,7 +279,7 @@ def bar(progress: Progress | None, *, cells: int = BAR_CELLS, ascii_only: bool =
     )
 
 
-def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
+def jobs_table(out: Console, found: JobList, now: float) -> Grid:
     """Return the list of jobs."""
     rows: list[Row] = [
         {
@@ -188,7 +289,7 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
             "ARGUMENTS": line(describe_call(row.task, row.args), ARGUMENTS_MAX),
             "QUEUE": line(row.queue, NAME_MAX),
             "TENANT": line(row.tenant, NAME_MAX),
-            "PROGRESS": bar(row.progress, ascii_only=out.options.ascii_only) if _moves(row) else "",
+            "PROGRESS": bar(row.progress, ascii_only=out.options.ascii_only) if _shows(row) else "",
             "TRIES": str(row.attempt_count),
             "WHEN": when(row, now),
             "DOING": _doing(row),
@@ -198,21 +299,23 @@ def jobs_table(out: Console, found: JobList, now: float) -> RenderableType:
     return table(rows, out.width)
 
 
-def _doing(row: StoredJob) -> Text:
+def _shows(row: StoredJob) -> bool:
+    return _moves(row) and row.progress is not None and row.progress.fraction is not None
+
+
+def _doing(row: StoredJob) -> Styled:
     if row.malformed is not None:
-        return Text(f"malformed: {line(row.malformed)}", style="red")
+        return Styled(f"malformed: {line(row.malformed)}", "red")
     if row.event is not None:
-        return Text(f"waits for {line(row.event, NAME_MAX)}", style="dim")
-    return Text(format_progress(row.progress, 60) if _moves(row) else "", style="dim")
+        return Styled(f"waits for {line(row.event, NAME_MAX)}", "dim")
+    return Styled(format_progress(row.progress, 60) if _moves(row) else "", "dim")
 
 
 def _moves(row: StoredJob) -> bool:
     return row.state is State.RUNNING or (row.state is State.QUEUED and row.progress is not None)
 
 
-def dead_table(
-    out: Console, dead: Sequence[tuple[StoredJob, str | None]], now: float
-) -> RenderableType:
+def dead_table(out: Console, dead: Sequence[tuple[StoredJob, str | None]], now: float) -> Grid:
     """Return the list of dead jobs, each with its cause of death."""
     rows: list[Row] = [
         {
@@ -221,7 +324,7 @@ def dead_table(
             "QUEUE": line(row.queue, NAME_MAX),
             "DIED": ago(row.ended_at, now),
             "TRIES": str(row.attempt_count),
-            "WHY": Text(line(why, 120), style="red"),
+            "WHY": Styled(line(why, 120), "red"),
         }
         for row, why in dead
     ]
@@ -230,7 +333,7 @@ def dead_table(
 
 def workers_table(
     out: Console, workers: Sequence[WorkerRow], refused: Mapping[str, int], now: float
-) -> RenderableType:
+) -> Grid:
     """Return the list of present workers; a worker that was asked to drain is shown as draining."""
     rows: list[Row] = [
         {
@@ -255,7 +358,7 @@ def workers_table(
 
 def gone_table(
     out: Console, workers: Sequence[WorkerRow], refused: Mapping[str, int], now: float
-) -> RenderableType:
+) -> Grid:
     """Return the list of workers that are gone and, for a lost one, how its loss was detected."""
     rows: list[Row] = [
         {
@@ -273,30 +376,30 @@ def gone_table(
     return table(rows, out.width)
 
 
-def _status(row: WorkerRow, now: float) -> Text:
+def _status(row: WorkerRow, now: float) -> Styled:
     if (standing := health(row, now)) != "well":
-        return Text(standing, style="bold red")
+        return Styled(standing, "bold red")
     if row.malformed is not None:
-        return Text("malformed", style="bold red")
+        return Styled("malformed", "bold red")
     return word("draining" if row.drain_requested else row.status.value)
 
 
-def _presence(row: WorkerRow) -> Text:
+def _presence(row: WorkerRow) -> Styled:
     """Return what would prove this worker's death, and why the database would not."""
     words = {"advisory_lock": "database", "lock_file": "lock file", None: "none"}
     proof = words[proof_of_life(row)]
     if row.presence_off is None:
-        return Text(proof)
-    return Text(line(f"{proof}; database: {row.presence_off}", NAME_MAX * 2), style="yellow")
+        return Styled(proof)
+    return Styled(line(f"{proof}; database: {row.presence_off}", NAME_MAX * 2), "yellow")
 
 
-def _beat(row: WorkerRow, now: float) -> Text:
+def _beat(row: WorkerRow, now: float) -> Styled:
     late = unheard(row, now)
     alive = row.status in {WorkerStatus.ACTIVE, WorkerStatus.DRAINING}
     style = ""
     if alive and late > BEATS_LATE * row.heartbeat:
         style = "red" if late > row.lease else "yellow"
-    return Text(ago(now - late, now), style=style)
+    return Styled(ago(now - late, now), style)
 
 
 def when(row: StoredJob, now: float) -> str:

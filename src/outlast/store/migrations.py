@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from outlast.errors import SchemaMismatch
+from outlast.store.backend import describe_place
 from outlast.store.values import Migration
 
 PROGRAM_VERSION = "0.1"
@@ -79,10 +80,10 @@ def _expanded(folder: Path, file_name: str) -> str:
     """Return the text of a migration with the files that it includes."""
 
     def included(line: re.Match[str]) -> str:
-        file = folder.joinpath(line[1])
-        if not file.is_file():
-            raise ValueError(f"{file_name} includes {line[1]}, and there is no such file")
-        return file.read_text("utf-8")
+        try:
+            return folder.joinpath(line[1]).read_text("utf-8")
+        except FileNotFoundError:
+            raise ValueError(f"{file_name} includes {line[1]}, and there is no such file") from None
 
     return _INCLUDE.sub(included, folder.joinpath(file_name).read_text("utf-8"))
 
@@ -94,7 +95,7 @@ def step_of(file_name: str, text: str) -> Step:
     compatible = _COMPATIBLE_FROM.search(sql)
     if named is None or compatible is None:
         raise ValueError(f"{file_name} is not a migration, or names no compatible_from")
-    code = _COMMENT.sub("", sql)
+    code = _COMMENT.sub("", sql) if "CONCURRENTLY" in sql else ""
     concurrent = _CONCURRENT.fullmatch(code)
     if concurrent is None and "CONCURRENTLY" in code:
         raise ValueError(
@@ -140,6 +141,13 @@ def check_noted(applied: Sequence[Applied], *, has_jobs: bool) -> None:
             " the tables are not of this program, or are damaged; restore a backup, move them away,"
             " or use another store (another file, another search_path)"
         )
+
+
+def check_made(url: str, applied: Sequence[object]) -> None:
+    """Raise SchemaMismatch if the store has no schema yet."""
+    if not applied:
+        place = describe_place(url)
+        raise SchemaMismatch(f"{place} is not an Outlast store yet: `outlast migrate` makes it one")
 
 
 def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:

@@ -88,8 +88,9 @@ class Store(Protocol):
     url: str
     inspector: Inspector
 
-    async def open(self) -> None:
-        """Connect and check the schema; if there is none at all, make it first."""
+    async def open(self, *, make: bool = True) -> None:
+        """Connect and check the schema; if there is none at all, make it first, or raise
+        SchemaMismatch if not ``make``."""
         ...
 
     async def close(self) -> None:

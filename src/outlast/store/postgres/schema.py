@@ -21,6 +21,7 @@ from outlast.store.migrations import (
     Applied,
     Step,
     check_history,
+    check_made,
     check_noted,
     check_usable,
     known,
@@ -74,10 +75,12 @@ class PostgresSchema(Verbs):
         super().__init__(connections)
         self._steps = load("postgres")
 
-    async def ensure(self) -> None:
-        """Check the schema; make it if there is no table of Outlast. Raises SchemaMismatch."""
+    async def ensure(self, *, make: bool = True) -> None:
+        """Check the schema; make it if there is no table of Outlast, or raise SchemaMismatch."""
         async with self._connections.use() as connection:
             applied = await self._applied(connection)
+        if not make:
+            check_made(self._connections.url, applied)
         if not applied:
             await self._make()
             return

@@ -100,13 +100,13 @@ class PostgresStore(
 
     # -- life and schema
 
-    async def open(self) -> None:
+    async def open(self, *, make: bool = True) -> None:
         """A worker waits for its first session if the server has no place for one: others that
         start at the same time then give up their spare ones."""
         give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.options.reserved else 0)
         while True:
             try:
-                return await self.ensure()
+                return await self.ensure(make=make)
             except StoreUnavailable as error:
                 if not has_no_place(error) or SYSTEM.boot() >= give_up_at:
                     raise

@@ -22,7 +22,7 @@ from outlast.store.environment import is_there
 from outlast.store.inspector import Inspector
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.lockfile import directory_for, is_mounted_alone, refuses
-from outlast.store.migrations import check_usable, known, load
+from outlast.store.migrations import check_made, check_usable, known, load
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.queue_turns import Turns
 from outlast.store.sqlite import events, jobs, library, minutes, pruning, schema, steps, workers
@@ -105,8 +105,8 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
 
     # ------------------------------------------------------------------------- the file
 
-    async def open(self) -> None:
-        await self._connection.run(self._open_now)
+    async def open(self, *, make: bool = True) -> None:
+        await self._connection.run(lambda: self._open_now(make=make))
 
     async def close(self) -> None:
         await self._connection.close()
@@ -147,7 +147,9 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
             " directory that it is in"
         )
 
-    def _open_now(self) -> None:
+    def _open_now(self, *, make: bool) -> None:
+        if not make:
+            check_made(self.url, self._connection.read_now(schema.applied))
         fresh = not is_there(self.path)
         if not self._options.read_only:
             self._connection.create_now()
