@@ -38,6 +38,7 @@ OF_POSTGRES |= {
     "--single-transaction",
     "--no-data-checksums",
     "--analyze-in-stages",
+    "--maintenance-db",
 }  # of its programs
 OF_BENCH = {"--only", "--what", "--minutes", "--page", "--rounds", "--jobs", "--quick"}
 OF_BENCH |= {"--rows", "--store", "--held", "--adapter"}
