@@ -10,7 +10,6 @@ import pytest
 import typer.main
 
 from outlast.cli import main, tree
-from tests.cases import each_case
 from tests.cli.conftest import Filled
 
 LATE = {  # what a command loads once it needs it, if ever
@@ -25,48 +24,71 @@ OF_AN_APPLICATION = {
 }  # fmt: skip
 
 
-def loaded(code: str) -> set[str]:
-    """Return the names of all modules that Python has loaded after this code."""
-    code += "; import sys; print('loaded', *sys.modules, file=sys.stderr)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stderr.rpartition("loaded ")[2].split())
+PROGRAM = """
+import os, sys
+first, *each = sys.argv[1:]
+exec(first)
+for code in each:
+    if os.fork() == 0:
+        exec(code)
+        os.write(2, " ".join(["loaded", *sys.modules, chr(10)]).encode())
+        os._exit(0)
+    assert os.wait()[1] == 0
+"""
+ENTRY = "from outlast.cli import main"
+COMMON = f"import asyncio, msgspec, typer; from outlast.cli import tree; {ENTRY}"  # what each loads
 
 
-def answered(*argv: str) -> set[str]:
-    """Return what a command has loaded when it has answered."""
-    return loaded(f"from outlast.cli import main; main({[*argv]})")
+def loaded(first: str, codes: list[str]) -> list[set[str]]:
+    """Return, for each code, the names of all modules that Python has loaded after `first` and it.
+
+    Python starts once: it runs `first`, and forks for each code.
+    """
+    python = [sys.executable, "-c", PROGRAM, first, *codes]
+    done = subprocess.run(python, capture_output=True, text=True, check=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("loaded ")]
+    assert len(lines) == len(codes)
+    return [set(line.split()) for line in lines]
+
+
+def answered(first: str, *argv: list[str]) -> list[set[str]]:
+    """Return what each command has loaded when it has answered."""
+    return loaded(first, [f"main({each})" for each in argv])
 
 
 def test_the_version_needs_nothing() -> None:
     heavy = {"typer", "msgspec", "asyncio", "rich", "inspect"} | LATE | CLIENT
-    assert not heavy & answered("--version")
+    (found,) = answered(ENTRY, ["--version"])
+    assert not heavy & found
 
 
-@each_case("argv", [["--help"], ["-h"], ["help"], []])
-def test_the_help_loads_no_command(argv: list[str]) -> None:
-    found = answered(*argv)
+def test_the_help_loads_no_command() -> None:
     modules = {f"outlast.cli.{each}" for each, _ in tree.COMMANDS.values()} - {
         "outlast.cli.completion"
     }
-    assert not found & (modules | LATE | CLIENT | {"rich", "asyncio", "outlast.store"})
+    unwanted = modules | LATE | CLIENT | {"rich", "asyncio", "outlast.store"}
+    for found in answered(ENTRY, ["--help"], ["-h"], ["help"], []):
+        assert not found & unwanted
 
 
-@pytest.mark.parametrize("name", tree.COMMANDS)
-def test_a_command_loads_no_driver_no_server_and_no_other_command(name: str) -> None:
-    found = loaded(f"from outlast.cli import tree; tree.build([{name!r}])")
-    unwanted = LATE if name in OF_AN_APPLICATION else LATE | CLIENT
-    assert not unwanted & found
+def test_a_command_loads_no_driver_no_server_and_no_other_command() -> None:
+    found = loaded(COMMON, [f"tree.build([{name!r}])" for name in tree.COMMANDS])
+    unwanted = {
+        name: LATE if name in OF_AN_APPLICATION else LATE | CLIENT for name in tree.COMMANDS
+    }
+    wrong = {name: unwanted[name] & each for name, each in zip(tree.COMMANDS, found, strict=True)}
+    assert not any(wrong.values()), wrong
 
 
 @pytest.mark.on_both_stores
-@each_case("argv", [["jobs"], ["why", "1"], ["job", "1"], ["workers"], ["stats"], ["dead", "list"]])
-def test_a_command_that_reads_loads_its_own_driver_alone(argv: list[str], filled: Filled) -> None:
+def test_a_command_that_reads_loads_its_own_driver_alone(filled: Filled) -> None:
     own = {"asyncpg", "outlast.store.postgres.store"}
     if filled.url.startswith("sqlite"):
         own = {"sqlite3", "outlast.store.sqlite.store"}
-    found = answered(*argv, "--url", filled.url)
-    assert own <= found
-    assert not (LATE | CLIENT) - own & found
+    reads = [["jobs"], ["why", "1"], ["job", "1"], ["workers"], ["stats"], ["dead", "list"]]
+    for found in answered(COMMON, *([*argv, "--url", filled.url] for argv in reads)):
+        assert own <= found
+        assert not (LATE | CLIENT) - own & found
 
 
 def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
