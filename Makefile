@@ -17,7 +17,8 @@ CORES  := $(shell getconf _NPROCESSORS_ONLN 2> /dev/null || echo 1)
 JOBS   ?= $(shell echo $$(( ($(CORES) * 3 + 1) / 2 )))
 # More for pytest: `make test ARGS="-k fenced"`.
 ARGS   ?=
-PYTEST := env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
+# Without the plugins of others, hypothesis does not load trio in each process.
+PYTEST := env -u PYTHONDONTWRITEBYTECODE HYPOTHESIS_NO_PLUGINS=1 $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
 DEBIAN := chromium chromium-driver nginx-light pgbouncer postgresql prometheus rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
