@@ -6,6 +6,8 @@ import asyncio
 import os
 from typing import Any
 
+import pytest
+
 from outlast import events
 from outlast.runner.protocol import AttemptsEnded, End
 from outlast.worker.runners import recycling
@@ -109,6 +111,23 @@ async def test_a_retiring_runner_that_does_not_end_is_killed():
     await asyncio.sleep(0)  # it is asked for its stacks, in a task
     assert (len(old.kills), old.kill_reason) == (1, "recycled")
     assert old.quits == 1
+
+
+@each_case("limits", [{"max_rss": LIMIT}, {"max_jobs": 2}])
+@pytest.mark.xfail(strict=True, reason="a second plain function begins beside the first")
+async def test_a_worn_runner_keeps_its_place_while_it_runs_a_plain_function(limits):
+    """As many plain functions run as the pool has runners, and no more where memory is short."""
+    bench = await Worn(size=1, **limits).ready()
+    bench.place(own(1))
+    bench.ends_well(1)
+    bench.place(own(2))
+    old = bench.runner(2)
+    await bench.weighs(old, LIMIT + 1)
+    bench.place(own(3))
+    assert [runner.tokens for runner in bench.runners] == [{2}, set()], "the third one waits"
+    bench.ends_well(2)
+    assert (old.retiring, old.quits) == (next(iter(limits)).replace("jobs", "jobs_per_runner"), 1)
+    assert bench.runner(3) is not old
 
 
 async def test_long_jobs_delay_no_replacement_and_retiring_runners_are_bounded():
