@@ -2,10 +2,11 @@
 task has changed its process for good.
 
 Above a limit a runner *retires*: it takes no more attempts, the spare steps in, and it leaves once
-it is empty. Only runners that take work count for the pool's size. Far above the memory limit it is
-killed. The next attempt is not blamed for memory that an earlier one leaves behind: the runner is
-weighed as each attempt ends, and attempts that have left it since it was last light count as
-neighbours of the attempts that are killed with it.
+it is empty. Only runners that take work count for the pool's size, so one with a plain function
+retires after that: else more would run at a time than the pool has runners, just where memory is
+short. Far above the memory limit it is killed. The next attempt is not blamed for memory that an
+earlier one leaves behind: the runner is weighed as each attempt ends, and attempts that have left
+it since it was last light count as neighbours of the attempts that are killed with it.
 
 When the kernel kills a process for want of memory, its parent only sees SIGKILL, and the cgroup's
 count of such kills has risen: evidence, not proof, since other processes may share the cgroup.
@@ -252,12 +253,17 @@ class Recycling:
 
     def note_left(self, runner: RunnerProcess, jobs: Collection[int]) -> bool:
         """Weigh a runner that these jobs have left, without its children, since that is one small
-        file; return whether it is due."""
-        if self._max_rss is None:
-            return self.alone
-        runner.left_by.update(jobs)
-        runner.rss = max(runner.rss, read_resident_of(runner.pid))
-        return self.alone or runner.rss > self._max_rss
+        file; return whether it is at a limit."""
+        if self._max_rss is not None:
+            runner.left_by.update(jobs)
+            runner.rss = max(runner.rss, read_resident_of(runner.pid))
+        return self._is_heavy(runner) or self._is_used_up(runner)
+
+    def _is_heavy(self, runner: RunnerProcess) -> bool:
+        return self._max_rss is not None and runner.rss > self._max_rss
+
+    def _is_used_up(self, runner: RunnerProcess) -> bool:
+        return self._max_jobs is not None and runner.taken >= self._max_jobs
 
     def retire(self, runners: Sequence[RunnerProcess]) -> bool:
         """Retire runners that are due; return whether any was. For its number of attempts, unless
@@ -284,16 +290,16 @@ class Recycling:
         retiring = sum(each.retiring is not None for each in runners)
         if runner.retiring or not runner.taken:
             return None
-        if runner.tokens and retiring >= RETIRING_PER_RUNNER * self._size:
+        if runner.tokens and (
+            self.alone or runner.exclusive or retiring >= RETIRING_PER_RUNNER * self._size
+        ):
             return None  # an empty runner leaves at once
-        if self._max_rss is not None and runner.rss > self._max_rss:
+        if self._is_heavy(runner):
             return MAX_RSS
-        if self.alone:  # while it runs its attempt, no other one takes its place
-            return None if runner.tokens else MAX_JOBS
-        if self._max_jobs is not None and runner.taken >= self._max_jobs:
-            fit = sum(each.ready and each.retiring is None and not each.gone for each in runners)
-            return MAX_JOBS if fit > self._size else None
-        return None
+        if not self._is_used_up(runner):
+            return None
+        fit = sum(each.ready and each.retiring is None and not each.gone for each in runners)
+        return MAX_JOBS if self.alone or fit > self._size else None
 
     def dismiss(self, runner: RunnerProcess) -> None:
         """Ask a retiring runner to leave once it is empty."""
