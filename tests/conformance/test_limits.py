@@ -214,7 +214,7 @@ async def test_what_is_spent_afterwards_holds_up_later_starts(store: Store, hand
     assert await store.spend(one.job_id, one.token, "a", 2.0) is Answer.ACCEPTED
     assert await hands.claim() == []
     assert await store.spend(one.job_id, one.token + 1, "a", 2.0) is Answer.REFUSED
-    with pytest.raises(BadData):
+    with pytest.raises(BadData, match=r"was enqueued without limits=\[b\]"):
         await store.spend(one.job_id, one.token, "b", 2.0)
 
 

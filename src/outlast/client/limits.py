@@ -102,7 +102,7 @@ class Limit:
 
         Raises:
             NotInAttempt: no attempt runs here.
-            UsageError: its task is not under this limit.
+            UsageError: the job was enqueued by a task without this limit.
             ConfigError: ``cost`` is not a number from 0.000001 to 1,000,000.
             LostLease: the attempt has lost its job.
             StoreUnavailable: whether it was taken is not known.

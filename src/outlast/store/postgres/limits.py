@@ -63,7 +63,7 @@ class PostgresLimitVerbs:
         async def work(connection: Any) -> Answer:
             rows = await connection.fetch(_SQL["spend"], job_id, token, name, cost)
             if rows and rows[0]["permit"] is None:
-                raise BadData(f"job {job_id} is not under the limit {name!r}")
+                raise BadData(f"job {job_id} was enqueued without limits=[{name}]")
             if rows:
                 return Answer.ACCEPTED
             (row,) = await connection.fetch(_SQL["judge"], job_id, token, REFUSALS_KEPT)

@@ -94,7 +94,7 @@ def spend(cursor: Cursor, now: float, job_id: int, token: int, name: str, cost: 
         return refuse(cursor, now, job_id, token, "spend")
     permit = next((need.permit for need in needs_of(row[0]) if need.name == name), None)
     if permit is None:
-        raise BadData(f"job {job_id} is not under a limit called {name!r}")
+        raise BadData(f"job {job_id} was enqueued without limits=[{name}]")
     values: dict[str, Any] = {"permit": permit}
     found = cursor.execute(_SQL["rate"], values).fetchone()
     tat, touched_at, spacing = found or (0.0, 0.0, None)
