@@ -204,7 +204,7 @@ def cancel(
     state: Annotated[
         str | None,
         option(
-            "--state", "STATE", "With a filter: cancel queued jobs (the default), or running ones."
+            "--state", "STATE", "With a filter: queued jobs (the default), blocked or running ones."
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -216,9 +216,10 @@ def cancel(
     stopped; if it completes first, it stays completed. The exit code is 1 if one of them is unknown
     or has ended; the others are cancelled.
 
-    With a filter, all matching queued jobs are cancelled, in steps of 500; with --state running,
-    the running ones. --dry-run counts them and shows the newest. If the command is interrupted,
-    `outlast actions resume` continues its work.
+    With a filter, all matching queued jobs are cancelled, in steps of 500; with --state blocked,
+    jobs that wait for others, such as their children; with --state running, the running ones.
+    --dry-run counts them and shows the newest. If the command is interrupted, `outlast actions
+    resume` continues its work.
 
     Examples:
         outlast cancel 17 18
@@ -229,7 +230,7 @@ def cancel(
         raise UsageError("name the jobs: by ID…, or by --task, --queue, --tenant and --label")
     if job_ids is None:
         if state not in (None, *ACTS[Verb.CANCEL].states):
-            raise UsageError(f"--state {state!r}: only queued or running jobs can be cancelled")
+            raise UsageError(f"--state {state!r}: name queued, blocked or running jobs")
         asked = msgspec.structs.replace(asked, state=state)
         act_on_all(url, Verb.CANCEL, asked, dry_run=dry_run)
         return
