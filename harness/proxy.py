@@ -18,6 +18,8 @@ class Proxy(TcpServer):
         self._target = (host, port)
         self._open = asyncio.Event()
         self._open.set()
+        self._admits = asyncio.Event()
+        self._admits.set()
         self._read = asyncio.Event()
         self._read.set()
         self.bytes_per_second: float | None = None
@@ -25,6 +27,10 @@ class Proxy(TcpServer):
     def lead_to(self, host: str, port: int) -> None:
         """Let new connections go there; those that exist stay."""
         self._target = (host, port)
+
+    def admit_none(self) -> None:
+        """Accept connections and say nothing; those that exist go on."""
+        self._admits.clear()
 
     def hold(self) -> None:
         """Pass nothing on, in either direction, and accept no connection: a black hole."""
@@ -37,10 +43,12 @@ class Proxy(TcpServer):
     def release(self) -> None:
         """Pass on what was held."""
         self._open.set()
+        self._admits.set()
         self._read.set()
 
     async def _link(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await self._open.wait()
+        await self._admits.wait()
         with contextlib.suppress(OSError, ExceptionGroup):
             from_server, to_server = await asyncio.open_connection(*self._target)
             try:

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import settings
 
 from harness.browser import Browser, BrowserMissing
-from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
+from harness.front import FrontMissing
+from harness.pgbouncer import PgBouncerServer
 from harness.rounds import MOST, lowered_constants
 from harness.servers import PostgresMissing, PostgresServer
 from harness.stores import opened
@@ -157,7 +158,7 @@ def pgbouncer(pg_server: PostgresServer) -> Iterator[PgBouncerServer]:
     try:
         pool = {"default_pool_size": "100"} if THROUGH == "session" else None
         server = PgBouncerServer(pg_server.url(), THROUGH or "transaction", pool)
-    except PgBouncerMissing as missing:
+    except FrontMissing as missing:
         pytest.skip(str(missing))
     with server:
         yield server

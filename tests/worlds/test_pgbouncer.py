@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import outlast
-from harness.pgbouncer import PgBouncerMissing, PgBouncerServer
+from harness.front import FrontMissing
+from harness.pgbouncer import PgBouncerServer
 from harness.servers import PostgresServer
 from outlast.store.postgres import wakeup
 from outlast.store.postgres.store import PostgresStore
@@ -33,7 +34,7 @@ MODES = ("session", "transaction")
 def pooler(request: pytest.FixtureRequest, pg_server: PostgresServer) -> Iterator[PgBouncerServer]:
     try:
         made = PgBouncerServer(pg_server.url(), request.param, {"default_pool_size": "100"})
-    except PgBouncerMissing as missing:
+    except FrontMissing as missing:
         pytest.skip(str(missing))
     with made:
         made.mode = request.param  # type: ignore[attr-defined]
