@@ -46,11 +46,11 @@ class PgBouncerServer(Front):
         user = self._upstream.username or "postgres"
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def reconnect(self) -> None:
-        """Let it close its sessions with the server, each once no client uses it, as whoever leads
-        its address to another server does."""
+    def tell(self, command: str) -> None:
+        """Give it a command of its console: RECONNECT closes its sessions with the server, each
+        once no client uses it."""
         with psycopg.connect(self.url("pgbouncer"), autocommit=True) as console:
-            console.pgconn.exec_(b"RECONNECT")
+            console.pgconn.exec_(command.encode())
 
     def command(self) -> list[str]:
         return [self.program, "pgbouncer.ini"]

@@ -11,6 +11,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache, partial
 from typing import Any
@@ -83,10 +84,12 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
         is_pooled: whether it may lead to a pooler: it keeps no statements.
         local: what each transaction on a connection to a pooler sets besides `settings_of`.
         is_left: whether it was ended since another server answers (``hangs.py``).
+        server: when the server of its opening was started; None: it was a standby.
     """
 
     is_pooled = False
     is_left = False
+    server: datetime | None = None
     local: str | None = None
 
 
@@ -248,7 +251,8 @@ async def use_one_schema(connection: Any, patience: float) -> bool:
     if not pooled and not await _is_direct(connection, patience):
         return False
     found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
-    if pooled and found is not None:
+    if found is not None:
+        connection.server = found["server"]
         connection.local = found["local"]
     return True
 

@@ -2,10 +2,15 @@
 
 A host that freezes, or that a network cuts off, ends no session. Each statement would wait for it
 for as long as a statement may take, while another server has become the primary. So once a
-statement has taken ``HUNG_SECONDS``, a new session asks all hosts of the URL. It may lead to
-another host, or to a server that does not know the old session, since another one has taken over
-its address. If that one takes writes, the old session is left, as if the server had ended it. A
-standby takes over nothing: one address may lead to several.
+statement has taken ``HUNG_SECONDS``, a new session is opened, by any host of the URL, and its
+server is asked for the sessions that hang. If it takes writes and has not got one of them, that one
+is left, as if its server had ended it. A standby takes over nothing: one address may lead to
+several.
+
+A server is known by the moment at which it was started, since several addresses may lead to it, and
+one address to several. Process ids alone would not do: containers repeat them. A pooler gives no
+process id, and may run each transaction on another server. So there a server has a session if any
+transaction of this role has been open there for long enough.
 
 A server that is slow, or whose commits wait, still has the session. Then it is kept, and the next
 look comes twice as late.
@@ -92,22 +97,27 @@ class Lent:
 
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
         now = asyncio.get_running_loop().time()
-        if getattr(fresh.get_settings(), "in_hot_standby", "off") == "on":
+        pids = [each.get_server_pid() for each in hung]
+        rows = await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS)
+        if rows[0]["server"] is None:
             self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
             return
-        pids = [each.get_server_pid() for each in hung]
-        there = dict(await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS))
-        here = [each for each, at in hung.items() if self._since.get(each) == at]
-        left = [each for each in here if not _is_there(each, fresh, there)]
-        if left:
+        found = {
+            each: [row for row in rows if _may_be(each, now - at, row)]
+            for each, at in hung.items()
+            if self._since.get(each) == at and each.server is not None
+        }
+        if left := [each for each, its in found.items() if not its]:
             self._leave(left)
             return
-        waits = any(there.get(each.get_server_pid()) == "SyncRep" for each in here)
+        waits = any(row["wait_event"] == "SyncRep" for its in found.values() for row in its)
         self.why_late = WAITS_FOR_STANDBY if waits else ""
         self._known, self._look_at = hung, 2 * now - min(hung.values())
 
 
-def _is_there(session: Any, fresh: Any, there: dict[int, str | None]) -> bool:
-    """Whether the server of ``fresh`` has this session. A pooler has its own number for it."""
-    is_same = session._addr == fresh._addr  # noqa: SLF001  # asyncpg shows no address
-    return is_same and (session.is_pooled or session.get_server_pid() in there)
+def _may_be(session: Any, seconds: float, row: Any) -> bool:
+    """Whether this may be the server's process for a session that has been in use for so long. Its
+    clock and ours differ a little, so half of the time will do."""
+    if session.is_pooled:
+        return bool(row["seconds"] >= seconds / 2)
+    return bool((row["server"], row["pid"]) == (session.server, session.get_server_pid()))

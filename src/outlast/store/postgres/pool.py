@@ -155,6 +155,7 @@ class _Checkout:
             options, local = self._connections.options, self._connection.local
             timeout, read_only = options.statement_timeout, options.read_only
             await self._command(begin_text(self._kind, timeout, local, read_only=read_only))
+            loop_pool.in_use.add(connection)  # again: it is in a transaction from now on
         elif self._kind is not None:
             await self._command(begin_text(self._kind))
         return self._connection

@@ -12,7 +12,8 @@
 -- it is not among those that a session begins with.
 --
 -- $1: whether both are set for the session. Behind a pooler, which lends sessions to others, each transaction sets them
--- for itself, as `local` says. No row: no schema of the path exists.
+-- for itself, as `local` says. server: when it was started, by which a server is known; NULL: a standby. No row: no
+-- schema of the path exists.
 --
 -- This runs under the old path, so it names each object with its schema.
 WITH home AS MATERIALIZED (
@@ -43,6 +44,7 @@ WITH home AS MATERIALIZED (
 )
 SELECT pg_catalog.concat('SET LOCAL search_path = ', home.path,
                          CASE WHEN limits.are THEN '; SET LOCAL transaction_timeout = 0' END) AS local,
+       CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_postmaster_start_time() END AS server,
        CASE WHEN $1::pg_catalog.bool
             THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END,
        CASE WHEN $1 AND limits.are
@@ -52,8 +54,19 @@ CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.t
                    OPERATOR(pg_catalog.>=) 170000 AS are) limits
 
 -- name: sessions
--- Find which of these processes ($1) the server has, and the event for which each one waits. Reads only.
-SELECT a.pid, a.wait_event FROM pg_stat_activity a WHERE a.pid = ANY ($1::integer[])
+-- Find which of these processes ($1) the server has, and for how long this role's transactions have been open in this
+-- database, with the event for which each one waits; without any, one row of NULLs. server: as `use_one_schema` returns
+-- it; in one statement with the others, since behind a pooler the next one may run on another server. A session whose
+-- activity is not tracked, or not shown to this role, may have been in a transaction for any time. Reads only.
+SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS server, a.pid, a.wait_event,
+       CASE WHEN a.xact_start IS NOT NULL THEN extract(epoch FROM clock_timestamp() - a.xact_start)::float8
+            WHEN coalesce(a.state, 'disabled'::text) = 'disabled'::text AND a.pid IS NOT NULL
+            THEN 'infinity'::float8 ELSE 0 END AS seconds
+FROM (SELECT) here
+LEFT JOIN pg_stat_activity a
+       ON a.pid = ANY ($1::integer[])
+       OR (a.usename = session_user AND a.datname = current_database() AND a.pid <> pg_backend_pid()
+           AND (a.xact_start IS NOT NULL OR coalesce(a.state, 'disabled'::text) = 'disabled'::text))
 
 -- name: unmet
 -- Find settings whose value in this session differs from the wanted one ($1: names, $2: values). If the text differs,
