@@ -20,7 +20,7 @@ ARGS   ?=
 # Without the plugins of others, hypothesis does not load trio in each process.
 PYTEST := env -u PYTHONDONTWRITEBYTECODE HYPOTHESIS_NO_PLUGINS=1 $(BIN)/python -m pytest -n $(JOBS) --dist=loadgroup
 # What the tests need that `make test` leaves out.
-DEBIAN := chromium chromium-driver nginx-light pgbouncer postgresql prometheus rabbitmq-server
+DEBIAN := chromium chromium-driver haproxy nginx-light pgbouncer postgresql prometheus rabbitmq-server
 PIP    := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
 # What pip would do with one processor. Some packages hold files that are no Python of this version.
 BYTES  := $(BIN)/python -m compileall -q -j 0 $(VENV)/lib > /dev/null || true

@@ -5,6 +5,8 @@ It imports nothing of theirs. Its files:
 browser.py        a real browser, Debian's Chromium
 certificates.py   certificates for servers and clients, by an authority of their own
 faketime.py       a wall clock of its own for a process, by libfaketime, a Debian package
+front.py          a proxy or pooler before a server: what its kinds share
+haproxy.py        a HAProxy before a cluster under Patroni, a Debian package
 journal.py        what each attempt writes: it ran here, and which earlier processes still lived
 namespaces.py     hosts that are really apart, with links between them that can be harmed
 nats_server.py    a NATS server

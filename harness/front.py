@@ -53,8 +53,8 @@ class Front(Disposable):
 
     # --- what each kind says of itself -----------------------------------------------------------
 
-    def command(self) -> list[str]:
-        """Return what starts it, in its folder."""
+    def arguments(self) -> list[str]:
+        """Return what starts it in its folder, besides its name."""
         raise NotImplementedError
 
     def configure(self, port: int) -> None:
@@ -114,7 +114,7 @@ class Front(Disposable):
     def _spawn(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as log:
             return subprocess.Popen(
-                self.command(),
+                [self.program, *self.arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -115,6 +115,10 @@ class Cluster(Disposable):
         """Return where the node's server listens."""
         return self._host(node), self._ports["db", node]
 
+    def rest_address(self, node: int) -> tuple[str, int]:
+        """Return where the node's Patroni listens."""
+        return self._host(node), self._ports["rest", node]
+
     def node_url(self, node: int, database: str) -> str:
         """Return the URL of one node's server."""
         host, port = self.address(node)

@@ -52,8 +52,8 @@ class PgBouncerServer(Front):
         with psycopg.connect(self.url("pgbouncer"), autocommit=True) as console:
             console.pgconn.exec_(command.encode())
 
-    def command(self) -> list[str]:
-        return [self.program, "pgbouncer.ini"]
+    def arguments(self) -> list[str]:
+        return ["pgbouncer.ini"]
 
     def configure(self, port: int) -> None:
         named = dict(parse_qsl(self._upstream.query))  # a Unix socket's folder, and its port

@@ -18,9 +18,11 @@ from itertools import count
 from pathlib import Path
 
 from harness import namespaces
+from harness.front import Front
 from harness.patroni import NODES, Cluster, why_not
 from tests.ha.check import judged, line_of
 from tests.ha.drills import DRILLS, play
+from tests.ha.stage import WAYS, through
 
 
 def main() -> int:
@@ -31,6 +33,7 @@ def main() -> int:
         "--seconds", type=float, help="play random drills for this long, synchronous ones"
     )
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--through", choices=WAYS, help="what leads to the primary")
     chosen = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # in order: nothing is left behind
     if reason := why_not():
@@ -51,7 +54,9 @@ def main() -> int:
             for name, drill in DRILLS.items()
             if (hosts or not drill.needs_hosts) and (drill.synchronous or chosen.seconds is None)
         ]
-        failed = sum(one(cluster, name, seed) for name, seed in planned(names, chosen))
+        front = stack.enter_context(through(cluster, chosen.through))
+        more = {"through": chosen.through} if front else {}
+        failed = sum(one(cluster, name, seed, front, more) for name, seed in planned(names, chosen))
     return 1 if failed else 0
 
 
@@ -67,11 +72,11 @@ def planned(names: list[str], chosen: argparse.Namespace) -> Iterator[tuple[str,
         yield rng.choice(names), seed
 
 
-def one(cluster: Cluster, name: str, seed: int) -> bool:
+def one(cluster: Cluster, name: str, seed: int, front: Front | None, more: dict[str, str]) -> bool:
     """Play one drill and print its line; return whether it broke a law."""
     folder = Path(tempfile.mkdtemp(prefix=f"outlast-drill-{name}-"))
-    found = judged(play(cluster, DRILLS[name], folder, seed), is_timed=True)
-    print(line_of(name, found, seed=seed), flush=True)
+    found = judged(play(cluster, DRILLS[name], folder, seed, front), is_timed=True)
+    print(line_of(name, found, seed=seed, **more), flush=True)
     if found.findings:
         print(f"kept: {folder}", flush=True)
     else:

@@ -20,7 +20,8 @@ FIRST_JOB_MAX = 3.0  # seconds after the first commit
 
 
 class Commit(msgspec.Struct, frozen=True):
-    """An INSERT of the prober that a node has acknowledged. Times are on CLOCK_BOOTTIME."""
+    """An INSERT of the prober that a node has acknowledged, or what leads to the primary. Times are
+    on CLOCK_BOOTTIME."""
 
     node: int
     asked_at: float

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness import namespaces
+from harness.front import Front
 from harness.patroni import NODES, Cluster
 from tests.ha.check import Facts
 from tests.ha.stage import DEADLINE, Stage
@@ -208,7 +209,9 @@ DRILLS: dict[str, Drill] = {
 }
 
 
-def play(cluster: Cluster, drill: Drill, folder: Path, seed: int = 1) -> Facts:
+def play(
+    cluster: Cluster, drill: Drill, folder: Path, seed: int = 1, front: Front | None = None
+) -> Facts:
     """Play a drill on a database of its own, named as the folder; return what is known of it."""
     if cluster.synchronous is not drill.synchronous:
         cluster.be_synchronous(drill.synchronous)
@@ -217,7 +220,7 @@ def play(cluster: Cluster, drill: Drill, folder: Path, seed: int = 1) -> Facts:
     rng.shuffle(others)
     is_first = rng.random() < 0.5 if drill.is_first is None else drill.is_first
     order = (leader, *others) if is_first else (*others, leader)
-    stage = Stage(cluster, folder, order)
+    stage = Stage(cluster, folder, order, front)
     stage.make_database()
     drill.prepare(stage)
     with stage.under_load():

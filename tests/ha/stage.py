@@ -17,8 +17,11 @@ from typing import Any
 import psycopg
 
 import outlast
+from harness.front import Front
+from harness.haproxy import HaProxyServer
 from harness.journal import boot
 from harness.patroni import NODES, Cluster
+from harness.pgbouncer import PgBouncerServer
 from harness.scene import ROOT, WorkerProcess
 from harness.stores import opened
 from outlast.errors import JobNotFound, StoreUnavailable
@@ -38,15 +41,34 @@ MAKE_PROBES = "CREATE TABLE probes (node integer, at double precision)"
 HAND_IN = "SELECT others FROM outlast_hand_in_v1(%s::bigint[], %s::bigint[], %s::text[], NULL, 100)"
 
 
-class Prober:
-    """Commits a row on each node again and again, over sessions of its own."""
+WAYS = ("haproxy", "pgbouncer")
+FRONT = 0  # in the place of a node: what leads to the primary
 
-    def __init__(self, cluster: Cluster, database: str) -> None:
+
+@contextlib.contextmanager
+def through(cluster: Cluster, way: str | None) -> Iterator[Front | None]:
+    """Start what leads to the primary: a HAProxy, or a PgBouncer before it that pools transactions;
+    None: nothing does."""
+    with contextlib.ExitStack() as stack:
+        front: Front | None = None
+        if way is not None:
+            nodes = [(cluster.address(node), cluster.rest_address(node)) for node in NODES]
+            front = stack.enter_context(HaProxyServer(nodes))
+        if front is not None and way == "pgbouncer":
+            settings = {"server_connect_timeout": "2", "server_login_retry": "1"}  # not 15 s
+            front = stack.enter_context(PgBouncerServer(front.url(), settings=settings))
+        yield front
+
+
+class Prober:
+    """Commits a row by each URL again and again, over sessions of its own."""
+
+    def __init__(self, urls: dict[int, str]) -> None:
         self.commits: list[Commit] = []
-        self._urls = {node: cluster.node_url(node, database) for node in NODES}
+        self._urls = urls
         self._enough = threading.Event()
         self._threads = [
-            threading.Thread(target=self._go_on, args=(node,), daemon=True) for node in NODES
+            threading.Thread(target=self._go_on, args=(node,), daemon=True) for node in urls
         ]
 
     def start(self) -> None:
@@ -121,13 +143,20 @@ class LateHands:
 
 
 class Stage:
-    """What a drill plays on. ``order``: the nodes as the URL names them."""
+    """What a drill plays on. ``order``: the nodes as the URL names them, or ``front``, which the
+    URL names in their place."""
 
-    def __init__(self, cluster: Cluster, folder: Path, order: tuple[int, ...] = NODES) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        folder: Path,
+        order: tuple[int, ...] = NODES,
+        front: Front | None = None,
+    ) -> None:
         database = folder.name.replace("-", "_").lower()
         self.cluster = cluster
         self.folder = folder
-        self.url = cluster.url(database, *order)
+        self.url = cluster.url(database, *order) if front is None else front.url(database)
         self.journal = folder / "journal"
         self.odd: list[str] = []
         self.notes: dict[str, Any] = {}  # what a drill has to tell besides
@@ -135,7 +164,8 @@ class Stage:
         self.workers: list[WorkerProcess] = []
         self._more_workers: list[WorkerProcess] = []
         self.database = database
-        self.prober = Prober(cluster, database)
+        each = {node: cluster.node_url(node, database) for node in NODES}
+        self.prober = Prober(each if front is None else {FRONT: self.url})
         self.late = LateHands(self.url, self.journal)
         self._commands: list[subprocess.Popen[str]] = []
         self._producer: subprocess.Popen[bytes] | None = None

@@ -1,8 +1,9 @@
-"""Three fast failovers of a PostgreSQL cluster under Patroni, and a checker that notices faults.
+"""Five fast failovers of a PostgreSQL cluster under Patroni, and a checker that notices faults.
 All drills, random ones and with real times: ``make ha``."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,11 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from harness.front import FrontMissing
 from harness.patroni import Cluster, processes_below, why_not
 from tests.cases import each_case
 from tests.ha.check import judged
 from tests.ha.drills import DRILLS, Drill, play, throw_away
-from tests.ha.stage import DEADLINE, Stage
+from tests.ha.stage import DEADLINE, Stage, through
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,6 +28,7 @@ pytestmark = [
     pytest.mark.timeout(900),
 ]
 FENCED = "AND j.token = h.token AND j.state = 'running'"
+BEHIND = [("haproxy", "leader-killed-key-deleted"), ("pgbouncer", "leader-frozen-key-deleted")]
 FAST = ("leader-killed-key-deleted", "leader-frozen-key-deleted", "switchover")
 
 
@@ -44,6 +47,22 @@ def test_a_failover_loses_no_job_and_does_none_again(
     cluster: Cluster, tmp_path: Path, name: str
 ) -> None:
     found = judged(play(cluster, DRILLS[name], tmp_path / name), is_timed=False)
+    assert found.findings == []
+    assert found.jobs > 0
+
+
+@pytest.mark.parametrize(("way", "name"), BEHIND)
+def test_a_failover_behind_what_leads_to_the_primary_loses_no_job(
+    cluster: Cluster, tmp_path: Path, way: str, name: str
+) -> None:
+    with contextlib.ExitStack() as stack:
+        try:
+            front = stack.enter_context(through(cluster, way))
+        except FrontMissing as missing:
+            pytest.skip(str(missing))
+        found = judged(
+            play(cluster, DRILLS[name], tmp_path / f"behind-{way}", front=front), is_timed=False
+        )
     assert found.findings == []
     assert found.jobs > 0
 
