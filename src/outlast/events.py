@@ -40,6 +40,12 @@ CATALOGUE: dict[str, Event] = {
         "A worker claims no more jobs and waits for its running attempts.",
         ("worker_id", "running"),
     ),
+    "drain_timed_out": Event(
+        "--drain-timeout has passed, in seconds: the worker asks its running attempts to stop, and"
+        " soon kills each runner whose attempt goes on. The jobs return to the queue, uncharged.",
+        ("worker_id", "seconds", "running"),
+        "warning",
+    ),
     "pauses_changed": Event(
         "A worker has read that something was paused or resumed, and obeys it: this many pauses"
         " are in force.",

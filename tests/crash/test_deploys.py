@@ -85,6 +85,7 @@ async def test_a_task_that_a_deploy_stops_midway_does_not_complete(stage: Scene,
     job = await stage.enqueue(task, upto=LONG)
     await stage.started(1)
     await worker.left(signal.SIGTERM)
+    assert worker.told("drain_timed_out")
     row = await stage.job(job)
     assert (row.state, row.failures, row.losses) == (State.QUEUED, 0, 0)
     assert {(one.outcome, one.charge) for one in await stage.attempts(job)} == RELEASED

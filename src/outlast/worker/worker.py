@@ -379,8 +379,17 @@ class Worker:
         self.pool.control.recall("the worker is stopping")
         emit("worker_draining", worker_id=self.me.worker_id, running=len(self.in_flight.running))
         await self.registration.set_status(WorkerStatus.DRAINING)
-        await self._until_empty(self.settings.drain_timeout)
-        for token in list(self.in_flight.running):
+        seconds = self.settings.drain_timeout
+        await self._until_empty(seconds)
+        left = list(self.in_flight.running)
+        if left and not self._stop_now.is_set():
+            emit(
+                "drain_timed_out",
+                worker_id=self.me.worker_id,
+                seconds=seconds,
+                running=len(left),
+            )
+        for token in left:
             self.pool.control.stop(token, "drain")
         await self._until_empty(STOP_GRACE_SECONDS)
         self.pool.control.end_all("drain")
