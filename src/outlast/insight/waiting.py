@@ -147,10 +147,11 @@ def _describe_pause(about: JobDetails) -> Explanation | None:
 def _past(about: JobDetails) -> list[str]:
     row, policy = about.row, about.row.policy
     budgets = (
-        f"It has used {row.failures} of {count_of(policy.retries, 'failure')}"
-        f" and {row.losses} of {policy.max_losses} losses."
+        f"It has failed {count_of(row.failures, 'time')} ({policy.retries} allowed)"
+        f" and was lost {count_of(row.losses, 'time')} ({policy.max_losses} allowed)."
     )
-    return [*describe_last_end(about.attempts), budgets]
+    last = ["Its next failure is its last."] if row.failures >= policy.retries else []
+    return [*describe_last_end(about.attempts), budgets, *last]
 
 
 def _suspicion(about: JobDetails) -> list[str]:

@@ -290,7 +290,12 @@ CASES: list[tuple[str, Explanation, list[str]]] = [
             worker(),
             attempts=[FAILED],
         ),
-        ["Attempt 1 ended as signalled", "used 1 of 3 failures", "Attempt 2 is due in 4 s"],
+        ["Attempt 1 ended as signalled", "failed 1 time (3 allowed)", "Attempt 2 is due in 4 s"],
+    ),
+    (
+        "retrying",
+        asked(job(waiting=True, run_at=NOW + 4, failures=3, attempt_count=3), worker()),
+        ["failed 3 times (3 allowed)", "Its next failure is its last.", "Attempt 4 is due in 4 s"],
     ),
     (
         "suspect",
