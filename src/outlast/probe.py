@@ -70,7 +70,7 @@ def parse(arguments: Sequence[str]) -> Asked:
             asked.probe, probes = word.strip("/"), 1
         else:
             raise WrongUse(
-                f"{word!r} is neither an option nor a probe; there are {', '.join(PROBES)}"
+                f"{word!r} is neither an option nor a probe; the probes are {', '.join(PROBES)}"
             )
     return asked
 

@@ -98,7 +98,7 @@ def test_what_is_no_worker_gives_no_answer(
 @each_case(
     ("arguments", "says"),
     [
-        (["health"], "'health' is neither an option nor a probe; there are startupz, readyz"),
+        (["health"], "'health' is neither an option nor a probe; the probes are startupz, readyz"),
         (["livez", "readyz"], "'readyz' is neither an option"),
         (["--port"], "--port takes a value"),
         (["--port", "http"], "'http' is not a port"),

@@ -309,5 +309,5 @@ def worker_settings(**settings: Any) -> WorkerSettings:
     unknown = sorted(set(settings) - set(WorkerSettings.__struct_fields__))
     if unknown:
         known = ", ".join(WorkerSettings.__struct_fields__)
-        raise ConfigError(f"a worker has no setting {', '.join(unknown)}; there are: {known}")
+        raise ConfigError(f"a worker has no setting {', '.join(unknown)}; choose from: {known}")
     return WorkerSettings(**settings)

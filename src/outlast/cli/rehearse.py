@@ -96,7 +96,9 @@ def _check_pattern(text: str) -> str:
 
     kind = text.partition(":")[0]
     if kind not in {*Area}:
-        raise UsageError(f"--ignore {text!r}: there is no such kind; there are: {', '.join(Area)}")
+        raise UsageError(
+            f"--ignore {text!r}: there is no such kind; choose from: {', '.join(Area)}"
+        )
     return text
 
 

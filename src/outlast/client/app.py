@@ -537,6 +537,8 @@ def _place_of(task: Task[..., Any]) -> str:
 def _unknown(name: str, names: list[str]) -> str:
     close = difflib.get_close_matches(name, names, n=3)
     hint = (
-        f"did you mean {' or '.join(close)}?" if close else f"there are: {', '.join(sorted(names))}"
+        f"did you mean {' or '.join(close)}?"
+        if close
+        else f"the tasks are: {', '.join(sorted(names))}"
     )
     return f"no task is called {name!r}; {hint if names else 'the application has none'}"

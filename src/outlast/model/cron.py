@@ -141,7 +141,7 @@ def check_text(text: object) -> str:
 def _fields_of(text: str) -> list[str]:
     if text.strip().startswith("@"):
         if text.strip().lower() not in ALIASES:
-            raise ConfigError(f"cron has no {text.strip()!r}; there are: {', '.join(ALIASES)}")
+            raise ConfigError(f"cron has no {text.strip()!r}; choose from: {', '.join(ALIASES)}")
         text = ALIASES[text.strip().lower()]
     fields = text.split()
     if found := re.match(r"(?:CRON_)?TZ=(\S+)", text.strip()):

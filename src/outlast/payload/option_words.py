@@ -139,7 +139,7 @@ def no_such_options(what: str, unknown: Mapping[str, str | None], known: Iterabl
     """Return that these options do not exist, each with the option of ours that is meant; with all
     of ours, if that is unknown of one."""
     told = ", ".join(f"{name}{hint(meant)}" for name, meant in unknown.items())
-    rest = "" if all(unknown.values()) else f"; there are: {', '.join(known)}"
+    rest = "" if all(unknown.values()) else f"; choose from: {', '.join(known)}"
     return f"{what} has no option {told}{rest}"
 
 

@@ -216,7 +216,7 @@ def _settings(kind: Kind, query: str) -> dict[str, Any]:
         if name not in known:
             raise ConfigError(
                 f"{name!r} is not a setting of a wake-up by {kind.name};"
-                f" there are: {', '.join(known)}"
+                f" choose from: {', '.join(known)}"
             )
         found[name] = known[name](name, text)
     return found

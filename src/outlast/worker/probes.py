@@ -188,7 +188,7 @@ class ProbeServer:
     async def _answer(self, path: str) -> Response:
         judge = self._probes.get(path)
         if judge is None:
-            return make_response(404, f"there are {', '.join(self._probes)}")
+            return make_response(404, f"the probes are {', '.join(self._probes)}")
         health = judge()
         if path == "/livez":
             if self._was_live and not health.is_well:

@@ -13,7 +13,7 @@ from tests.cases import each_case
 @each_case(
     ("settings", "says"),
     [
-        ({"queue": ["a"]}, "a worker has no setting queue; there are: queues"),
+        ({"queue": ["a"]}, "a worker has no setting queue; choose from: queues"),
         ({"queues": "mail"}, "queues must be a list of names"),
         ({"queues": ["a b"]}, "a queue must be"),
         ({"runners": 0}, "runners must be a whole number from 1"),

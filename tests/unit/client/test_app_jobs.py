@@ -24,7 +24,7 @@ def test_an_unknown_task_is_refused_with_similar_names():
     assert app.find("send") is app.tasks["mail"]
     with pytest.raises(UnknownTask, match="'analyse'; did you mean analyze"):
         app.find("analyse")
-    with pytest.raises(UnknownTask, match="there are: analyze, mail, send"):
+    with pytest.raises(UnknownTask, match="the tasks are: analyze, mail, send"):
         app.find("zzz")
     with pytest.raises(UnknownTask, match="the application has none"):
         outlast.App().find("x")

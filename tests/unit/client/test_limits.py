@@ -49,7 +49,7 @@ def test_a_limit_is_a_count_a_rate_or_both(app: App) -> None:
         ({"running": 1, "per": "user"}, "'tenant' or 'limit_key'"),
         ({"max_concurrency": 3}, "max_concurrency \\(here: running\\)$"),
         ({"rate_limit": "1/s"}, "rate_limit \\(here: rate\\)$"),
-        ({"running": 1, "colour": "red"}, "colour; there are: running, rate, burst, per"),
+        ({"running": 1, "colour": "red"}, "colour; choose from: running, rate, burst, per"),
     ],
 )
 def test_a_limit_that_cannot_work_is_refused(app: App, options: dict[str, Any], words: str) -> None:

@@ -37,7 +37,7 @@ async def declare(app: outlast.App, name: str) -> None:
         ({"every": 60, "overlap": True}, "overlap must be one of 'skip', 'allow'"),
         ({"every": 60, "grace": -1}, "grace must be seconds from 0"),
         ({"every": 60, "grace": 0.5}, "grace must be at least 1 second, not 0.5"),
-        ({"every": 60, "when": 1}, "a schedule has no option when; there are: cron, every"),
+        ({"every": 60, "when": 1}, "a schedule has no option when; choose from: cron, every"),
     ],
 )
 async def test_a_wrong_option_is_refused_where_it_is_written(options, message: str) -> None:

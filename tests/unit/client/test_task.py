@@ -143,7 +143,7 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"requires": 5}, "requires must be a list of tags"),
         ({"requires": ["a b"]}, "a tag must be a text"),
         ({"retry": 3}, r"a task has no option retry \(here: retries\)$"),
-        ({"max_payload": 3}, "a task has no option max_payload; there are: aging, "),
+        ({"max_payload": 3}, "a task has no option max_payload; choose from: aging, "),
     ],
 )
 def test_an_option_that_cannot_work_is_refused_with_the_reason(app, options, says):

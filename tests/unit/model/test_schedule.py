@@ -136,7 +136,7 @@ def test_two_names_of_the_same_span_are_one() -> None:
         ("*/10 * * * * *", "has six fields; it takes five.*use every="),
         ("0 0 * *", "has 4 fields; it takes five: minute, hour"),
         ("", "has 0 fields"),
-        ("@reboot", "cron has no '@reboot'; there are: @hourly, @daily"),
+        ("@reboot", "cron has no '@reboot'; choose from: @hourly, @daily"),
         (["0 0 * * *"], "cron must be a text"),
         ("1" * 5000, "cron must be a text"),
     ],

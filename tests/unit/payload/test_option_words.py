@@ -61,7 +61,7 @@ def test_all_wrong_options_are_told_at_once_with_the_nearest_of_ours(app, wrong,
     assert str(said.value).endswith(f"has no option {told}"), "a list of all says nothing more"
     with pytest.raises(ConfigError) as said:
         wrong(app, mail, {name: 1, "colour": 2, "zzz": 3})
-    for each in (told, "colour", "zzz; there are: "):
+    for each in (told, "colour", "zzz; choose from: "):
         assert each in str(said.value)
 
 
@@ -162,7 +162,7 @@ def test_an_option_of_an_app_elsewhere_is_answered_with_ours():
         outlast.App("shop", **options)  # type: ignore[arg-type]
     told = str(said.value)
     assert "App has no option broker (here: the URL of the store, as the first argument)" in told
-    assert "colour; there are: max_payload, notify, payloads, url, wakeup" in told
+    assert "colour; choose from: max_payload, notify, payloads, url, wakeup" in told
 
 
 @pytest.mark.parametrize(
