@@ -7,6 +7,7 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 from outlast.client.app import App
@@ -66,7 +67,9 @@ def find_greenlets() -> str | None:
 def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, object]:
     module_name, colon, attribute = spec.partition(":")
     if not module_name or not colon or not attribute:
-        raise ApplicationError(f"{spec!r} does not name {what}; write {form}, as in {example}")
+        is_here = module_name.isidentifier() and Path(f"{module_name}.py").is_file()
+        meant = f"{module_name}:{example.partition(':')[2]}" if is_here else example
+        raise ApplicationError(f"{spec!r} does not name {what}; write {form}, as in {meant}")
     if module_name.endswith(".ipynb"):
         raise ApplicationError(
             f"{module_name!r} is a notebook: put the application and its tasks into a file, as by a"
@@ -107,9 +110,13 @@ def _import(name: str) -> object:
             return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
-            raise ApplicationError(
-                f"no module named {name!r}: is it spelt right, and do you start in its folder?"
-            ) from error
+            near = get_close_matches(name, [each.stem for each in Path().glob("*.py")], n=1)
+            hint = (
+                f"did you mean {near[0]}"
+                if near
+                else "is it spelt right, and do you start in its folder"
+            )
+            raise ApplicationError(f"no module named {name!r}: {hint}?") from error
         raise ApplicationError(f"cannot import {name!r}: {text_of(error)}") from error
     except Exception as error:
         raise ApplicationError(f"cannot import {name!r}: {describe(error)}") from error

@@ -62,3 +62,22 @@ def test_a_module_without_an_application_says_what_to_write() -> None:
     says = r"'wsgiref\.util' has no 'app'; write app = outlast\.App\(URL\) in it"
     with pytest.raises(ApplicationError, match=says):
         load_app("wsgiref.util:app")
+
+
+@each_case(
+    ("spec", "says"),
+    [
+        ("books", "write MODULE:APP, as in books:app"),
+        ("nowhere", "write MODULE:APP, as in shop.jobs:app"),
+        ("boks:app", "no module named 'boks': did you mean books?"),
+        ("nowhere:app", "is it spelt right, and do you start in its folder?"),
+    ],
+)
+def test_a_wrong_name_is_told_with_what_is_here(
+    spec: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "books.py").write_text("import outlast\napp = outlast.App()\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ApplicationError) as refused:
+        load_app(spec)
+    assert says in str(refused.value)
