@@ -6,8 +6,10 @@ import asyncio
 import json
 import os
 import pty
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -343,3 +345,18 @@ def test_what_a_pipe_reads_needs_no_rich(
     said = new_interpreter(*command, PYTHONPROFILEIMPORTTIME="1")
     assert said.code == 0
     assert {"outlast.cli.show", "rich"} & set(said.err.split()) == {"outlast.cli.show"}
+
+
+@pytest.mark.xfail(strict=True, reason="they end with 70, as for a fault of Outlast")
+@each_case("command", [["jobs"], ["why", "1"], ["job", "1", "--json"]])
+def test_a_state_of_a_newer_release_is_told(
+    outlast: Outlast, folder: Path, command: list[str]
+) -> None:
+    application = folder / "shelf.py"
+    application.write_text("import outlast\napp = outlast.App()\n@app.task\ndef put(): ...\n")
+    outlast("enqueue", "shelf:app", "put")
+    with closing(sqlite3.connect(folder / "outlast.db")) as file:
+        file.execute("PRAGMA ignore_check_constraints = 1")
+        file.execute("UPDATE outlast_jobs SET state = 'napping'")
+        file.commit()
+    outlast(*command).refused(3, "the state 'napping', which this release does not know")
