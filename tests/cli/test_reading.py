@@ -347,7 +347,6 @@ def test_what_a_pipe_reads_needs_no_rich(
     assert {"outlast.cli.show", "rich"} & set(said.err.split()) == {"outlast.cli.show"}
 
 
-@pytest.mark.xfail(strict=True, reason="they end with 70, as for a fault of Outlast")
 @each_case("command", [["jobs"], ["why", "1"], ["job", "1", "--json"]])
 def test_a_state_of_a_newer_release_is_told(
     outlast: Outlast, folder: Path, command: list[str]

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from outlast.base.text import line
+from outlast.errors import SchemaMismatch
 from outlast.model.job import State
 from outlast.model.limits import limits_of, needs_of
 from outlast.model.pause import Pause
@@ -224,7 +226,7 @@ class Inspector(ABC):
     async def counts(self) -> dict[tuple[str, State], int]:
         """Return the number of jobs by (queue, state)."""
         rows = await self._rows("inspect", "counts")
-        return {(row["queue"], State(row["state"])): row["number"] for row in rows}
+        return {(row["queue"], _state_of(row)): row["number"] for row in rows}
 
     async def statistics(self, most: int = STATISTICS_MAX, lanes: int = LANES_MAX) -> Statistics:
         """Return numbers about the store in one snapshot, each counted up to ``most``."""
@@ -296,7 +298,7 @@ class Inspector(ABC):
     async def flow_members(self, ids: Sequence[int]) -> list[FlowMember]:
         """Return the jobs of these ids that exist."""
         rows = await self._bounded("flows", "members", ids=list(ids))
-        return [struct_of(FlowMember, finite(row), state=State(row["state"])) for row in rows]
+        return [struct_of(FlowMember, finite(row), state=_state_of(row)) for row in rows]
 
     async def unresolved(self, most: int = UPSTREAM_SHOWN) -> list[Unresolved]:
         """Return jobs whose state contradicts their dependencies."""
@@ -506,7 +508,7 @@ def _job(row: Row) -> StoredJob:
         StoredJob,
         row,
         malformed=find_malformed(row),
-        state=State(row["state"]),
+        state=_state_of(row),
         policy=policy_of(row["policy"]),
         progress=progress_of(row["progress"]),
         stack=stack_of(row["stack"]),
@@ -529,7 +531,7 @@ def _past(row: Row, attempts: list[AttemptPast]) -> JobPast:
     return struct_of(
         JobPast,
         row,
-        state=State(row["state"]),
+        state=_state_of(row),
         policy=policy_of(row["policy"]),
         worker_status=None if status is None else WorkerStatus(status),
         attempts=attempts,
@@ -607,3 +609,14 @@ def _list(value: Any) -> list[Any]:
     """A store without lists has them as JSON text."""
     found: list[Any] = msgspec.json.decode(value) if isinstance(value, str) else value
     return found
+
+
+def _state_of(row: Row) -> State:
+    """Return the state in a row. SchemaMismatch for one that only a newer release knows."""
+    try:
+        return State(row["state"])
+    except ValueError:
+        raise SchemaMismatch(
+            f"a job has the state {line(row['state'], 60)!r}, which this release does not know: use"
+            " the newer one that wrote it, or restore a backup"
+        ) from None
