@@ -65,6 +65,18 @@ def test_what_a_job_waits_for_comes_before_how_it_waits() -> None:
     assert "and 62,307 others." in said(asked(job(state=State.BLOCKED), upstream=first))
 
 
+@pytest.mark.xfail(strict=True, reason="it says that the job waits for jobs that have ended")
+def test_a_job_does_not_wait_for_ends_that_no_worker_has_noticed_yet() -> None:
+    ended = [
+        upstream(3, task="fetch", state=State.COMPLETED, number_left=2),
+        upstream(4, task="fetch", state=State.DEAD, wants=Wants.ENDED, number_left=2),
+    ]
+    blocked = job(state=State.BLOCKED)
+    assert "What it waited for has ended." in said(asked(blocked, upstream=ended))
+    one_more = [msgspec.structs.replace(each, number_left=3) for each in ended]
+    assert "and 1 other." in said(asked(blocked, upstream=one_more))
+
+
 def said(answer: Explanation) -> str:
     return " ".join([*answer.sentences, "->", *answer.moves])
 
