@@ -30,7 +30,7 @@ from outlast.insight.sentences import (
     tries,
 )
 from outlast.insight.waiting import explain_waiting
-from outlast.model.job import State
+from outlast.model.job import ENDED, State
 from outlast.model.kinds import Time
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.rows import EXPIRED, UPSTREAM, DependencyRow, StoredJob, WorkerRow
@@ -118,11 +118,13 @@ _WANTED = {Wants.COMPLETED: "to complete", Wants.ENDED: "to end", Wants.DEAD: "t
 
 def _blocked(about: JobDetails) -> Explanation:
     left = [one for one in about.upstream if not one.is_met]
+    if left and left[0].number_left <= len(left) and all(one.state in ENDED for one in left):
+        left = []  # no worker has noticed the last end yet
     told = [f"{_name(about, one)} {_WANTED[one.wants]}" for one in left[:3]]
     more = left[0].number_left - len(told) if left else 0
     told += [f"{more:,} {'other' if more == 1 else 'others'}"] if more > 0 else []
     said = f"It waits for {_listed(told)}." if told else "What it waited for has ended."
-    moves = ["The next worker to check will queue it."]
+    moves = ["The next worker to check will queue it, or cancel it if one ended otherwise."]
     if left:
         moves = [
             "It is queued once all have ended that way, and cancelled once one no longer can.",

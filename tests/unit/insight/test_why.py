@@ -65,7 +65,6 @@ def test_what_a_job_waits_for_comes_before_how_it_waits() -> None:
     assert "and 62,307 others." in said(asked(job(state=State.BLOCKED), upstream=first))
 
 
-@pytest.mark.xfail(strict=True, reason="it says that the job waits for jobs that have ended")
 def test_a_job_does_not_wait_for_ends_that_no_worker_has_noticed_yet() -> None:
     ended = [
         upstream(3, task="fetch", state=State.COMPLETED, number_left=2),
