@@ -89,9 +89,9 @@ def migrate(
                 granted = await store.grant(grant, only, events=events)
                 for each in granted if verbose else []:
                     print(f"granted to {safe(grant)}: {each}")
-                new = f"{len(granted)} new" if granted else "no new"
+                new = count_of(len(granted), "new privilege") if granted else "no new privileges"
                 may = f"{MAY[only]} and send events" if events else MAY[only]
-                print(f"{safe(grant)} may {may} ({new} privileges)")
+                print(f"{safe(grant)} may {may} ({new})")
 
     run_loop(work)
 
