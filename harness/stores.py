@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from outlast.store import open_store
 from outlast.store.protocol import Store
+
+AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 @asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[Store]:
     """Open the store with this URL; close it in the end."""
-    store = open_store(url, **options)
+    async with held_open(open_store(url, **options)) as store:
+        yield store
+
+
+@asynccontextmanager
+async def held_open(store: AnyStore) -> AsyncIterator[AnyStore]:
+    """Open this store; close it in the end."""
     await store.open()
     try:
         yield store

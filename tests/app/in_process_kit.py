@@ -12,7 +12,7 @@ import asyncpg
 import pytest
 
 import outlast
-from outlast.store import open_store
+from harness.stores import opened
 from outlast.store.protocol import Store
 
 DEADLINE = 60.0  # seconds until a test fails because something did not happen
@@ -36,10 +36,8 @@ async def app(
 
 @pytest.fixture
 async def store(store_url: str) -> AsyncIterator[Store]:
-    opened = open_store(store_url)
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with opened(store_url) as store:
+        yield store
 
 
 async def has_state(job: outlast.Job[Any], state: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from harness.stores import held_open
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.postgres import exchange
@@ -143,10 +144,8 @@ WORK = """SELECT sum(idx_scan) + sum(idx_tup_read) FROM pg_stat_user_indexes
 @pytest.fixture
 async def alone(pg_url: str) -> AsyncIterator[PostgresStore]:
     """A store with one connection, which can be asked what it has read."""
-    store = PostgresStore(pg_url)
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(PostgresStore(pg_url)) as store:
+        yield store
 
 
 async def work(store: PostgresStore) -> int:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from harness.stores import held_open
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands, ended, enqueued, job
 
@@ -14,10 +15,8 @@ FAR = 2**63 - 1
 
 @pytest.fixture
 async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
-    opened = PostgresStore(pg_url)
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with held_open(PostgresStore(pg_url)) as store:
+        yield store
 
 
 async def test_the_worker_of_a_named_running_job_is_returned(store: PostgresStore) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from harness.stores import held_open
 from outlast.model.job import Policy
 from outlast.model.schedule_plan import Overlap
 from outlast.store.postgres.store import PostgresStore, enqueue_on
@@ -23,10 +24,8 @@ SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM outlast_jobs"
 @pytest.fixture
 async def store(pg_url: str) -> AsyncIterator[PostgresStore]:
     """A store of one session, which keeps the floors and is asked for what it has read."""
-    opened = PostgresStore(pg_url, connections=1)
-    await opened.open()
-    yield opened
-    await opened.close()
+    async with held_open(PostgresStore(pg_url, connections=1)) as store:
+        yield store
 
 
 async def becomes_cheap(

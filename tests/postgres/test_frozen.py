@@ -19,6 +19,7 @@ import pytest
 from harness.pgbouncer import PgBouncerServer, PoolMode
 from harness.proxy import Proxy, proxied
 from harness.servers import PostgresServer
+from harness.stores import held_open
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres import hangs
@@ -80,10 +81,8 @@ def pair() -> Iterator[Pair]:
 
 @contextlib.asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url, **options)
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(PostgresStore(url, **options)) as store:
+        yield store
 
 
 @pytest.mark.slow_but("first")

@@ -9,6 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
+from harness.stores import held_open
 from outlast.base.clock import SYSTEM
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.foreign import checked
@@ -35,10 +36,8 @@ def url(pg_url: str, request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    store = PostgresStore(url)
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(PostgresStore(url)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -10,11 +10,11 @@ import pytest
 
 import outlast
 from harness.servers import PostgresServer
+from harness.stores import opened
 from outlast.errors import StoreUnavailable
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
-from outlast.store import open_store
 from outlast.store.postgres.store import enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, FollowedWakeups, LockIdentity, NewPause, Requeued
@@ -43,10 +43,8 @@ def filled_url(small_server: PostgresServer) -> Iterator[str]:
 
 @pytest.fixture
 async def store(filled_url: str) -> AsyncIterator[Store]:
-    store = open_store(filled_url)
-    await store.open()
-    yield store
-    await store.close()
+    async with opened(filled_url) as store:
+        yield store
 
 
 @pytest.fixture

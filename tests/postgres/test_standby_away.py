@@ -12,6 +12,7 @@ import asyncpg
 import pytest
 
 from harness.servers import PostgresServer
+from harness.stores import held_open
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.postgres import checks, hangs
@@ -39,10 +40,9 @@ def server() -> Iterator[PostgresServer]:
 @pytest.fixture
 async def store(server: PostgresServer) -> AsyncIterator[PostgresStore]:
     server.drop_database("standby_away")
-    store = PostgresStore(server.create_database("standby_away"), connections=2)
-    await store.open()
-    yield store
-    await store.close()
+    url = server.create_database("standby_away")
+    async with held_open(PostgresStore(url, connections=2)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from harness.stores import held_open
 from outlast.store import lockfile
 from outlast.store.backend import file_of
 from outlast.store.lockfile import LockFile
@@ -29,10 +30,8 @@ def url(path: Path) -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(url, busy_timeout=0.2)
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(SqliteStore(url, busy_timeout=0.2)) as store:
+        yield store
 
 
 @pytest.fixture

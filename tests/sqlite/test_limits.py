@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.stores import held_open
 from outlast.insight.queries import read_details
 from outlast.insight.why import why
 from outlast.model.crash import CrashKind
@@ -29,10 +30,9 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 async def store(tmp_path: Path, clock: ManualClock) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(f"sqlite:///{tmp_path}/outlast.db", clock=clock, durable=False)
-    await store.open()
-    yield store
-    await store.close()
+    url = f"sqlite:///{tmp_path}/outlast.db"
+    async with held_open(SqliteStore(url, clock=clock, durable=False)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.stores import held_open
 from outlast.base.clock import SYSTEM
 from outlast.errors import StoreUnavailable
 from outlast.store.sqlite import jobs
@@ -29,10 +30,8 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def store(path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(f"sqlite:///{path}")
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(SqliteStore(f"sqlite:///{path}")) as store:
+        yield store
 
 
 async def opened(path: Path) -> SqliteStore:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from harness.stores import held_open
 from outlast.model.job import State
 from outlast.store import listing
 from outlast.store.rows import JobFilter, JobIds
@@ -109,10 +110,8 @@ async def test_a_look_for_what_no_index_knows_stops_at_a_bounded_number_of_rows(
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    store = SqliteStore(f"sqlite:///{tmp_path}/jobs.db")
-    await store.open()
-    yield store
-    await store.close()
+    async with held_open(SqliteStore(f"sqlite:///{tmp_path}/jobs.db")) as store:
+        yield store
 
 
 async def test_a_log_that_grew_beside_a_long_read_is_cut_when_that_has_ended(

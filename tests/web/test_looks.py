@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from harness.stores import opened
 from outlast.errors import NotPermitted, SchemaMismatch, StoreCorrupt, StoreUnavailable
 from outlast.model.job import Policy
-from outlast.store import open_store
 from outlast.web.problem import problem_of
 from outlast.web.render import quiet_zero, sentence
 from outlast.web.site import COLOURS
@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 @pytest.fixture
 async def sqlite_store(sqlite_url: str) -> AsyncIterator[Store]:
     """An empty store."""
-    made = open_store(sqlite_url)
-    await made.open()
-    yield made
-    await made.close()
+    async with opened(sqlite_url) as store:
+        yield store
 
 
 async def test_many_findings_of_one_kind_are_one_card_with_a_link(sqlite_store: Store) -> None:
