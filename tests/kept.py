@@ -28,7 +28,7 @@ DO $$
 DECLARE name text; used boolean;
 BEGIN
     FOR name IN SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace
-        AND relkind = 'r' AND relname <> 'outlast_schema'
+        AND relkind = 'r' AND relname NOT IN ('outlast_schema', 'outlast_incarnation')
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT FROM %I)', name) INTO used;
         IF name NOT LIKE 'outlast\\_%' THEN

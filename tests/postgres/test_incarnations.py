@@ -9,10 +9,12 @@ import pytest
 
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
+from outlast.store.limits import DeclaredTask
 from outlast.store.postgres.store import PostgresStore, enqueue_on
 from outlast.store.values import Answer, NewJob, Save
-from tests.conformance.kit import Hands, ended, enqueued, job, row_of
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, row_of
 from tests.conformance.limits_kit import limited, need
+from tests.postgres.kit import blocked
 
 
 @pytest.fixture
@@ -84,7 +86,6 @@ async def test_what_an_attempt_writes_outlives_the_incarnation(
 # -- ids of jobs that a failover has lost
 
 STEP = 1_000_000
-LOST = pytest.mark.xfail(strict=True, reason="the ids of lost jobs are given to others")
 
 
 async def lose_the_newest(session: Any, kept: int) -> None:
@@ -94,7 +95,6 @@ async def lose_the_newest(session: Any, kept: int) -> None:
     await session.execute("DELETE FROM outlast_incarnation")
 
 
-@LOST
 async def test_ids_jump_when_a_worker_comes_after_a_recovery(
     store: PostgresStore, session: Any
 ) -> None:
@@ -109,7 +109,6 @@ async def test_ids_jump_when_a_worker_comes_after_a_recovery(
     assert [each.job_id for each in await hands.claim()] == [first, after, after + 1]
 
 
-@LOST
 @pytest.mark.parametrize(
     "jobs",
     [
@@ -137,14 +136,13 @@ async def test_no_session_gives_a_lost_id_again_before_a_worker_has_come(
         await each.close()
 
 
-@LOST
 async def test_no_job_by_sql_gets_a_lost_id(store: PostgresStore, session: Any) -> None:
     ids = await enqueued(store, *[job() for _ in range(3)])
+    assert await store.declare_limits([], [DeclaredTask(TASK)])
     await lose_the_newest(session, ids[0])
-    assert await session.fetchval("SELECT outlast_enqueue_v1('app.work')") > ids[0] + STEP
+    assert await session.fetchval(f"SELECT outlast_enqueue_v1('{TASK}')") > ids[0] + STEP
 
 
-@LOST
 async def test_the_jump_waits_for_no_open_transaction_of_an_enqueue(
     store: PostgresStore, session: Any
 ) -> None:
@@ -168,4 +166,21 @@ async def test_ids_of_a_new_store_begin_with_one(bare_pg_url: str) -> None:
     await Hands.on(store)
     assert await enqueued(other) == [3]
     await store.close()
+    await other.close()
+
+
+async def test_ids_are_not_set_back_by_a_worker_that_compares_them_with_the_rows(
+    store: PostgresStore, session: Any, watcher: Any
+) -> None:
+    """The jump of an enqueue and the one of a worker wait for each other."""
+    (first,) = await enqueued(store)
+    await session.execute("SELECT setval('outlast_jobs_id_seq', 1, false)")
+    await session.execute("DELETE FROM outlast_incarnation")
+    other = PostgresStore(store.url)
+    async with session.transaction():
+        await session.execute("SELECT outlast_raise_numbers_v1(true)")
+        enqueuing = asyncio.create_task(enqueued(other))
+        await blocked(watcher)
+    (after,) = await enqueuing
+    assert after > first + STEP
     await other.close()

@@ -107,11 +107,10 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 
 async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
-    """Name the lanes in which these jobs stand as soon as they are stored."""
+    """Name the lanes in which these jobs stand as soon as they are stored; of a session's first
+    jobs even if there are none, since ids have to jump if a failover may have lost some."""
     session = await connection.session() if hasattr(connection, "session") else connection
-    known = _known.get(session)
-    if known is None:
-        known = _known[session] = {}
+    known = _known.get(session, {})
     now = SYSTEM.boot()
     new: dict[_Lane, None] = {}
     for job in jobs:
@@ -120,9 +119,10 @@ async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
             continue
         if job.delay < LATER_SECONDS or job.run_at is not None:
             new[lane] = None
-    if new:
-        tasks, queues, priorities = zip(*new, strict=True)
+    if new or session not in _known:
+        tasks, queues, priorities = zip(*new, strict=True) if new else ((), (), ())
         (row,) = await connection.fetch(_SQL["add_lanes"], [*tasks], [*queues], [*priorities])
+        known = _known.setdefault(session, known)
         if len(known) + len(new) > KNOWN_MAX:
             known.clear()
         if row["known"]:

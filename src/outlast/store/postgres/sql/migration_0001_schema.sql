@@ -482,6 +482,7 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_holders_v1.sql
 \ir functions/outlast_recount_v1.sql
 \ir functions/outlast_raise_tokens_v1.sql
+\ir functions/outlast_raise_ids_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_raise_numbers_v1.sql
 \ir functions/outlast_owe_ticks_v1.sql
@@ -501,3 +502,6 @@ REVOKE ALL ON FUNCTION outlast_enqueue_v1 FROM PUBLIC;
 REVOKE ALL ON FUNCTION outlast_keep_event_v1 FROM PUBLIC;
 \ir functions/outlast_send_event_v1.sql
 REVOKE ALL ON FUNCTION outlast_send_event_v1 FROM PUBLIC;
+
+-- An enqueue may come before the first worker: the ids of a new store do not jump.
+SELECT outlast_begin_incarnation_v1();

@@ -5,6 +5,9 @@
 -- Nothing waits: the table has no unique key, so of two transactions that do not see each other both append. A row of the
 -- last hour stays for a day at least (outlast_thin_lanes_v1), so a client may rely on it for minutes, in a transaction that
 -- stays open for hours. It runs as its owner, for roles to which it is granted.
+--
+-- Each session calls this before its first job, without lanes if need be: after a recovery ids jump first
+-- (outlast_raise_ids_v1). A standby refuses the first statement, so no session that calls this there relies on it later.
 CREATE FUNCTION outlast_add_lanes_v1(p_tasks text[], p_queues text[], p_priorities smallint[], OUT known boolean)
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -28,5 +31,6 @@ BEGIN
     )
     SELECT bool_and(a.added_by IS NOT NULL AND a.added_by IS DISTINCT FROM pg_current_xact_id_if_assigned())
     INTO known FROM asked a;
+    IF NOT EXISTS (SELECT FROM outlast_incarnation) THEN PERFORM outlast_raise_ids_v1(); END IF;
 END
 $$;

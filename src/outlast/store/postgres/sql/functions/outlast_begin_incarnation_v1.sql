@@ -3,8 +3,8 @@
 --
 -- In these cases the database may not know of tokens that were drawn: the tail of the log may be lost (a standby that
 -- lags, or synchronous_commit = off), and a copy knows nothing of what came after it. So no exchange claims anything
--- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1). The jump is not transactional: it is
--- done before others can see the row. If several sessions try at once, one draws the row and the others wait for its
+-- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1), ids before it if a recovery has
+-- emptied the table (outlast_raise_ids_v1). The jumps are not transactional: they are done before others can see the row. If several sessions try at once, one draws the row and the others wait for its
 -- commit; if it rolls back, the next one jumps again.
 --
 -- A copy may have come without its lanes, so these are read from its jobs (outlast_thin_lanes_v1).
@@ -13,6 +13,7 @@ LANGUAGE plpgsql
 AS $$
 BEGIN
     IF EXISTS (SELECT FROM outlast_incarnation i WHERE i.home = outlast_home_v1()) THEN RETURN; END IF;
+    PERFORM outlast_raise_ids_v1();
     INSERT INTO outlast_incarnation AS i (home) VALUES (outlast_home_v1())
     ON CONFLICT (one) DO UPDATE SET home = excluded.home, id = excluded.id WHERE i.home <> excluded.home;
     IF FOUND THEN

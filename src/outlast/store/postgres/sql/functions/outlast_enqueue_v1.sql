@@ -87,6 +87,7 @@ BEGIN
         PERFORM outlast_add_lanes_v1(ARRAY[outlast_enqueue_v1.task], ARRAY[outlast_enqueue_v1.queue],
                                      ARRAY[outlast_enqueue_v1.priority]::smallint[]);
     END IF;
+    IF NOT EXISTS (SELECT FROM outlast_incarnation) THEN PERFORM outlast_raise_ids_v1(); END IF;
     IF outlast_enqueue_v1.key IS NOT NULL THEN
         PERFORM outlast_free_keys_v1(ARRAY[outlast_enqueue_v1.key]);
     END IF;
