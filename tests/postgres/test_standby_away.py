@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -20,7 +22,13 @@ from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import WorkerStatus
 from outlast.store.values import Enqueued, NewJob
+from tests.cli import conftest as cli
+from tests.cli.conftest import Outlast
 from tests.conformance.kit import Hands, enqueued, eventually, job
+from tests.crash.kit import scene
+from tests.web.kit import page_on
+
+folder, fork_server, outlast = cli.folder, cli.fork_server, cli.outlast
 
 pytestmark = pytest.mark.xdist_group("standby away")  # one server for all of them
 
@@ -201,3 +209,55 @@ async def test_it_is_said_that_commits_wait_for_a_standby_and_since_when(
 
 async def _why_late(store: PostgresStore) -> str:
     return store.why_late()
+
+
+ALL_SECONDS = 60.0  # for all ways of asking, again and again, on a busy machine
+ASKED = ("why 1", "job 1", "jobs", "workers", "workers --json", "stats", "doctor")
+SAYS = r"ommits? waits? for a synchronous standby"
+
+
+@pytest.mark.xfail(strict=True, reason="only doctor says so, and the log after 20 seconds")
+async def test_each_way_of_asking_says_that_commits_wait_for_a_standby_and_since_when(
+    store: PostgresStore, session: Any, tmp_path: Path, outlast: Outlast
+) -> None:
+    """Under a real worker, over connections to the same server; and none of them does later."""
+    async with scene(store.url, tmp_path) as stage:
+        worker = await stage.worker()
+        running = await stage.enqueue("waits")
+        await stage.in_state(running, State.RUNNING)
+        (me,) = await stage.worker_rows()
+        pages = ("/", "/jobs/1", "/workers", f"/workers/{me.id}")
+
+        async def silent() -> list[str]:
+            """Return what does not say so, with a time."""
+            told = await asyncio.gather(*(asyncio.to_thread(ask, each) for each in ASKED))
+            said = dict(zip(ASKED, told, strict=True))
+            async with page_on(store.url) as page:
+                for each in pages:
+                    await page.see(each)
+                    said[each] = " ".join((await page.see(each)).split())
+            said["log"] = " ".join(each["error"] for each in worker.told("store_unavailable"))
+            said["row"] = (await stage.worker_rows())[0].failing or ""
+            return [each for each, text in said.items() if not re.search(SAYS, text)]
+
+        def ask(command: str) -> str:
+            told = outlast(*command.split(), "--url", store.url)
+            return " ".join(f"{told.out} {told.err}".split())
+
+        async with standby_away(store, session):
+
+            async def all_say_so() -> bool:
+                return not await silent()
+
+            try:
+                await eventually(all_say_so, ALL_SECONDS)
+            except TimeoutError:
+                pytest.fail(f"these do not say so: {await silent()}\n{stage.logs()}")
+        await stage.ended(await stage.enqueue("noop"))
+
+        async def none_says_so() -> bool:
+            row = (await stage.worker_rows())[0]
+            return set(await silent()) == {*ASKED, *pages, "row"} and row.failing is None
+
+        assert await eventually(none_says_so, ALL_SECONDS)
+        assert worker.told("store_recovered")
