@@ -190,7 +190,7 @@ READS: dict[str, Verb] = {
     "unencrypted": lambda hands, _: hands.store.inspector.unencrypted(),
 }
 NO_TRIP_TO_A_FILE: dict[str, Verb] = {
-    "refusal": lambda hands, _: hands.store.inspector.refusal(),
+    "no_writes": lambda hands, _: hands.store.inspector.no_writes(),
     "now": lambda hands, _: hands.store.inspector.now(),
     "peek": lambda hands, _: hands.store.peek(hands.me),
     "doubled": lambda hands, _: hands.store.inspector.doubled(),

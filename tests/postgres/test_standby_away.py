@@ -208,7 +208,6 @@ async def test_it_is_said_that_commits_wait_for_a_standby_and_since_when(
     assert not await reported()
 
 
-@pytest.mark.xfail(strict=True, reason="only the session whose own commit waits is asked about")
 async def test_what_waits_for_a_transaction_whose_commit_waits_says_so(
     store: PostgresStore, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -61,8 +61,8 @@ async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
     """
     async with store_at(url, read_only=reads) as store:
         await open_made(store)
-        if reads and (refusal := await store.inspector.refusal()):
-            say(refusal)
+        if reads and (found := await store.inspector.no_writes()):
+            say(found.why)
         yield store
 
 

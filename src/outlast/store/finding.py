@@ -35,6 +35,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     mend: str = ""
 
 
+class NoWrites(NamedTuple):
+    """Why a store stores nothing at present, and since when; it refuses writes, or they wait."""
+
+    why: str
+    is_refused: bool
+
+
 class Check(NamedTuple, Generic[T]):
     """A row of a table: whether a finding applies to the facts, and its words. ``True``: it applies
     if no row of its name above it does."""

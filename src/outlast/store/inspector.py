@@ -37,7 +37,7 @@ from outlast.store.columns import (
     stack_of,
     struct_of,
 )
-from outlast.store.finding import Environment
+from outlast.store.finding import Environment, NoWrites
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
     LONG_LOCK_SECONDS,
@@ -167,9 +167,9 @@ class Inspector(ABC):
     async def environment(self) -> Environment:
         """Return facts about the server, or the file and disk. Works without a schema."""
 
-    async def refusal(self) -> str:
-        """Return why the store takes no writes, and since when; nothing if it takes them."""
-        return ""
+    async def no_writes(self) -> NoWrites | None:
+        """Return why the store stores nothing at present; None if it does."""
+        return None
 
     # -- jobs
 

@@ -18,6 +18,7 @@ import msgspec
 from outlast.base.clock import Clock
 from outlast.client.stores import StoreProvider
 from outlast.insight.hiding import Covering, Hiding
+from outlast.store.finding import NoWrites
 from outlast.store.protocol import Store
 
 T = TypeVar("T")
@@ -47,8 +48,8 @@ class StoreReader:
     """Reads one store.
 
     Attributes:
-        looks: how many reads went to the store; refusal: why that takes no writes, and since when;
-            empty if it takes them.
+        looks: how many reads went to the store; no_writes: why that stores nothing at present, if
+            so.
     """
 
     def __init__(self, url: str, clock: Clock, hiding: Hiding | None = None) -> None:
@@ -64,7 +65,7 @@ class StoreReader:
         self._clock = clock
         self._kept: dict[Hashable, _Look] = {}
         self.looks = 0
-        self.refusal = ""
+        self.no_writes: NoWrites | None = None
         self._asked_at = -KEEP_SECONDS
 
     async def ask(
@@ -109,7 +110,7 @@ class StoreReader:
             found = await work(covering.view(store))
             if self._clock.boot() >= self._asked_at + KEEP_SECONDS:
                 self._asked_at = self._clock.boot()
-                self.refusal = await store.inspector.refusal()
+                self.no_writes = await store.inspector.no_writes()
             return found
 
         def end(done: asyncio.Task[T]) -> None:

@@ -93,7 +93,8 @@ class Site:
     @property
     def read_only(self) -> bool:
         """Whether no user may change anything, or no user can."""
-        return self._read_only or bool(self.reader.refusal)
+        found = self.reader.no_writes
+        return self._read_only or (found is not None and found.is_refused)
 
     async def writer(self) -> Store:
         """Return the store for actions. StoreError if there is none: opening it would create it,

@@ -111,6 +111,7 @@ class Service:
         self._failures = 0
         self._told: set[str] = set()  # reported errors of this outage
         self._throttle = Throttle(clock)
+        self._asked_at: float | None = None  # when the present run began
         self.failure: Failure | None = None  # the last one that is remembered: see ``find_failure``
         self._failed_at = self._recovered_at = clock.boot()
         self._worked = 0.0  # the longest time between two failures that are remembered as one
@@ -129,6 +130,12 @@ class Service:
         if now - self._failed_at >= CALM_SECONDS:
             self.failure = None
         return self.failure if now - self._recovered_at <= self._worked else None
+
+    def note_late(self, why: str) -> None:
+        """Count the present run as a failure, for this reason, if it has lasted for long."""
+        now = self._clock.boot()
+        if why and not self._failures and now - (self._asked_at or now) >= FAILING_SECONDS:
+            self._note_failure(StoreUnavailable(why))
 
     def start(self) -> None:
         """Begin, in the running loop."""
@@ -154,10 +161,12 @@ class Service:
         while True:
             self._nudge.take()
             pause, back_off = None, 0.0
+            self._asked_at = self._clock.boot()
             try:
                 pause = await self.duty.run_once()
             except Exception as error:
                 back_off = self._note_failure(error)
+            self._asked_at = None
             if self._task is None:  # stopped, and no cancellation came out of the run
                 return
             if back_off:  # a nudge does not shorten it
@@ -183,7 +192,8 @@ class Service:
         elif not self._failures:
             self._worked = max(self._worked, now - self._recovered_at)
         if before is None or type(before.error) is not type(error):
-            self.failure = Failure(error, now if before is None else before.since)
+            since = self._asked_at or now  # a run may have hung before it failed
+            self.failure = Failure(error, since if before is None else before.since)
         self._failed_at = now
         self._failures += 1
         text = describe(error)

@@ -36,7 +36,7 @@ from outlast.worker.maintenance.announcer import Announcer, Passed
 from outlast.worker.maintenance.pruner import Expirer, Pruner
 from outlast.worker.maintenance.reaper import Deadlines, OwnLooks, Reaper
 from outlast.worker.maintenance.scheduler import Scheduler
-from outlast.worker.service import Condition, Duty, Service
+from outlast.worker.service import VITAL, Condition, Duty, Service
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -303,6 +303,7 @@ class Worker:
         if beat.peek is not None:
             self._reaper.take_peek(beat.peek)
         self._condition.note_beat()
+        self.services[VITAL].note_late(self._store.why_late())
         failing = [each for each in self.services.values() if each.failure is not None]
         failures = {each.name: each.find_failure() for each in failing}
         self.heartbeat.report(self._condition.find_trouble(failures))

@@ -7,7 +7,18 @@ from collections.abc import Iterator
 import msgspec
 
 from outlast.base.text import line, shell_word, span, stamp
-from outlast.store.finding import HINT, OK, PROBLEM, WARNING, Check, Each, Finding, Table, judge
+from outlast.store.finding import (
+    HINT,
+    OK,
+    PROBLEM,
+    WARNING,
+    Check,
+    Each,
+    Finding,
+    NoWrites,
+    Table,
+    judge,
+)
 from outlast.store.limits import LockHolder
 from outlast.store.postgres.hosts import PRIMARY, ROLES
 
@@ -110,10 +121,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         return judge(FINDINGS, msgspec.structs.replace(self, workers=workers))
 
 
-def describe_refusal(*, standby: bool, read_only: bool, last: float | None, now: float) -> str:
-    """Return why a server takes no writes, and since when; nothing if it takes them."""
+def find_no_writes(
+    *, standby: bool, read_only: bool, last: float | None, now: float, standby_wait: float | None
+) -> NoWrites | None:
+    """Return why a server stores nothing, and since when; None if it does."""
     if not (standby or read_only):
-        return ""
+        late = _describe_wait(standby_wait or 0.0, now)
+        return NoWrites(late, is_refused=False) if (standby_wait or 0.0) > STANDBY_LATE else None
     what, of = (
         "this database is read-only (default_transaction_read_only is on)",
         "the last heartbeat of a worker",
@@ -121,7 +135,16 @@ def describe_refusal(*, standby: bool, read_only: bool, last: float | None, now:
     if standby:
         what, of = "this server is a standby", "its last change"
     old = "" if last is None else f", and {of} is {span(now - last)} old ({stamp(last)})"
-    return f"{what}{old}: it takes no writes, so no worker can run here"
+    why = f"{what}{old}: it takes no writes, so no worker can run here"
+    return NoWrites(why, is_refused=True)
+
+
+def _describe_wait(seconds: float, now: float) -> str:
+    since = f"the oldest for {span(seconds)} (since {stamp(now - seconds)})"
+    return (
+        f"commits wait for a synchronous standby, {since}: no job is accepted, claimed or ended"
+        " meanwhile"
+    )
 
 
 def _name(f: PostgresFacts) -> str:
@@ -201,8 +224,7 @@ FINDINGS: Table[PostgresFacts] = (
         "Add ?target_session_attrs=primary."),
     Check(OK, "hosts", lambda f: f.hosts, lambda f: f"{_hosts(f)}."),
     Check(PROBLEM, "replication", lambda f: (f.standby_wait or 0.0) > STANDBY_LATE,
-        lambda f: "Commits wait for a synchronous standby, the oldest for"
-        f" {span(f.standby_wait or 0.0)}: no job is accepted, claimed or ended meanwhile.",
+        lambda f: f"C{_describe_wait(f.standby_wait or 0.0, f.clock)[1:]}.",
         lambda f: f"Bring one of synchronous_standby_names ({line(f.standby_names, 100)}) back, or"
         " take it out of that list; leases do not wait for it."),
     Check(WARNING, "replication",

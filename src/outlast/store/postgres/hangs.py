@@ -29,7 +29,7 @@ from outlast.store.statements import statements
 _SQL = statements("postgres", "session")
 HUNG_SECONDS = 2.0  # the default heartbeat
 LOOK_SECONDS = 0.5  # between two looks at the statements that run
-WAITS_FOR_STANDBY = "its commit waits for a synchronous standby"
+WAITS_FOR_STANDBY = "commits wait for a synchronous standby"
 
 
 class Lent:
@@ -110,7 +110,8 @@ class Lent:
         if left := [each for each, its in found.items() if not its]:
             self._leave(left)
             return
-        waits = any(row["wait_event"] == "SyncRep" for its in found.values() for row in its)
+        late = [row for row in rows if row["wait_event"] == "SyncRep"]  # ours may wait for its lock
+        waits = any(row["seconds"] >= HUNG_SECONDS for row in late)
         self.why_late = WAITS_FOR_STANDBY if waits else ""
         self._known, self._look_at = hung, 2 * now - min(hung.values())
 

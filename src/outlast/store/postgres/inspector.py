@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, StoreError
-from outlast.store.finding import Environment
+from outlast.store.finding import Environment, NoWrites
 from outlast.store.inspector import Inspector
 from outlast.store.limits import LONG_LOCK_SECONDS, LockHolder
 from outlast.store.listing import is_long, rows_of
@@ -84,15 +84,15 @@ class PostgresInspector(Inspector):
         rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, *values))
         return [LockHolder(*row) for row in rows]
 
-    async def refusal(self) -> str:
-        from outlast.store.postgres.checks import describe_refusal
+    async def no_writes(self) -> NoWrites | None:
+        from outlast.store.postgres.checks import find_no_writes
 
         row = await self._connections.run(lambda it: it.fetchrow(_STANDING))
         told = dict(row)
         if row["read_only"] and not row["standby"]:
             with suppress(StoreError):  # a role that only enqueues does not see workers
                 told["last"] = await self._connections.run(lambda it: it.fetchval(_LAST_BEAT))
-        return describe_refusal(**told)
+        return find_no_writes(**told)
 
     async def environment(self) -> Environment:
         from outlast.store.postgres.checks import PostgresFacts

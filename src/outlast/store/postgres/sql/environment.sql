@@ -86,11 +86,14 @@ FROM (
 ) AS places
 
 -- name: standing
--- Whether the server takes no writes, and of when (in seconds since 1970) the last change is that a standby has. A session
+-- Whether the server takes no writes, of when (in seconds since 1970) the last change is that a standby has, and for how
+-- many seconds a commit has waited for a synchronous standby, as far as this role sees other roles' sessions. A session
 -- of ours that only reads is read-only by itself; reset_val has the setting of the server, the database or the role.
 SELECT pg_is_in_recovery() AS standby,
        (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') = 'on' AS read_only,
        date_part('epoch', pg_last_xact_replay_timestamp()) AS last,
+       (SELECT extract(epoch FROM max(clock_timestamp() - a.query_start))::float8
+        FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS standby_wait,
        date_part('epoch', clock_timestamp()) AS now
 
 -- name: last_beat
