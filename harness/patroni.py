@@ -129,6 +129,14 @@ class Cluster(Disposable):
         each = ",".join("{}:{}".format(*self.address(node)) for node in nodes or NODES)
         return f"postgresql://postgres@{each}/{database}?target_session_attrs=primary"
 
+    def data(self, node: int) -> Path:
+        """Return the folder of the node's database."""
+        return self._folder(node) / "data"
+
+    def enter(self, node: int) -> tuple[str, ...]:
+        """Return the command that runs another one on the node's host."""
+        return self._hosts[node].enter() if self._hosts else ()
+
     def sql(self, node: int, statement: str, database: str = "postgres") -> str:
         """Run a statement on one node with psql: its rows as text."""
         command = [str(self._bin / "psql"), "-X", "-qAt", "-v", "ON_ERROR_STOP=1", "-c", statement]
@@ -206,6 +214,11 @@ class Cluster(Disposable):
                 return found
             time.sleep(0.05)
         raise RuntimeError(f"the cluster is not healthy\n{self.log_tail()}")
+
+    def leader(self) -> int:
+        """Return the node that leads, as the first says that names one."""
+        said = (self._in_role(self._members(node), "leader", "running") for node in NODES)
+        return next(each[0] for each in said if each)
 
     def standby(self, node: int) -> int | None:
         """Return the synchronous standby that this node's Patroni names."""
@@ -285,11 +298,24 @@ class Cluster(Disposable):
         if self._ask(url, wanted, seconds=READY_SECONDS, is_json=False) is None:
             raise RuntimeError(f"no switchover:\n{self.log_tail()}")
 
+    def lead_again(self, node: int) -> None:
+        """Let a node lead that has come back: first as the synchronous standby."""
+        leader, standby = self.wait_healthy()
+        if standby != node:
+            self.stop_node(standby)
+        deadline = time.monotonic() + READY_SECONDS
+        while self.synchronous and self.standby(leader) != node:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"n{node} does not follow\n{self.log_tail()}")
+            time.sleep(0.05)
+        self.switch_over(leader, node)
+        if standby != node:
+            self.start_node(standby)
+
     def be_synchronous(self, wanted: bool) -> None:
         """Let commits wait for a standby, or not; return when they do, or do not."""
         leader, _ = self.wait_healthy()
-        body = json.dumps({"synchronous_mode": wanted}).encode()
-        self._ask(f"{self._http(leader, 'rest')}/config", body, method="PATCH")
+        self.configure({"synchronous_mode": wanted})
         self.synchronous = wanted
         deadline = time.monotonic() + READY_SECONDS
         while bool(self.sql(leader, "SHOW synchronous_standby_names")) is not wanted:
@@ -297,6 +323,14 @@ class Cluster(Disposable):
                 raise RuntimeError(f"synchronous: {wanted}\n{self.log_tail()}")
             time.sleep(0.05)
         self.wait_healthy()
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Change the settings that Patroni keeps in etcd for all nodes; None removes one."""
+        body = json.dumps(settings).encode()
+        for node in NODES:
+            if self._ask(f"{self._http(node, 'rest')}/config", body, method="PATCH") is not None:
+                return
+        raise RuntimeError(f"no Patroni takes settings\n{self.log_tail()}")
 
     def stop_node(self, node: int) -> None:
         """End Patroni as a service manager does, which ends its server in good order."""
@@ -320,13 +354,12 @@ class Cluster(Disposable):
         return self.folder / f"n{node}"
 
     def _spawn(self, node: int, folder: Path, log: str, *command: str) -> None:
-        host = self._hosts[node].enter() if self._hosts else ()
         space = _SPACE if os.geteuid() == 0 else ()
         inside = ("sh", "-c", 'cd "$0" && exec "$@"', str(folder))
         with (folder / log).open("ab") as output:
             self._started.append(
                 subprocess.Popen(
-                    [*host, *space, *inside, *command],
+                    [*self.enter(node), *space, *inside, *command],
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
@@ -395,7 +428,7 @@ class Cluster(Disposable):
             "postgresql": {
                 "listen": f"{host}:{port}",
                 "connect_address": f"{host}:{port}",
-                "data_dir": str(folder / "data"),
+                "data_dir": str(self.data(node)),
                 "bin_dir": str(self._bin),
                 "pgpass": str(folder / "pgpass"),
                 "authentication": users,

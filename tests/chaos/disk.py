@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
 import shutil
@@ -11,7 +10,6 @@ import sys
 from pathlib import Path
 
 _NEW_MOUNTS = 0x00020000  # CLONE_NEWNS
-CHUNK = 64 * 1024
 
 
 def own_mounts() -> bool:
@@ -23,42 +21,41 @@ def own_mounts() -> bool:
     return _mount("--make-rprivate", "/")
 
 
-def _mount(*arguments: str) -> bool:
-    done = subprocess.run(["mount", *arguments], capture_output=True, check=False)
+def _mount(*arguments: str, enter: tuple[str, ...] = ()) -> bool:
+    done = subprocess.run([*enter, "mount", *arguments], capture_output=True, check=False)
     return done.returncode == 0
 
 
 class Disk:
     """A tmpfs mounted over a folder, whose content it takes over."""
 
-    def __init__(self, folder: Path, megabytes: int) -> None:
-        """Mount it. Raises OSError if that is not possible."""
-        self.folder = folder
+    def __init__(self, folder: Path, megabytes: int, enter: tuple[str, ...] = ()) -> None:
+        """Mount it; ``enter``: the command that runs another one among the mounts of its host.
+        Raises OSError if that is not possible."""
+        self.folder, self._enter = folder, enter
         kept = folder.with_name(f"{folder.name}.below")
         owner = folder.stat()
         folder.rename(kept)
         folder.mkdir()
         options = f"size={megabytes}m,uid={owner.st_uid},gid={owner.st_gid}"
         options += f",mode={owner.st_mode & 0o777:o}"
-        if not _mount("-t", "tmpfs", "-o", options, "outlast-chaos", str(folder)):
+        if not _mount("-t", "tmpfs", "-o", options, "outlast-chaos", str(folder), enter=enter):
             raise OSError(f"no tmpfs can be mounted on {folder}")
-        subprocess.run(["cp", "-a", f"{kept}/.", str(folder)], check=True)
+        subprocess.run([*enter, "cp", "-a", f"{kept}/.", str(folder)], check=True)
         shutil.rmtree(kept)
 
-    def fill(self) -> int:
-        """Fill it to the last byte; return how many were written."""
-        taken = 0
-        with (self.folder / "ballast").open("ab", buffering=0) as ballast:
-            for size in (CHUNK * 16, CHUNK, 4096):
-                with contextlib.suppress(OSError):
-                    while (written := ballast.write(bytes(size))) > 0:
-                        taken += written
-        return taken
+    def fill(self) -> None:
+        """Fill it to the last byte."""
+        write = 'for size in 1M 64k 4k; do dd if=/dev/zero bs=$size; done >> "$0"'
+        self._run("sh", "-c", write, str(self.folder / "ballast"))
 
     def free(self) -> None:
         """Free the space."""
-        (self.folder / "ballast").unlink(missing_ok=True)
+        self._run("rm", "-f", str(self.folder / "ballast"))
 
     def close(self) -> None:
         """Unmount it."""
-        subprocess.run(["umount", "--lazy", str(self.folder)], capture_output=True, check=False)
+        self._run("umount", "--lazy", str(self.folder))
+
+    def _run(self, *command: str) -> None:
+        subprocess.run([*self._enter, *command], capture_output=True, check=False)

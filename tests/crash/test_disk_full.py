@@ -141,3 +141,50 @@ async def test_a_full_disk_under_a_server_loses_no_accepted_job(
         await stage.until(lambda: answers(server), "the server to come back")
         stage.enough()
         await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+
+
+@pytest.fixture
+def tables(disks: contextlib.ExitStack) -> tuple[PostgresServer, Disk]:
+    """A server whose tables have a small disk of their own, apart from its log."""
+    server = PostgresServer()
+    disks.callback(server.dispose)
+    disk = small_disk(disks, server.data / "base", 64)
+    disks.callback(server.stop)  # while its disk is there
+    server.start()
+    return server, disk
+
+
+async def test_a_server_that_lives_on_without_room_loses_no_accepted_job(
+    tables: tuple[PostgresServer, Disk], tmp_path: Path
+) -> None:
+    """It goes on, and refuses what needs room: the worker stays, and its row says why it fails."""
+    server, disk = tables
+    async with scene(server.create_database("small"), tmp_path) as stage:
+        await stage.worker()
+        running = await stage.enqueue("counts_while_wanted")
+        await stage.started(1)
+        disk.fill()
+        accepted, why = await accepted_until_full(stage)
+        assert "the server's disk is full: make room there" in why
+        await is_told_of(stage, "the server's disk is full: make room there")
+        assert server.running
+        disk.free()
+        stage.enough()
+        await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+
+
+@pytest.mark.xfail(strict=True, reason="it says: could not write init file")
+async def test_a_server_without_room_for_a_new_session_says_so(
+    tables: tuple[PostgresServer, Disk],
+) -> None:
+    """It writes a file for the first session after a change of its catalogue."""
+    server, disk = tables
+    url = server.create_database("small")
+    server.sql("SELECT 1", "small")
+    disk.fill()
+    for each in disk.folder.rglob("pg_internal.init"):
+        each.unlink()
+    disk.fill()
+    with pytest.raises(StoreUnavailable, match=r"No space left on device.*disk is full: make room"):
+        async with opened(url):
+            pass

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
-from collections.abc import Callable
+import shutil
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from harness import namespaces
 from harness.front import Front
-from harness.patroni import NODES, Cluster
+from harness.patroni import NODES, TTL_SECONDS, Cluster
+from tests.chaos.disk import Disk
 from tests.ha.check import Facts
 from tests.ha.stage import DEADLINE, Stage
 
 SETTLE_SECONDS = 3.0
+HEARD_SECONDS = 10.0  # a worker tells of what lasts longer than five
+ROOM_MEGABYTES = 96
+NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'a', 'b'), pg_switch_wal()"
+WAITS = "ommits? waits? for a synchronous standby"
+READ_ONLY = "database is read-only"
 
 
 def kill_leader(stage: Stage, *, is_fast: bool = False) -> None:
@@ -126,6 +135,75 @@ def lose_etcd(stage: Stage, seconds: float) -> None:
     stage.goes_on()
 
 
+def wait_for_standby(stage: Stage, seconds: float = 60.0) -> None:
+    """SIGSTOP of the synchronous standby, which Patroni does not replace for so long."""
+    _, standby, _ = stage.cluster.roles()
+    before = stage.findings()
+    stage.cluster.configure({"ttl": seconds})
+    stage.pause(SETTLE_SECONDS)  # until each Patroni has read that
+    stage.fault()
+    stage.cluster.freeze_node(standby)
+    stage.pause(HEARD_SECONDS)
+    stage.hear(WAITS, "jobs", "stats", "job 1")
+    stage.cluster.thaw_node(standby)
+    stage.goes_on()
+    stage.cluster.configure({"ttl": TTL_SECONDS})
+    stage.is_calm(before)
+
+
+def be_read_only(stage: Stage, seconds: float) -> None:
+    """The standby leads from now on, and takes no writes for so long."""
+    leader, standby, _ = stage.cluster.roles()
+    before = stage.findings()
+    stage.fault()
+    stage.cluster.configure(read_only("on"))
+    stage.cluster.switch_over(leader, standby)
+    end = time.monotonic() + seconds
+    stage.pause(HEARD_SECONDS)
+    stage.hear(READ_ONLY, "jobs", "stats", "job 1")
+    stage.pause(max(0.0, end - time.monotonic()))
+    stage.cluster.configure(read_only(None))
+    stage.goes_on()
+    stage.is_calm(before)
+
+
+def read_only(value: str | None) -> dict[str, Any]:
+    """Return the settings by which the servers take no writes, or do again."""
+    return {"postgresql": {"parameters": {"default_transaction_read_only": value}}}
+
+
+def fill_log(stage: Stage) -> None:
+    """The disk of the leader's write-ahead log is full, until another one leads."""
+    leader, _, _ = stage.cluster.roles()
+    stage.fault()
+    stage.disk.fill()
+    with contextlib.suppress(RuntimeError):  # it ends once it needs one more file
+        while True:
+            stage.cluster.sql(leader, NEXT_LOG_FILE)
+    stage.goes_on()
+    stage.pause(SETTLE_SECONDS)
+    stage.disk.free()
+
+
+def fill_tables(stage: Stage) -> None:
+    """The disk of the leader's tables is full: it refuses what needs room, and goes on to lead.
+    Rows that still fit on their pages are stored, so that workers fail only now and then."""
+    before = stage.findings()
+    stage.fault()
+    stage.disk.fill()
+    stage.until(
+        lambda: all("disk is full" in each.log.read_text() for each in stage.workers),
+        "workers without room",
+    )
+    enqueue = stage.command("enqueue", "tests.ha.app:app", "work", "0")
+    said = enqueue.communicate(timeout=DEADLINE)[0]
+    if enqueue.returncode != 3 or "disk is full" not in said:
+        stage.odd.append(f"enqueue ended with code {enqueue.returncode}: {said}")
+    stage.disk.free()
+    stage.goes_on()
+    stage.is_calm(before)
+
+
 def restart_all(stage: Stage) -> None:
     """Restart node after node, the leader last, as for a minor release of PostgreSQL."""
     leader, standby, other = stage.cluster.roles()
@@ -179,13 +257,38 @@ def start_meanwhile(stage: Stage) -> None:
     stage.cluster.start_node(leader)
 
 
+@contextlib.contextmanager
+def small_disk(cluster: Cluster, part: str) -> Iterator[Disk]:
+    """Put this part of the leader's data on a small disk of its own; copy its data again in the
+    end."""
+    node = cluster.roles()[0]
+    cluster.stop_node(node)
+    place = cluster.data(node) / part
+    size = sum(each.stat().st_size for each in place.rglob("*"))
+    disk = Disk(place, size // 1024**2 + ROOM_MEGABYTES, cluster.enter(node))
+    try:
+        cluster.start_node(node)
+        cluster.lead_again(node)
+        yield disk
+    finally:
+        cluster.stop_node(node)
+        disk.close()
+        shutil.rmtree(cluster.data(node))
+        cluster.start_node(node)
+        cluster.wait_healthy()
+
+
 class Drill(NamedTuple):
-    """One drill. ``is_first``: the leader stands first in the URL, or last; None: either."""
+    """One drill. ``is_first``: the leader stands first in the URL, or last; None: either.
+    ``disk``: the part of the leader's data that has a small disk of its own; ``lease``: of the
+    workers, in seconds, longer than the drill takes writes away."""
 
     play: Callable[[Stage], None]
     is_first: bool | None = None
     synchronous: bool = True
     needs_hosts: bool = False
+    disk: str | None = None
+    lease: float = 60.0
     prepare: Callable[[Stage], None] = lambda stage: None  # the database, before the load
 
 
@@ -202,6 +305,10 @@ DRILLS: dict[str, Drill] = {
     "leader-isolated": Drill(lambda stage: isolate_leader(stage, 40.0), needs_hosts=True),
     "started-meanwhile": Drill(start_meanwhile),
     "etcd-lost": Drill(lambda stage: lose_etcd(stage, 30.0)),
+    "commits-wait": Drill(wait_for_standby),
+    "read-only": Drill(lambda stage: be_read_only(stage, 60.0), lease=120.0),
+    "log-disk-full": Drill(fill_log, disk="pg_wal"),
+    "table-disk-full": Drill(fill_tables, disk="base"),
     "restarted-one-by-one": Drill(restart_all),
     "standbys-behind-leader-killed": Drill(lag_and_kill),
     "leader-killed-asynchronous": Drill(kill_leader, synchronous=False),
@@ -215,14 +322,16 @@ def play(
     """Play a drill on a database of its own, named as the folder; return what is known of it."""
     if cluster.synchronous is not drill.synchronous:
         cluster.be_synchronous(drill.synchronous)
-    rng = random.Random(seed)
-    leader, *others = cluster.roles()
-    rng.shuffle(others)
-    is_first = rng.random() < 0.5 if drill.is_first is None else drill.is_first
-    order = (leader, *others) if is_first else (*others, leader)
-    stage = Stage(cluster, folder, order, front)
-    stage.make_database()
-    drill.prepare(stage)
-    with stage.under_load():
-        drill.play(stage)
-    return stage.facts()
+    small = small_disk(cluster, drill.disk) if drill.disk else contextlib.nullcontext()
+    with small as disk:
+        rng = random.Random(seed)
+        leader, *others = cluster.roles()
+        rng.shuffle(others)
+        is_first = rng.random() < 0.5 if drill.is_first is None else drill.is_first
+        order = (leader, *others) if is_first else (*others, leader)
+        stage = Stage(cluster, folder, order, front, disk=disk, lease=drill.lease)
+        stage.make_database()
+        drill.prepare(stage)
+        with stage.under_load():
+            drill.play(stage)
+        return stage.facts()

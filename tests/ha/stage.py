@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -28,15 +29,20 @@ from outlast.errors import JobNotFound, StoreUnavailable
 from outlast.model.job import ENDED, State
 from outlast.store.protocol import Store
 from outlast.store.rows import ClosedAttempt, JobFilter, StoredJob
+from tests.chaos.disk import Disk
 from tests.chaos.judge import Run
 from tests.chaos.verdict import lines_of
 from tests.ha.check import Commit, Facts
+from tests.web.kit import page_on
 
 RATE = 50.0  # jobs a second
 DEADLINE = 180.0  # for what has to happen, on a busy machine
 STOP_SECONDS = 3.0
 PAGE = 500
-SETTINGS = ("--runners", "1", "--concurrency", "10", "--log-format", "json", "--lease", "60")
+CALM_SECONDS = 30.0  # for duties and wake-ups, which try again with pauses, to work again
+A_JOB = """SELECT id FROM outlast_jobs WHERE state IN ('queued', 'running')
+ORDER BY run_at LIMIT 1"""
+SETTINGS = ("--runners", "1", "--concurrency", "10", "--log-format", "json")
 MAKE_PROBES = "CREATE TABLE probes (node integer, at double precision)"
 HAND_IN = "SELECT others FROM outlast_hand_in_v1(%s::bigint[], %s::bigint[], %s::text[], NULL, 100)"
 
@@ -144,7 +150,8 @@ class LateHands:
 
 class Stage:
     """What a drill plays on. ``order``: the nodes as the URL names them, or ``front``, which the
-    URL names in their place."""
+    URL names in their place; ``disk``: a small one that the leader has; ``lease``: of the workers,
+    in seconds."""
 
     def __init__(
         self,
@@ -152,6 +159,9 @@ class Stage:
         folder: Path,
         order: tuple[int, ...] = NODES,
         front: Front | None = None,
+        *,
+        disk: Disk | None = None,
+        lease: float = 60.0,
     ) -> None:
         database = folder.name.replace("-", "_").lower()
         self.cluster = cluster
@@ -164,6 +174,7 @@ class Stage:
         self.workers: list[WorkerProcess] = []
         self._more_workers: list[WorkerProcess] = []
         self.database = database
+        self._disk, self._lease = disk, lease
         each = {node: cluster.node_url(node, database) for node in NODES}
         self.prober = Prober(each if front is None else {FRONT: self.url})
         self.late = LateHands(self.url, self.journal)
@@ -202,7 +213,7 @@ class Stage:
         worker = WorkerProcess(
             self.url,
             self.journal,
-            *SETTINGS,
+            *(*SETTINGS, "--lease", f"{self._lease:g}"),
             *("--name", name),
             env={
                 "OUTLAST_TEST_APP": "tests.ha.app:app",
@@ -226,6 +237,47 @@ class Stage:
         )
         self._commands.append(command)
         return command
+
+    @property
+    def disk(self) -> Disk:
+        """The small disk of the leader."""
+        assert self._disk is not None
+        return self._disk
+
+    def is_calm(self, before: set[str]) -> None:
+        """Note as odd what the doctor still finds after a while that it has not found before."""
+        end = time.monotonic() + CALM_SECONDS
+        while (new := self.findings() - before) and time.monotonic() < end:
+            pass
+        if new:
+            self.odd.append(f"FALSE ALARM {sorted(new)}")
+
+    def hear(self, words: str, *more: str) -> None:
+        """Ask in each way that people have, and note as odd which does not say so: ``words`` is a
+        pattern. ``more``: commands that say so, besides those that tell of workers and one job."""
+        job = self.cluster.sql(self.cluster.leader(), A_JOB, self.database)
+        asked = [f"why {job}", "workers", "doctor", *more]
+        commands = {each: self.command(*each.split()) for each in asked}
+        told = {name: each.communicate(timeout=DEADLINE)[0] for name, each in commands.items()}
+        told |= asyncio.run(self._pages())
+        told |= {each.log.name: each.log.read_text() for each in self.workers}
+        for name, text in told.items():
+            if not re.search(words, " ".join(text.split())):
+                self.odd.append(f"SILENT {name} does not say {words!r}: {text[-600:]}")
+
+    async def _pages(self) -> dict[str, str]:
+        told = {}
+        async with page_on(self.url) as page:
+            for path in ("/", "/workers", "/workers/1"):
+                await page.see(path)
+                told[path] = await page.see(path)
+        return told
+
+    def findings(self) -> set[str]:
+        """Return what the doctor calls a problem or a warning, by name."""
+        said = self.command("doctor", "--json").communicate(timeout=DEADLINE)[0]
+        found = json.loads(said)["findings"]
+        return {each["name"] for each in found if each["level"] in {"problem", "warning"}}
 
     def logs(self) -> str:
         """Return the ends of all logs."""
