@@ -173,7 +173,6 @@ async def test_a_server_that_lives_on_without_room_loses_no_accepted_job(
         await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
 
 
-@pytest.mark.xfail(strict=True, reason="it says: could not write init file")
 async def test_a_server_without_room_for_a_new_session_says_so(
     tables: tuple[PostgresServer, Disk],
 ) -> None:

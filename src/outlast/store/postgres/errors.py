@@ -58,6 +58,7 @@ _DAMAGED = (
     " names it by the last number of its path. REINDEX DATABASE mends indexes; for a table, restore"
     " a backup"
 )
+_NO_ROOM = "the server's disk is full: make room there"
 _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "42P01": (SchemaMismatch, f"a table is missing: {_MIGRATE}"),
     "42883": (SchemaMismatch, f"a function is missing: {_MIGRATE}"),
@@ -72,7 +73,7 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "40P01": (Collision, "a deadlock with another transaction"),
     "57014": (StoreUnavailable, _CUT_OFF),
     "55P03": (LockHeld, _CUT_OFF),
-    "53100": (StoreUnavailable, "the server's disk is full: make room there"),
+    "53100": (StoreUnavailable, _NO_ROOM),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
@@ -82,6 +83,7 @@ _REMEDIES: dict[type[BaseException], str] = {
     FileNotFoundError: _NO_SERVER,  # a socket in the file system
     OSError: _NO_SERVER,  # several addresses, as of localhost
     socket.gaierror: "is the host spelt right, and does this machine's resolver know it?",
+    asyncpg.DiskFullError: _NO_ROOM,
     TimeoutError: "does a firewall drop what is sent there, or is the server overloaded?",
     asyncpg.InvalidCatalogNameError: "make it with createdb, or correct the URL",
     asyncpg.InvalidPasswordError: "correct the user in the URL, or the password: in the URL,"
