@@ -92,7 +92,7 @@ class Cluster(Disposable):
         if reason := why_not():
             raise PatroniMissing(reason)
         self.synchronous = synchronous
-        self._hosts = dict(zip(NODES, hosts, strict=False))
+        self._hosts: dict[int, Host] = {**dict(zip(NODES, hosts, strict=False))}
         self._bin = installed_binaries()
         self._ports = {
             (kind, node): free_port() for kind in ("db", "rest", "etcd", "peer") for node in NODES

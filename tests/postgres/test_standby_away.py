@@ -249,7 +249,7 @@ async def test_each_way_of_asking_says_that_commits_wait_for_a_standby_and_since
         async def silent() -> list[str]:
             """Return what does not say so, with a time."""
             told = await asyncio.gather(*(asyncio.to_thread(ask, each) for each in ASKED))
-            said = dict(zip(ASKED, told, strict=True))
+            said: dict[str, str] = {**dict(zip(ASKED, told, strict=True))}
             async with page_on(store.url) as page:
                 for each in pages:
                     await page.see(each)
