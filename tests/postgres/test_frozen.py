@@ -293,6 +293,30 @@ async def test_a_call_that_has_waited_for_its_pooler_is_left_alone(
         waits.cancel()
 
 
+@pytest.mark.pgbouncer
+@pytest.mark.xfail(strict=True, reason="it is left: the server runs no transaction for so long")
+async def test_a_call_that_waits_for_one_of_two_poolers_is_left_alone(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both lead to the same server, and a balancer leads to either."""
+    looks = count_looks(monkeypatch)
+    async with (
+        reached(pair, "pooled transactions") as busy,
+        reached(pair, "pooled transactions") as idle,
+        proxied(busy.url) as (balancer, url),
+        opened(url) as store,
+    ):
+        await asyncio.to_thread(busy.pooler.tell, "PAUSE")
+        balancer.lead_to("127.0.0.1", idle.pooler.port)
+        waits = asyncio.create_task(store.enqueue([NewJob(task="t")]))
+        async with asyncio.timeout(SOON):
+            while len(looks) < 2 and not waits.done():
+                await asyncio.sleep(0.01)
+        assert not waits.done()
+        await asyncio.to_thread(busy.pooler.tell, "RESUME")
+        await waits
+
+
 async def test_a_slow_read_is_left_alone_where_each_session_may_lead_to_another_standby(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
