@@ -294,7 +294,6 @@ async def test_a_call_that_has_waited_for_its_pooler_is_left_alone(
 
 
 @pytest.mark.pgbouncer
-@pytest.mark.xfail(strict=True, reason="it is left: the server runs no transaction for so long")
 async def test_a_call_that_waits_for_one_of_two_poolers_is_left_alone(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,8 @@ several.
 A server is known by the moment at which it was started, since several addresses may lead to it, and
 one address to several. Process ids alone would not do: containers repeat them. A pooler gives no
 process id, and may run each transaction on another server. So there a server has a session if any
-transaction of this role has been open there for long enough.
+transaction of this role has been open there for long enough; or if the session was opened there,
+since it may wait for its turn in a pooler that the look has not asked.
 
 A server that is slow, or whose commits wait, still has the session. Then it is kept, and the next
 look comes twice as late.
@@ -99,7 +100,7 @@ class Lent:
         now = asyncio.get_running_loop().time()
         pids = [each.get_server_pid() for each in hung]
         rows = await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS)
-        if rows[0]["server"] is None:
+        if (server := rows[0]["server"]) is None:
             self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
             return
         found = {
@@ -107,7 +108,8 @@ class Lent:
             for each, at in hung.items()
             if self._since.get(each) == at and each.server is not None
         }
-        if left := [each for each, its in found.items() if not its]:
+        lost = [each for each, its in found.items() if not its]
+        if left := [each for each in lost if not (each.is_pooled and each.server == server)]:
             self._leave(left)
             return
         late = [row for row in rows if row["wait_event"] == "SyncRep"]  # ours may wait for its lock
