@@ -128,7 +128,9 @@ def test_jobs_that_wait_or_run_are_cancelled_by_a_filter(outlast: Outlast, store
     assert outlast("cancel", *chosen, "--state", "running").out == "1 job asked to stop\n"
     assert outlast("job", runs, "--json", "--url", url).json()["cancel_requested"]
     assert outlast("cancel", "--label", "none", "--tenant", "acme", "--url", url).code == 0
-    outlast("cancel", "--queue", "slow", "--state", "dead", "--url", url).refused(2, "queued or")
+    outlast("cancel", "--queue", "slow", "--state", "dead", "--url", url).refused(
+        2, "queued, blocked or running"
+    )
     outlast("cancel", 1, "--queue", "slow", "--url", url).refused(2, "name the jobs")
     outlast("cancel", 1, "--dry-run", "--url", url).refused(
         2, "need a filter: leave out the job ids"

@@ -51,7 +51,7 @@ async def test_each_probe_has_its_path(stage: Stage) -> None:
     assert await stage.get("livez") == (200, "live")
     assert await stage.get("readyz") == (503, "not ready: it has not registered yet")
     assert await stage.get("startupz") == (503, "not started: no runner is ready yet")
-    assert await stage.get("") == (404, "there are /startupz, /readyz, /livez")
+    assert await stage.get("") == (404, "the probes are /startupz, /readyz, /livez")
 
 
 async def test_a_probe_may_use_any_name(stage: Stage) -> None:
