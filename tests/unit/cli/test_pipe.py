@@ -71,6 +71,15 @@ def test_a_table_beside_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == printed_by_rich("", made, "", sep="\n")
 
 
+@pytest.mark.xfail(strict=True, reason="it stays in the buffer until the command ends")
+def test_a_text_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As how far a long `outlast verify` has got."""
+    pipe = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(pipe))
+    console().print("checked 1 job")
+    assert pipe.getvalue() == b"checked 1 job\n"
+
+
 def test_colours_that_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert isinstance(console(), Console)
