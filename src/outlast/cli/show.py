@@ -170,6 +170,7 @@ class PipedConsole:
             self._console.print(*parts, sep=sep, end=end, **how)
         else:
             sys.stdout.write(text + end)
+            sys.stdout.flush()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._console, name)

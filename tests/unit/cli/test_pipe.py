@@ -71,7 +71,6 @@ def test_a_table_beside_texts(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == printed_by_rich("", made, "", sep="\n")
 
 
-@pytest.mark.xfail(strict=True, reason="it stays in the buffer until the command ends")
 def test_a_text_is_there_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """As how far a long `outlast verify` has got."""
     pipe = io.BytesIO()
