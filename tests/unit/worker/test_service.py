@@ -128,6 +128,29 @@ async def test_a_nudge_within_a_time_shortens_a_longer_pause(pause, runs_at):
     assert times[0] >= runs_at / 100 - 0.001
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "asyncio",
+        pytest.param(
+            "uvloop",
+            marks=pytest.mark.xfail(strict=True, reason="it makes no timer for less than 0.5 ms"),
+        ),
+    ],
+)
+def test_a_nudge_within_a_time_takes_a_pause_of_any_length(kind):
+    async def waits(pause: float) -> None:
+        nudge = Nudge()
+        over = nudge.wait(pause)
+        nudge.give_within(0.02)
+        async with asyncio.timeout(5):
+            await over
+
+    with asyncio.Runner(loop_factory=pytest.importorskip(kind).new_event_loop) as runner:
+        for pause in (1e-9, 0.0004, 0.001, 60.0):
+            runner.run(waits(pause))
+
+
 async def test_errors_are_reported_and_retried_with_growing_pauses():
     with heard() as names:
         async with Stage(*[OUTAGE] * 8) as stage:
