@@ -48,7 +48,8 @@ class Nudge:
     def __init__(self) -> None:
         self.is_given = False
         self._waiter: asyncio.Future[None] | None = None  # the wait between two runs
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._wakes_at = 0.0  # when the timer ends; uvloop's own does not always say
 
     def give(self) -> None:
         """Let the next run start now."""
@@ -63,13 +64,12 @@ class Nudge:
         if seconds <= 0:
             self._wake()
             return
-        loop = asyncio.get_running_loop()
-        at = loop.time() + seconds
+        at = asyncio.get_running_loop().time() + seconds
         if self._timer is not None:
-            if self._timer.when() <= at:
+            if self._wakes_at <= at:
                 return
             self._timer.cancel()
-        self._timer = loop.call_at(at, self._wake)
+        self._wake_at(at)
 
     def take(self) -> None:
         """Begin the requested run: nudges from now on are for the next one."""
@@ -83,8 +83,12 @@ class Nudge:
         if self.is_given:
             self._waiter.set_result(None)
         elif seconds is not None:
-            self._timer = loop.call_at(loop.time() + seconds, self._wake)
+            self._wake_at(loop.time() + seconds)
         return self._waiter
+
+    def _wake_at(self, at: float) -> None:
+        self._timer = asyncio.get_running_loop().call_at(at, self._wake)
+        self._wakes_at = at
 
     def _wake(self) -> None:
         if self._timer is not None:
