@@ -1,14 +1,14 @@
--- Store jobs. These also run inside a caller's own transaction, so nothing here begins or commits one.
+-- Store jobs. These statements also run inside a caller's own transaction, so none of them begins or commits one.
 -- functions/NAME.sql argues why a call of a function is right against a concurrent claim, reap and late worker.
 --
--- {shared}, {own}, {timed}: the columns of a new job, and what those that follow from the clock are made of, as listed
--- in new_rows.py. {n.shared}: the same after "n."; {:shared}: the values; {:shared[]}: an array of each.
+-- {shared}, {own}, {timed}: the columns of a new job, and the expressions for the columns that depend on the clock, as
+-- listed in new_rows.py. {n.shared}: the same after "n."; {:shared}: the values; {:shared[]}: an array of each.
 
 -- name: many
--- Store jobs without keys, all or none, in the order in which they were given. Rows that no other session can see yet race
--- with nothing. A due job gets its position in the line; another gets none until an exchange finds it due. Times count from
--- the statement, since the caller's transaction may have been open for long. One notice is appended for each stream that
--- due jobs join; other sessions may hold its row meanwhile.
+-- Store jobs without keys, all or none, in the order in which they were given. No other session can see the rows yet,
+-- so nothing races with them. A due job gets its position in the line; any other gets none until an exchange finds it
+-- due. Times count from the statement, since the caller's transaction may have been open for long. One notice is
+-- appended for each stream that due jobs join, because other sessions may hold the stream's row.
 WITH inserted AS (
     INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at, aged, state, awaited)
     SELECT {n.shared}, {n.own}, n.due, date_part('epoch', statement_timestamp()),
@@ -32,10 +32,10 @@ WITH inserted AS (
 SELECT i.id FROM inserted i, (SELECT count(*) FROM noted) AS done ORDER BY i.id
 
 -- name: alike
--- As `many`, for jobs that differ only in their arguments and are due at once. The arguments come as one text separated by
--- character 31, which no JSON holds: an array would cost more to write and to read. The notification is sent where the
--- function's argument is computed, so once for any number of rows; it carries a position that no job gets. Nothing here
--- depends on what the tables hold, so a plan may be kept for good.
+-- As `many`, for jobs that differ only in their arguments and are due at once. The arguments come as one text separated
+-- by character 31, which no JSON contains: an array would cost more to write and to read. The notification is sent
+-- where the function's argument is computed, so once for any number of rows; it carries a position that no job gets.
+-- Nothing here depends on the contents of the tables, so a plan can be kept for good.
 INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
 SELECT {:shared}, h.args, :tenant::text,
        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq')
@@ -47,8 +47,8 @@ FROM string_to_table(
 RETURNING id
 
 -- name: alike_in_streams
--- As `alike`, for jobs that may also differ in their tenants, their streams and what they need; each of these has one
--- value for all jobs, or one for each. :aged_by: the seconds that their priority is worth, if they age.
+-- As `alike`, for jobs that may also differ in their tenants, their streams and their needs; each of these has one
+-- value for all jobs, or one for each job. :aged_by: if the jobs age, the seconds that their priority is worth.
 WITH arrived AS (
     INSERT INTO outlast_notices (stream, arrived, task, queue)
     SELECT DISTINCT u, true, :task::text, :queue::text
@@ -70,7 +70,7 @@ FROM ROWS FROM (
 RETURNING id
 
 -- name: one
--- As `alike`, for one job, as most calls are, without the cost of a set of rows.
+-- As `alike`, for one job, the most common call, without the cost of a set of rows.
 INSERT INTO outlast_jobs ({shared}, args, tenant, run_at, enqueued_at, position)
 VALUES ({:shared}, :args::text, :tenant::text,
         date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'))
@@ -79,7 +79,7 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(:queue::text, 1000))::text END AS noted
 
 -- name: one_with_key
--- Store one job with a key, as `keyed` does for many. Nothing is looked up, so a plan may be kept for good.
+-- Store one job with a key, as `keyed` does for many. Nothing is looked up, so a plan can be kept for good.
 INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at)
 SELECT {:shared}, {:own}, d.due, date_part('epoch', statement_timestamp()),
        CASE WHEN d.due <= date_part('epoch', statement_timestamp()) THEN nextval('outlast_position_seq') END,
@@ -91,14 +91,14 @@ RETURNING id,
          THEN pg_notify(outlast_channel_v1(), 'jobs:' || position || ':1:' || left(queue, 1000))::text END AS noted
 
 -- name: keyed
--- Store jobs of which some have keys or labels (:labels: each job's labels as a JSON array, or NULL). A job whose key an
--- unfinished one has is not inserted, and that one is neither locked nor touched: the caller looks it up by a separate
--- statement with its own snapshot, and comes back here if it has ended in between. The unique index decides between two
--- enqueues of one key: the second waits for the first to commit.
+-- Store jobs of which some have keys or labels (:labels: each job's labels as a JSON array, or NULL). If an unfinished
+-- job has the key of a new one, the new one is not inserted, and the unfinished one is neither locked nor touched: the
+-- caller reads it by a separate statement with its own snapshot, and calls this again if that job has ended in between.
+-- The unique index decides between two enqueues of one key: the second waits for the first to commit.
 --
--- Positions follow the order in which the jobs were given, ids that of their keys, so that two batches with the same keys
--- wait in the same order. No statement that enqueues writes an id explicitly: a role with that right could take the ids
--- that come next, and then no other job could be stored.
+-- Positions follow the order in which the jobs were given, ids the order of their keys, so that two batches with the
+-- same keys wait in the same order. No statement that enqueues writes an id explicitly: a role with that right could
+-- take the ids that come next, and then no other job could be stored.
 WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
@@ -149,7 +149,7 @@ SELECT id, replaced FROM outlast_replace_v1(
 SELECT outlast_take_window_v1($1::text, $2::text, $3::float8) AS is_taken
 
 -- name: window
--- The job of a window that another transaction has taken.
+-- Find the job of a window that another transaction has taken.
 SELECT w.job_id, coalesce(j.args = $3::text, true) AS same_args
 FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key = $1::text AND w.task = $2::text AND w.job_id <> 0
 
@@ -157,12 +157,13 @@ FROM outlast_windows w LEFT JOIN outlast_jobs j ON j.id = w.job_id WHERE w.key =
 SELECT outlast_fill_window_v1($1::text, $2::text, $3::bigint)
 
 -- name: key_holders
--- Find the unfinished jobs that have these keys. It is enough that a job with the key was unfinished at some moment of the
--- call. The digest is of the stored arguments.
+-- Find the unfinished jobs that have these keys. It is enough that a job with the key was unfinished at some moment
+-- during the call. The digest is that of the stored arguments.
 --
--- The caller reports a job found here as accepted, so it must be as durable as a stored one. A commit that still waits for
--- a synchronous standby may be visible, and a transaction that only reads waits for nothing. So this writes an empty
--- message to the WAL: its commit waits, and once the message has arrived, so has the job.
+-- The caller reports a job found here as accepted, so it must be as durable as a stored one. A commit that still waits
+-- for a synchronous standby may be visible, and a transaction that only reads does not wait at its commit. So this
+-- statement writes an empty message to the WAL: its commit waits, and once the message has reached the standby, so has
+-- the job.
 SELECT key, id, task, encode(sha256(convert_to(args, 'UTF8')), 'hex') AS args_digest,
        pg_logical_emit_message(true, 'outlast', ''::text)::text AS noted
 FROM outlast_jobs

@@ -1,4 +1,4 @@
--- Take back jobs whose attempts have lost their worker or are out of time. functions/NAME.sql argues why a call of a
+-- Reclaim jobs whose attempts have lost their worker or are out of time. functions/NAME.sql argues why a call of a
 -- function is right against a concurrent claim, reap and late worker.
 
 -- name: orphans
@@ -11,10 +11,11 @@ SELECT * FROM outlast_facts_v1($1, $2, $3)
 SELECT job_id, token, state FROM outlast_close_v1($1, $2)
 
 -- name: overdue
--- Running attempts past their hard deadline by more than $1 seconds, the longest overdue first. The statement that closes
--- one is guarded by its token. A report that moves the deadline after this read is too late: its worker has beaten all
--- through the slack, and reports time asleep at once. The list is a hundred times as long as what is closed at once, so
--- that attempts whose rows are held, or whose grace is long, do not hide those behind them.
+-- List running attempts that are past their hard deadline by more than $1 seconds, the longest overdue first. The
+-- statement that closes one is guarded by its token. A report that moves the deadline after this read is too late: its
+-- worker has beaten throughout the slack, and reports time asleep at once. The list is a hundred times as long as the
+-- number closed at once, so that attempts whose rows are locked, or whose grace is long, do not hide the attempts
+-- behind them.
 SELECT j.id, j.token, j.worker_id,
        date_part('epoch', statement_timestamp()) - j.hard_deadline, j.policy
 FROM outlast_jobs j
@@ -22,9 +23,10 @@ WHERE j.hard_deadline < date_part('epoch', statement_timestamp()) - $1 AND j.sta
 ORDER BY j.hard_deadline LIMIT $2
 
 -- name: superseded
--- Tokens never come back, so an attempt that was superseded once stays so. `completed` under its own token comes from the
--- attempt's own complete_in, and so may a missing row, if the job is kept for no time (keep = 0). LIMIT keeps the lookup by
--- id from becoming a join: with old statistics that read the whole table for each attempt (0.8 s for 340 among 14,000).
+-- Find the attempts that were superseded. Tokens are never drawn twice, so such an attempt stays superseded.
+-- `completed` under its own token comes from the attempt's own complete_in, and so may a missing row, if the job is
+-- kept for no time (keep = 0). LIMIT keeps the lookup by id from becoming a join: with old statistics that read the
+-- whole table for each attempt (0.8 s for 340 among 14,000).
 SELECT held.token FROM unnest($1::bigint[], $2::bigint[]) AS held (job_id, token)
 LEFT JOIN LATERAL (
     SELECT j.id, j.token, j.state FROM outlast_jobs j WHERE j.id = held.job_id LIMIT 1) j ON true

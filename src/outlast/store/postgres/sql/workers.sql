@@ -1,27 +1,28 @@
--- Workers: their rows, their beats, and marking workers lost that are gone. functions/NAME.sql argues why a call of a
+-- Workers: their rows and beats, and marking workers that are gone as lost. functions/NAME.sql argues why a call of a
 -- function is right against a concurrent claim, reap and late worker.
 
 -- name: raise
--- Make later tokens larger than $1, and larger than any token of another incarnation of the database; and later
--- numbers larger than those of rows that came without them.
+-- Make later tokens larger than $1, and larger than any token of another incarnation of the database; and raise the
+-- other sequences above rows that were copied here without them.
 SELECT outlast_begin_incarnation_v1(), outlast_raise_numbers_v1(true), outlast_raise_tokens_v1($1)
 
 -- name: register
--- A new row races with nothing. A statement before this one has raised the token sequence.
+-- Insert a worker's row. A new row races with nothing. A statement before this one has raised the token sequence.
 --
--- A worker whose answer was lost asks again under the same registration, which is unique, and gets the row that it
--- made before. That counts as a beat, since the worker trusts its lease from when it asked this time. The first
--- request to arrive makes the row; the other one, even the older one, waits for that row and beats once more. A row that
--- was found gone meanwhile stays gone, and the worker's first beat shows that.
+-- A worker whose answer was lost asks again under the same registration, which is unique, and gets the row that it made
+-- before. That counts as a beat, since the worker trusts its lease from the time of its latest request. The first
+-- request to arrive inserts the row; the other, even if it was sent earlier, waits for that row and beats once more. A
+-- row that was meanwhile marked as lost stays lost, and the worker's first beat shows that.
 --
 -- The row of another worker of the instance is marked lost with the locks of a reap: FOR UPDATE waits for an exchange
 -- under way (its claims become orphans) and keeps later ones from claiming, and a beat that waits for it finds the row
--- lost. No counter is compared: the platform guarantees that the old process is gone. Rows are locked in the order of their
--- ids, as in `request_drain` and `tell_gone`, so that these never deadlock. Of two registrations under one name at once,
--- which the platform rules out, neither sees the other's row; both stand until the next one.
+-- lost. No counter is compared: the platform guarantees that the old process is gone. Rows are locked in the order of
+-- their ids, as in `request_drain` and `tell_gone`, so that these never deadlock. If two workers register under one
+-- name at once, which the platform rules out, neither sees the other's row; both rows stand until the next
+-- registration.
 --
--- A worker that wakes takes the place of the row of its sleep. A stopped worker claims nothing, so no job can be added
--- while this looks for those that it holds.
+-- A worker that wakes replaces the row of its sleep. A stopped worker claims nothing, so it gets no new job while this
+-- statement checks that it holds none.
 WITH before AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE instance = $16 AND status IN ('active', 'draining')
@@ -49,12 +50,12 @@ SET beat = mine.beat + 1, heartbeat_at = excluded.heartbeat_at,
 RETURNING id, epoch, (SELECT count(*) FROM replaced), (SELECT i.id::text FROM outlast_incarnation i)
 
 -- name: reconnect
--- Raise the epoch of a worker that is still alive. FOR UPDATE waits for an exchange of the old epoch (it holds FOR
--- KEY SHARE), whose claims can then be reconciled; an exchange that arrives later finds the new epoch and claims
--- nothing. If a reap comes in between, the re-check of the status sees it. The epoch that the worker knows is not
--- compared, because the reply to an earlier reconnect may have been lost. The registration is: an id that was issued
--- again, after the store was set back, belongs to another worker. Such a store may have this epoch again: the worker
--- believes no claim of another incarnation than this one (`exchange.py`).
+-- Raise the epoch of a worker that is still alive. FOR UPDATE waits for an exchange of the old epoch (it holds FOR KEY
+-- SHARE), whose claims can then be reconciled; an exchange that arrives later finds the new epoch and claims nothing.
+-- If a reap comes in between, the re-check of the status sees it. The epoch that the worker knows is not compared,
+-- because the reply to an earlier reconnect may have been lost. The registration is compared: if the store was set
+-- back, the id may have been issued again, to another worker. Such a store may also repeat this epoch, so the worker
+-- trusts no claim of another incarnation than this one (`exchange.py`).
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $2 AND status IN ('active', 'draining')
@@ -63,8 +64,8 @@ UPDATE outlast_workers w SET epoch = w.epoch + 1 FROM me WHERE w.id = me.id
 RETURNING w.epoch, (SELECT i.id::text FROM outlast_incarnation i) AS incarnation
 
 -- name: set_status
--- FOR UPDATE waits for an exchange under way; a later one finds the new status and claims nothing. Setting the same status
--- twice is not a loss of the lease. $4: the seconds of a sleep, for people.
+-- FOR UPDATE waits for an exchange under way; a later one finds the new status and claims nothing. A worker that sets
+-- the same status twice has not lost its lease. $4: the seconds of a sleep, shown to people.
 WITH me AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = $1 AND registration IS NOT DISTINCT FROM $3 AND (status IN ('active', 'draining') OR status = $2::text) FOR UPDATE)
@@ -77,8 +78,9 @@ FROM me WHERE w.id = me.id
 RETURNING w.id
 
 -- name: request_drain
--- Returns the workers that are asked, now or before. The lock does not conflict with the KEY SHARE of an exchange; it waits
--- for a reap or a reconnect (FOR UPDATE) and then re-checks the status. Rows are locked in the order of their ids.
+-- Ask workers to drain, and return those that have been asked, now or before. The lock does not conflict with the KEY
+-- SHARE of an exchange; it waits for a reap or a reconnect (FOR UPDATE) and then re-checks the status. Rows are locked
+-- in the order of their ids.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE id = ANY(:ids::bigint[]) AND status IN ('active', 'draining')
@@ -89,22 +91,22 @@ asked AS (
 SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'drain:' || id::text)::text END FROM asked
 
 -- name: announce
--- For people and for `unservable`: it guards nothing.
+-- Write what people and `unservable` read: no guard depends on it.
 UPDATE outlast_workers SET tasks = $2, lacks = $3 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4
 
 -- name: tell_wakeup
--- For people: it guards nothing.
+-- Write what people read: no guard depends on it.
 UPDATE outlast_workers SET wakeup = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3
 
 -- name: tell_failing
--- For people: it guards nothing. A row that has ended keeps its last text.
+-- Write what people read: no guard depends on it. A row that has ended keeps its last text.
 UPDATE outlast_workers
 SET failing = $2, failing_since = date_part('epoch', statement_timestamp()) - $3::float8
 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')
 
 -- name: count_peers
--- Count the active workers that serve the same queues and tasks as this one, itself included. Workers use the number
--- to spread their looks when all are woken. Reads only, and guards nothing.
+-- Count the active workers that serve the same queues and tasks as this one, itself included. Workers use the number to
+-- spread their looks when all are woken. Reads only; no guard depends on it.
 SELECT count(*) FROM outlast_workers me
 JOIN outlast_workers w ON w.status = 'active' AND w.queues = me.queues AND w.tasks = me.tasks
 WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
@@ -113,8 +115,8 @@ WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
 SELECT outlast_hold_presence_v1($1, $2, $3, $4)
 
 -- name: presence_off
--- A look that reads the row from now on does not judge by the lock; a reap whose look came before reads the row again once
--- it has it locked.
+-- A look that reads the row from now on does not judge by the lock; a reap that was decided by an earlier look reads
+-- the row again once it has locked it.
 UPDATE outlast_workers SET presence = NULL, presence_off = $2 WHERE id = $1
   AND registration IS NOT DISTINCT FROM $3
 
@@ -125,9 +127,9 @@ SELECT * FROM outlast_heartbeat_v1($1, $2)
 SELECT * FROM outlast_peek_v1($1)
 
 -- name: observe
--- The columns of outlast_astray_v1 are the same in each row, and there is always one row. The reap checks the counter and
--- the lock again. The locks are read after the snapshot of the rows was taken, and a worker writes its row after it has its
--- lock: so "absent" is answered only for a worker that had the lock and lost it.
+-- The columns of outlast_astray_v1 are the same in each row, and there is always one row. The reap checks the counter
+-- and the lock again. The locks are read after the snapshot of the rows is taken, and a worker writes its row after it
+-- has its lock: so the answer is "absent" only for a worker that had the lock and lost it.
 WITH now AS MATERIALIZED (
     SELECT outlast_incarnation_v1() AS incarnation, outlast_presence_held_v1() AS held,
            (SELECT s.store_id FROM outlast_schema s WHERE s.number = 1) AS store)
@@ -147,18 +149,18 @@ ORDER BY w.id
 SELECT outlast_keep_watch_v1($1, $2)
 
 -- name: tell_gone
--- Note on the rows that name this lock file that their worker is gone, and the newest token that it had let begin.
--- The worker's tether has found the lock free (worker/lease/last_will.py). Any worker's reap follows, with all its checks.
+-- Note on the rows that name this lock file that their worker is gone, and the newest token that it let begin. The
+-- worker's tether has found the lock free (worker/lease/last_will.py). Any worker's reap follows, with all its checks.
 --
--- The note needs no check on arrival: a lock that was free once stays free, since the file belongs to one process and what
--- that has left. A worker that is started again has its own file, and so another row; so has one of another boot or host,
--- and one that was given this row's id after the store was set back. A beat of the dead worker that is committed later
--- changes the counter only: a reap that has not seen it tries again with the next look. A later claim is an orphan after
--- the reap.
+-- The note needs no check on arrival: a lock that was free once stays free, since the file belongs to one process and
+-- its descendants. A worker that is started again has its own file, and so another row; so has a worker of another boot
+-- or host, and one that was given this row's id after the store was set back. A beat of the dead worker that is
+-- committed later changes only the counter: a reap that has not seen it tries again with the next look. A job claimed
+-- later is an orphan after the reap.
 --
 -- The lock waits for a reap or a reconnect (FOR UPDATE) and then re-checks the status: a row that has ended keeps its
--- cause. It does not conflict with the KEY SHARE of an exchange whose reply has no reader. Rows are locked in the
--- order of their ids.
+-- cause. It does not conflict with the KEY SHARE of an exchange whose reply nobody reads. Rows are locked in the order
+-- of their ids.
 WITH gone AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE boot_id = $1 AND lock_path = $2 AND lock_device = $3 AND lock_inode = $4
@@ -170,18 +172,18 @@ told AS (
 SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' || id::text)::text END FROM told
 
 -- name: reap
--- Mark a worker lost, and why, if its counter still stands where it was seen. FOR UPDATE keeps later exchanges from
--- claiming. A beat that was committed meanwhile has changed the counter, so the re-check lets the worker live.
+-- Mark a worker as lost, with the cause, if its counter has not moved since it was read. FOR UPDATE keeps later
+-- exchanges from claiming. If a beat was committed meanwhile, the re-check lets the worker live.
 --
--- The reap waits for no lock (SKIP LOCKED): one row must not delay the reaping of other workers. While an exchange, a beat
--- or another reap holds the row, the answer is "held", and the caller tries again with the next look; claims of that
--- exchange become orphans. No worker can put its reap off by exchanges alone: it stops them itself when its lease ends
--- without a beat. A session that does not end is terminated: see outlast_terminate_stuck_v1.
+-- The reap waits for no lock (SKIP LOCKED): one row must not delay the reaping of other workers. While an exchange, a
+-- beat or another reap holds the row, the answer is "held", and the caller tries again with the next look; claims of
+-- that exchange become orphans. A worker cannot postpone its reap by exchanges alone: it stops them itself when its
+-- lease ends without a beat. A session that does not end is terminated (outlast_terminate_stuck_v1).
 --
--- If presence is the cause, it is judged again once the row is locked: a worker that has its lock back by then, or is seen
--- from another incarnation of the database, lives. A worker that takes it back after that finds its row lost.
+-- If presence is the cause, it is judged again once the row is locked: a worker that has its lock back by then, or is
+-- seen from another incarnation of the database, lives. A worker that takes it back later finds its row lost.
 --
--- A note of a last will (`tell_gone`) about which attempts had begun stays.
+-- If a last will (`tell_gone`) has noted which attempts had begun, that note stays.
 WITH gone AS MATERIALIZED (
     SELECT id, registration, presence FROM outlast_workers
     WHERE id = $1 AND beat = $2 AND status IN ('active', 'draining') FOR UPDATE SKIP LOCKED

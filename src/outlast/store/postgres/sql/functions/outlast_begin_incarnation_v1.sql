@@ -1,11 +1,12 @@
 -- Draw an incarnation if the database has none for its present home (outlast_home_v1): the server was started or has
 -- recovered from a crash, another server took over, or this database is a copy or was just restored or created.
 --
--- In these cases the database may not know of tokens that were drawn: the tail of the log may be lost (a standby that
--- lags, or synchronous_commit = off), and a copy knows nothing of what came after it. So no exchange claims anything
--- before the incarnation is drawn, and tokens jump with it (outlast_raise_tokens_v1), ids before it if a recovery has
--- emptied the table (outlast_raise_ids_v1). The jumps are not transactional: they are done before others can see the row. If several sessions try at once, one draws the row and the others wait for its
--- commit; if it rolls back, the next one jumps again.
+-- In these cases tokens may have been drawn that the database does not know of: the tail of the WAL may be lost (a
+-- standby that lags, or synchronous_commit = off), and a copy lacks whatever came after it was made. So no exchange
+-- claims a job before the incarnation is drawn. Tokens jump with it (outlast_raise_tokens_v1), and ids before it, if a
+-- recovery has emptied the table (outlast_raise_ids_v1). The jumps are not transactional: they are done before others
+-- can see the row. If several sessions try at once, one inserts the row and the others wait for its commit; if it rolls
+-- back, the next one jumps again.
 --
 -- A copy may have come without its lanes, so these are read from its jobs (outlast_thin_lanes_v1).
 CREATE FUNCTION outlast_begin_incarnation_v1() RETURNS void

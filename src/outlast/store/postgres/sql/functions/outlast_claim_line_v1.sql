@@ -1,18 +1,18 @@
--- Find the lanes that are for a request (its place in p_req: p_request), and lock the jobs that it takes next, where a
--- single statement of outlast_exchange_v1 does not: if two lanes of a queue have the same rank (mixed), or if the caller
--- wants a look below the floors as well.
+-- Find the lanes that serve a request (its place in p_req: p_request), and lock the jobs that it takes next.
+-- outlast_exchange_v1 calls this where its single statement does not suffice: two lanes of a queue have the same rank
+-- (mixed), or the caller wants a look below the floors as well.
 --
--- Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that
--- jobs of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last
--- claim for the same tasks took a job (firsts, one for each request), so that a long queue starves no other.
+-- Lanes: the line is read lane by lane (task, queue, priority), and only in lanes of the request's tasks, so that jobs
+-- of unknown tasks slow no claim. Queues take turns: a claim starts behind the queue from which the last claim for the
+-- same tasks took a job (firsts, one for each request), so that a long queue starves no other.
 --
--- Floors: the caller passes each lane with a floor, the position below which it has found nothing for a while. Rows that
--- have left the line stay in the index until vacuum removes them, which it cannot do while an older transaction is open. A
--- scan from the head of a lane walks over all of them; a scan from the floor does not. A job below its floor (its
--- transaction stayed open while later jobs were claimed) is found by a look below the floors, for which the caller asks
--- once a second, as a range of positions (look_from, look_to): the scan meets no more dead entries than the range has
--- positions. A floor that is too high delays a job and never loses it, since whether a job can be claimed depends on its
--- row alone. late: how many jobs such a look has found.
+-- Floors: the caller passes each lane with a floor, the position below which it has found nothing for a while. Rows
+-- that have left the line stay in the index until vacuum removes them, which it cannot do while an older transaction is
+-- open. An index scan from the head of a lane walks over all of them; a scan from the floor does not. A job lies below
+-- its floor if its transaction stayed open while later jobs were claimed. It is found by a look below the floors, for
+-- which the caller asks once a second, as a range of positions (look_from, look_to): the scan meets no more dead
+-- entries than the range has positions. A floor that is too high delays a job and never loses it, since whether a job
+-- can be claimed depends on its row alone. late: how many jobs such a look has found.
 CREATE FUNCTION outlast_claim_line_v1(
     p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,

@@ -1,35 +1,36 @@
--- Take the next jobs of open streams (one round: outlast_exchange_v1 calls this again while it has places), and count them
--- as started. The caller starts exactly the returned rows, in this transaction, with `started` as the time of their start.
+-- Take the next jobs of open streams, and count them as started. This is one round: outlast_exchange_v1 calls it again
+-- while it has places. The caller starts exactly the returned rows, in this transaction, at `started`.
 --
--- Order: the first stream of each queue by rank and turn, then the second of each, and so on; in each of these rounds by
--- turn. Streams that have only jobs of tenants to pass over (p_not_tenants) are not looked at. Streams of a lower priority
--- than the first of their queue get the places that the others leave; if these start less than they were offered (their
--- jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started something goes to
--- the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a million jobs delays
--- the others by one turn. At most 256 pairs of task and queue that have open streams are looked at, those of queues behind
--- p_from. If there may be more, `reached` is the last of these queues, for the caller's next call; otherwise it is empty.
+-- Order: the first stream of each queue by rank and turn, then the second of each, and so on; within each of these rows
+-- by turn. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out. Streams of a lower
+-- priority than the first of their queue get the places that the others leave; if these start fewer jobs than they were
+-- offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started a
+-- job goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a
+-- million jobs delays the others by one turn. A call considers at most 256 pairs of task and queue that have open
+-- streams, in queues behind p_from. If there may be more, `reached` is the last of these queues, for the caller's next
+-- call; otherwise it is empty.
 --
--- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect. Suspects are passed over, and
+-- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect: suspects are passed over, and
 -- their streams stay open. Above 0: for suspects of this kind.
 --
 -- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes streams or permits, or changes a
 -- limit: what is read here holds to the commit. Nothing here waits: jobs that other sessions hold are passed over.
 --   * Concurrent claims: none claims from streams. An act of a person, an expiry or a requeue holds a job's row to its
---     commit; one that has changed since the snapshot is re-checked when it is locked.
---   * A permit's count rises in the commit that draws the tokens. If the commit fails, nothing was started. If its reply
---     is lost, the attempts are running, hold their permits, and are released by reconcile or reap.
---   * blocked is written only where the permit is full with what this transaction has started; idle only where a
---     statement finds no other job of the stream, paused ones included. A job that becomes due later, and an end, leave
---     a notice, whose fold needs the lock and so comes after this commit.
+--     commit; a row that has changed since the snapshot is re-checked when it is locked.
+--   * A permit's count rises in the commit that draws the tokens. If the commit fails, no job has started. If its reply
+--     is lost, the attempts are running and hold their permits, until reconcile or reap releases them.
+--   * blocked is written only where this transaction's own starts fill the permit; idle only where a statement finds no
+--     other job of the stream, paused ones included. A job that becomes due later, and an end, leave a notice; its fold
+--     needs the lock, and so follows this commit.
 --   * A late worker, a reap: they change jobs that are running, not these.
---   * An ordered stream starts one job at a time. The job that has begun and not ended for good is its holder: only that
---     may start, once it has a place, and until then the stream is blocked (-2), also if others wait in it. If its end,
---     or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded after this commit.
---   * A stream that needs several permits, beside streams that need one of them: where it has room under some and others
---     are full, or open in time, a place of each of the first is kept for it, on the permit's row, for half as long as the
---     stream has waited, and not again before as long a time has passed: so the stream starts in the end, and the place
---     rests for half of the time at most. A later look reads that the place is taken, and opens_at when it no longer is
---     (outlast_leave_permits_v1).
+--   * An ordered stream starts one job at a time. Its holder is the job that has begun and not ended for good: only the
+--     holder may start, once it has a place, and until then the stream is blocked (-2), even if others wait in it. If
+--     its end, or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded later.
+--   * A stream that needs several permits, beside streams that need one of them: if some of its permits have room while
+--     others are full or lack only time, one place is kept for it on the row of each permit with room. The place is
+--     kept for half as long as the stream has waited, and not again before as long a time has passed: so the stream
+--     starts in the end, and the place rests for half of the time at most. A later look reads that the place is taken,
+--     and in opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,
@@ -112,7 +113,7 @@ BEGIN
                 CROSS JOIN LATERAL unnest(l.permits, l.costs) AS u (permit, cost) ORDER BY l.n, u.permit) u) f;
     reached := coalesce(s.reached, '');
     IF s.ids IS NULL THEN
-        more := s.reached IS NULL AND p_from <> '';  -- the last pairs: the next round begins with the first
+        more := s.reached IS NULL AND p_from <> '';  -- these were the last pairs: the next round begins with the first
         RETURN;
     END IF;
     v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
@@ -174,7 +175,7 @@ BEGIN
             ELSIF (p.places[v_one] > 0 AND v_used[v_one] >= p.places[v_one]) IS NOT TRUE THEN
                 v_seconds := 0;
             END IF;
-            -- only time is missing: no later stream passes this one
+            -- the stream lacks only time: no later stream passes it
             IF v_starts <= 0 AND s.costs[v_step] <= p.burst[v_one] THEN v_free[v_one] := 0; END IF;
             v_room := least(v_room, v_starts);
             v_step := v_step + 1;

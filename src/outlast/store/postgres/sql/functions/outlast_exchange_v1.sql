@@ -1,73 +1,75 @@
--- Hand in ended attempts and claim jobs, in one round trip and one commit. Returns one row for each claimed job and, last,
--- a row with the head of the reply.
+-- Hand in ended attempts and claim jobs, in one round trip and one commit. Returns one row for each claimed job and,
+-- last, a row with the head of the reply.
 --
--- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees the commits of
--- other sessions during an earlier step's wait. A statement costs 20 to 100 us before it touches a row, and an expression
--- of PL/pgSQL about 1 us, since each is set up again in each transaction. So the common exchange, which completes jobs
--- and claims others in lanes that the caller knows, passes through four statements; all other work is in functions that
--- it does not call. For the same reason parameters are arrays and not JSON, and functions are called from assignments and
--- not from a SELECT. The steps, as numbered in the body:
+-- Under READ COMMITTED, each statement of a volatile function takes its own snapshot, so a later step sees what other
+-- sessions committed while an earlier step waited. A statement costs 20 to 100 us before it touches a row, and a
+-- PL/pgSQL expression about 1 us, since each transaction sets it up again. So the common exchange, which completes jobs
+-- and claims others in lanes that the caller knows, runs four statements; all other work is in functions that it does
+-- not call. For the same reason parameters are arrays rather than JSON, and functions are called from assignments
+-- rather than from a SELECT. The steps, as numbered in the body:
 --
--- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect
---    take FOR UPDATE and raise the epoch. Whichever comes second waits, then re-checks the row; an exchange that comes
+-- 1  Lock the worker's own row, found by id, registration, epoch and status, FOR KEY SHARE. A reap and a reconnect take
+--    FOR UPDATE and raise the epoch. Whichever comes second waits and then re-checks the row; an exchange that comes
 --    second finds another epoch or status and claims nothing. Beats are plain updates and do not conflict.
---    The same statement looks for work that most exchanges need not do: a job has fallen due or has expired, notices are
---    to be folded or resolved, streams are open (is_long), some job is a suspect (suspects), the lanes are not those
---    that the caller knows (unknown). The next exchange sees later commits.
+--    The same statement checks for work that most exchanges can skip: a job has fallen due or has expired, notices have
+--    to be folded or resolved, streams are open (is_long), some job is a suspect (suspects), the lanes differ from
+--    those that the caller knows (unknown). The next exchange sees what is committed later.
 -- 2  Hand in ends (outlast_hand_in_v1).
 -- 3  Claim, if the worker is active and asks for jobs. Nothing is claimed while the database has no incarnation
---    (outlast_begin_incarnation_v1). The reply then says that the worker is not valid; the worker reconnects, which draws
---    one. The row of the incarnation is removed, or stops counting, only for sessions that begin afterwards, so the
---    incarnation seen in step 1 holds until the commit. The work that step 1 or the ends have shown is done first
---    (outlast_prepare_claim_v1). One session at a time folds notices and claims from streams, by the keeper lock
---    (outlast_keeper_lock_v1), to its commit. Exchanges and changes of limits get it in the order in which they came. An
---    exchange waits for 30 ms at most, as long as some others take: if it only tried, workers with single places got few
---    turns, and came again at the wrong times (seen). Without the lock it claims from the line alone, and comes back in a
---    few milliseconds, ever later if it gets nothing (`contended`, TripPlan). If the lanes are not those that the caller
---    knows, they are read (outlast_read_lanes_v1).
+--    (outlast_begin_incarnation_v1): the reply says that the worker is not valid, and its reconnect draws one. The row
+--    of an incarnation is removed, or stops counting, only for sessions that begin afterwards, so the incarnation seen
+--    in step 1 holds until the commit. The work that step 1 or the ends have shown is done first
+--    (outlast_prepare_claim_v1). If the lanes differ from those that the caller knows, they are read
+--    (outlast_read_lanes_v1).
+--    Only the session that holds the keeper lock (outlast_keeper_lock_v1) folds notices and claims from streams; it
+--    keeps the lock to its commit. Exchanges and changes of limits get the lock in the order in which they ask. An
+--    exchange waits for 30 ms at most, about as long as a few other exchanges take: when it only tried the lock,
+--    workers with one free place rarely got it, and returned at the wrong times (seen). Without the lock an exchange
+--    claims from the line alone, and its worker returns in a few milliseconds, later each time if it gets nothing
+--    (`contended`, TripPlan).
 -- 4  Choose jobs for each request, and start them: suspects for a request that asks for them (solo > 0,
---    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide. The
---    line is read by outlast_lock_lanes_v1, where necessary by way of outlast_claim_line_v1.
+--    outlast_lock_suspects_v1), otherwise jobs of streams and of the line, within which priority and position decide.
+--    outlast_lock_lanes_v1 reads the line, called through outlast_claim_line_v1 where necessary.
 --
---    Streams: half of the places go to streams (outlast_claim_streams_v1), then the line gets the others, and then streams
---    get the rest; if the line looks empty, streams get all places at once. An odd place goes to either
---    side at random, so a worker with one free slot serves both. Streams come first, since large jobs of the line could
---    fill each reply.
+--    Streams: half of the places are offered to streams (outlast_claim_streams_v1), then the others to the line, then
+--    the rest to streams; if the line looks empty, all places are offered to streams at once. An odd place goes to
+--    either side at random, so a worker with one free place serves both. Streams come first: large jobs of the line
+--    could fill each reply.
 --
 --    Concurrent claims: two claims never take the same job. Each skips rows that the other has locked, and a row that
 --    was claimed since the snapshot no longer has a position when the lock re-checks its newest version. Locking and
---    changing are two statements, so that the update works on the versions that were locked. The update finds them by
---    ctid: the lock was taken on the newest version, and only its holder could move that. The update runs in table
---    order; the head of the reply gives the order in which they were chosen. A job of the line that has expired by the
---    time of the update (the look may read from a floor) is ended instead, unless 500 have been: it took the place of
---    one behind it, so next_due is now. The reply lists its id, but has no row for it.
+--    updating are two statements, so that the update works on the versions that were locked. It finds them by ctid: the
+--    lock was taken on the newest version, and only its holder could make another. The update runs in table order; the
+--    head of the reply gives the order in which the jobs were chosen. A job of the line that has expired by the time of
+--    the update (step 3 may have read from a floor and missed it) is ended instead, unless this exchange has ended 500:
+--    it took the place of a job behind it, so next_due is now. The reply lists its id, but has no row for it.
 --
---    Tokens: the token is drawn while the worker's row is held. A jump of the sequence (outlast_raise_tokens_v1)
---    locks the workers' table against all such holders, so it can never set the sequence back below a token drawn
---    here.
+--    Tokens: a token is drawn while the worker's row is locked. A jump of the sequence (outlast_raise_tokens_v1) locks
+--    the workers' table against all holders of such a lock, so it never sets the sequence below a token drawn here.
 --
---    Reply size: a reply is also bounded in bytes of arguments and checkpoints (bytes_max), since a slow link must
---    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay queued;
---    other claims skip them until this transaction commits, which takes no longer than sending such a reply.
---    A client that stops reading holds up the commit once the buffers between it and the server are full, and with it
---    the keeper lock. So a session that has the lock sends no more than those hold: 200 jobs at most, and 64 KiB of
---    their texts (room), and of lanes. Jobs beyond that are claimed, but sent without texts: the client reads these jobs
---    after this commit (`apart` of exchange.sql). It is decided for all jobs of a step together.
+--    Reply size: the arguments and checkpoints in a reply are also bounded in bytes (bytes_max), since a slow link must
+--    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
+--    queued; other claims skip them until this transaction commits, which takes no longer than sending such a reply.
+--    If a client stops reading, the commit waits once the buffers between it and the server are full, and whoever waits
+--    for the keeper lock waits with it. So a session that has the lock sends no more than these buffers take: at most
+--    200 jobs, and at most 64 KiB each of their texts (room) and of lanes. Jobs beyond that are claimed, but sent
+--    without texts, which the client reads after this commit (`apart` of exchange.sql). All jobs of one UPDATE are sent
+--    alike.
 --
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
---    The caller gives back jobs that were claimed before it knew of a pause.
--- 5  Look once more at the permits (outlast_leave_permits_v1). Say when to come back: if there are places left, when the
---    next job falls due or a limit opens; in a few milliseconds, if another session had the keeper lock.
--- 6  Announce jobs that can run now, and report the fate of the wake-ups that the caller had heard (wakes,
+--    The caller releases jobs that were claimed before it knew of a pause.
+-- 5  Check the permits once more (outlast_leave_permits_v1). Tell the worker when to return: if it has places left,
+--    when the next job falls due or a limit opens; in a few milliseconds, if another session had the keeper lock.
+-- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller heard (wakes,
 --    outlast_followed_v1).
--- 7  A commit that ends nothing and claims nothing does not wait for the disk: what it has done, such as giving due jobs
---    their places, the next exchange would do again. (After a failover, the clock of the standby may be behind: there a
---    job would begin whose expiry was shown and then lost. So a commit that has ended expired jobs waits.)
--- 8  List own running jobs with a cancel request, if step 1 has seen any. A later request is delivered by the next
---    exchange or beat.
+-- 7  A commit that ends nothing and claims nothing does not wait for the disk: the next exchange would redo its work,
+--    such as putting due jobs into the line. A commit that has ended expired jobs waits: after a failover the standby's
+--    clock may be behind, and a job whose expiry was shown and then lost would begin there.
+-- 8  List the worker's running jobs with a cancel request, if step 1 saw any. The next exchange or beat brings later
+--    ones.
 --
 -- The lock of step 1 is the only one that this function waits for without a bound, so it cannot deadlock with cancel,
--- reap or enqueue. Who has the keeper lock waits for no row of a job, so no other waits for the waiting.
+-- reap or enqueue. The session that has the keeper lock waits for no job's row, so nobody waits behind it for one.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer, p_registration text,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
@@ -126,7 +128,7 @@ BEGIN
                OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
            v_asked > 0 AND EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) AS suspects,
            v_asked > 0 AND (SELECT coalesce(bit_xor(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
-           -- how many entries of the indexes this session has read by now: PostgreSQL evaluates a list from left to right
+           -- the index entries that this session has read by now: PostgreSQL evaluates a list from left to right
            pg_stat_get_xact_tuples_returned('outlast_jobs_run_at'::regclass)
                + pg_stat_get_xact_tuples_returned('outlast_jobs_expires'::regclass) AS read
     INTO v_look

@@ -6,23 +6,23 @@
 --
 -- Locked rows are tried again after 2, 4 and 8 ms, for two reasons. A claim elsewhere with a slightly old snapshot
 -- locks the newest version of a row before it sees that the job is taken, and keeps that lock until it commits. And a
--- row that changed after this statement's snapshot (by a checkpoint or progress) is locked in its newest version,
--- which the update in the same statement does not see yet; the next try sees it. A row that stays locked for longer,
--- for example by a task's own transaction, is answered busy.
+-- row that changed after this statement's snapshot (by a checkpoint or progress) is locked in its newest version, which
+-- the update in the same statement does not see yet; the next try sees it. If a row stays locked for longer, for
+-- example by a task's own transaction, its end is answered busy.
 --
--- Jobs with keep = 0 that no other awaits are deleted instead (outlast_complete_away_v1), where fewer jobs were completed
--- than were handed in. Completions for which others wait are followed at once (outlast_follow_v1), in their own commit; a
--- notice is left about those of which another session holds a job that waits. One in a stream leaves its notices, and is
--- followed by the claim of this exchange (outlast_resolve_v1).
+-- If fewer jobs were completed than were handed in, those with keep = 0 that no other job awaits are deleted instead
+-- (outlast_complete_away_v1). If other jobs wait for a completion, it is followed at once (outlast_follow_v1), in its
+-- own commit; if another session holds one of these jobs, a notice is left. A completion in a stream leaves its
+-- notices, and the claim of this exchange follows it (outlast_resolve_v1).
 --
--- A plain completion in a stream that is not ordered, of a job that no other awaits, mostly needs no notice: the claim
+-- A plain completion in a stream that is not ordered, of a job that no other awaits, seldom needs a notice: the claim
 -- that follows folds it (outlast_fold_v1). `ended` has its stream; an exchange that cannot fold it leaves its notice in
 -- this commit (outlast_leave_ends_v1).
 --
--- Returns the answers other than `accepted` (outlast_judge_v1), how many of them are busy, the number of ends, which jobs
--- can run now, and whether there may be something to do before a claim (is_long; not after plain completions outside
--- streams). Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on id
--- can serve this condition, in any plan (decision 60).
+-- Returns the answers other than `accepted` (outlast_judge_v1), how many of them are busy, the number of ends, which
+-- jobs can run now, and whether there may be work before a claim (is_long; never set by plain completions outside
+-- streams). Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on
+-- id can serve this condition, in any plan (decision 60).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
     OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[], OUT ended bigint[], OUT is_long boolean)

@@ -1,19 +1,19 @@
--- Lock the next jobs of these lanes, as far as the request (its place in p_req) is for them: queue by queue, beginning
+-- Lock the next jobs of these lanes that a request (its place in p_req: p_request) may take: queue by queue, beginning
 -- with the queue whose turn it is, and within a queue by rank (outlast_claim_line_v1).
 --
--- Returns the ids, the places of the rows (ctid) and the positions of the jobs, in the order of the line, and the bytes of
--- their arguments and checkpoints. (octet_length fetches no value that is stored out of line.) Each lane is read from its
--- floor on; with p_from, from p_from to before p_to and before its floor.
+-- Returns the ids, the places of the rows (ctid) and the positions of the jobs, in the order of the line, and the bytes
+-- of their arguments and checkpoints. (octet_length fetches no value that is stored out of line.) Each lane is read
+-- from its floor on; with p_from, from p_from to before p_to and before its floor.
 --
 -- p_mixed: some queue has two lanes of the same rank, whose jobs are merged by position. The heads of those lanes are
--- merged without locks, three times as many as wanted because other sessions may hold the first ones; then as many as
--- wanted are locked. If that yields too few and there may be more, the second statement reads lane after lane. So a
--- claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing rests
--- for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
+-- merged without locks, three times as many jobs as wanted, because other sessions may hold the first ones; then as
+-- many as wanted are locked. If that yields too few and there may be more, the second statement reads lane after lane.
+-- So a claim returns too few jobs only if it could lock no others, which matters because a worker that gets nothing
+-- rests for a while. (coalesce leaves the primary key as the only way to an id, under any statistics: 0095.)
 --
--- Suspects are passed over. A cleared one that lies below its floor is found by the next look below the floors.
+-- Suspects are passed over. A suspect that is cleared below its lane's floor is found by the next look there.
 --
--- Runs inside outlast_exchange_v1, under its planner settings, which argues why it is right against other claims.
+-- Runs under the planner settings of outlast_exchange_v1, which argues why this is right against other claims.
 CREATE FUNCTION outlast_lock_lanes_v1(
     p_req outlast_claim_request_v1, p_request integer,
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,

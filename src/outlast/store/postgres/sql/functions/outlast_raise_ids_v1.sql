@@ -1,15 +1,16 @@
--- Raise all ids by one to two million, if a recovery has emptied outlast_incarnation: the server may have lost the newest
--- ids, and no other row may get one of them. Chance keeps apart two servers of which one has lost the jump of the other.
--- Sequences from which no number was drawn stay.
+-- Raise all ids by one to two million, if a recovery has emptied outlast_incarnation: the server may have lost the
+-- newest ids, and no other row may get one of them. The random part keeps two servers apart if one has lost the jump of
+-- the other. Sequences from which no number was drawn stay as they are.
 --
--- A worker calls this before it draws the incarnation, and a session that enqueues before its first job: the recovery has
--- ended all sessions before. It writes no row, since the transaction of an enqueue may stay open.
+-- Recovery ends all sessions, so every session after it calls this in time: a worker before it draws the incarnation, a
+-- session that enqueues before its first job. It writes no row, since the transaction of an enqueue may stay open.
 --
--- Against others that raise: the lock lets one session do so at a time, and waits for a worker that draws the incarnation
--- or raises numbers (outlast_raise_numbers_v1 has ROW SHARE), so no sequence is set back: each is read under the lock, and
--- numbers that others draw meanwhile lie within the million. Roles that may only enqueue cannot take this lock.
--- PostgreSQL releases it as it rolls back the block, which setval outlives. So no transaction waits for the end of
--- another's, and an error leaves no lock behind. An exchange only reads the table, and does not wait.
+-- Against other sessions that raise: the table lock lets one raise at a time, and waits for a worker that draws the
+-- incarnation or raises numbers (outlast_raise_numbers_v1 has ROW SHARE). Each sequence is read under the lock, and
+-- numbers that others draw meanwhile lie within the million, so no sequence is set back. Roles that may only enqueue
+-- cannot take this lock themselves.
+-- PostgreSQL releases the lock when it rolls back the block; setval is not rolled back. So no transaction waits for the
+-- end of another's, and an error leaves no lock behind. An exchange only reads the table, and does not wait.
 CREATE FUNCTION outlast_raise_ids_v1() RETURNS void
 LANGUAGE plpgsql
 AS $$
