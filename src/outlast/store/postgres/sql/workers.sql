@@ -159,8 +159,8 @@ SELECT outlast_keep_watch_v1($1, $2)
 -- later is an orphan after the reap.
 --
 -- The lock waits for a reap or a reconnect (FOR UPDATE) and then re-checks the status: a row that has ended keeps its
--- cause. It does not conflict with the KEY SHARE of an exchange whose reply nobody reads. Rows are locked in the order
--- of their ids.
+-- cause. It does not conflict with the KEY SHARE of an exchange whose client is gone. Rows are locked in the order of
+-- their ids.
 WITH gone AS MATERIALIZED (
     SELECT id FROM outlast_workers
     WHERE boot_id = $1 AND lock_path = $2 AND lock_device = $3 AND lock_inode = $4

@@ -1,13 +1,13 @@
--- Append the lanes among these that were not appended within the last hour. known: all of them are in rows that another
--- transaction has committed, so the caller may store jobs in them for a while without asking again. (A row of its own
--- transaction may be rolled back, and a later job would stand in a lane that no claim reads.)
+-- Append these lanes, except lanes that were appended within the last hour. known: another transaction has committed
+-- rows for all of them, so the caller may store jobs in them for a while without asking again. (A row of its own
+-- transaction may be rolled back, and a later job would then stand in a lane that no claim reads.)
 --
--- Nothing waits: the table has no unique key, so of two transactions that do not see each other both append. A row of the
--- last hour stays for a day at least (outlast_thin_lanes_v1), so a client may rely on it for minutes, in a transaction that
--- stays open for hours. It runs as its owner, for roles to which it is granted.
+-- Nothing waits: the table has no unique key, so two transactions that do not see each other both append. A row of the
+-- last hour stays for at least a day (outlast_thin_lanes_v1), so a client may rely on it for minutes, in a transaction
+-- that stays open for hours. This runs as its owner, for roles to which it is granted.
 --
--- Each session calls this before its first job, without lanes if need be: after a recovery ids jump first
--- (outlast_raise_ids_v1). A standby refuses the first statement, so no session that calls this there relies on it later.
+-- Each session calls this before its first job, without lanes if it needs none: after a recovery ids jump first
+-- (outlast_raise_ids_v1). A standby refuses the first statement, so no session there relies on this call later.
 CREATE FUNCTION outlast_add_lanes_v1(p_tasks text[], p_queues text[], p_priorities smallint[], OUT known boolean)
 LANGUAGE plpgsql
 SECURITY DEFINER

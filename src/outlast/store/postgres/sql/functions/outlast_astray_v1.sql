@@ -1,6 +1,6 @@
--- Show what no worker looks after, by a few index probes: whether there are orphans, whether an attempt is past its hard
--- deadline by p_slack seconds, the time of the database's clock, and in how many seconds a schedule is due. Watchers call
--- it all the time. It holds nothing: a worker that learns of orphans or overdue attempts looks again with locks
+-- Show by a few index probes whether there are orphans, whether an attempt is past its hard deadline by p_slack
+-- seconds, the time of the database's clock, and in how many seconds a schedule is due. Watchers call this all the
+-- time. It holds no locks: a worker that learns of orphans or overdue attempts reads them again with locks
 -- (outlast_orphans_v1, outlast_facts_v1). Deadlines are read under the rule of outlast_keep_floor_v1.
 CREATE FUNCTION outlast_astray_v1(
     p_slack double precision,

@@ -2,7 +2,7 @@
 -- recovered from a crash, another server took over, or this database is a copy or was just restored or created.
 --
 -- In these cases tokens may have been drawn that the database does not know of: the tail of the WAL may be lost (a
--- standby that lags, or synchronous_commit = off), and a copy lacks whatever came after it was made. So no exchange
+-- standby that lags, or synchronous_commit = off), and a copy lacks all tokens drawn since it was made. So no exchange
 -- claims a job before the incarnation is drawn. Tokens jump with it (outlast_raise_tokens_v1), and ids before it, if a
 -- recovery has emptied the table (outlast_raise_ids_v1). The jumps are not transactional: they are done before others
 -- can see the row. If several sessions try at once, one inserts the row and the others wait for its commit; if it rolls

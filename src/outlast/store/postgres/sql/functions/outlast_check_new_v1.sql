@@ -1,6 +1,7 @@
--- Raise an error unless this transaction has stored all of these jobs, and they are in one of these states. A link, a label
--- or a window acts on the job that it names, so roles that may only enqueue write them by functions that run as their
--- owner, for new jobs alone. Each job is looked up by its id; no other session sees it yet, so nothing races with it.
+-- Raise an error unless this transaction has stored all of these jobs, and they are in one of these states. A link, a
+-- label or a window affects the job that it names, so roles that may only enqueue write them through functions that run
+-- as their owner, for new jobs alone. Each job is read by its id; no other session sees it yet, so nothing races with
+-- it.
 CREATE FUNCTION outlast_check_new_v1(p_ids bigint[], p_states text[] DEFAULT '{queued,blocked}') RETURNS void
 LANGUAGE plpgsql
 AS $$

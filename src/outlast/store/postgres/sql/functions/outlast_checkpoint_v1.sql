@@ -1,6 +1,7 @@
--- The row is locked by (id, token, running) without waiting, so that a task's own open transaction on one row delays no
--- other, and a late worker's write finds another token and is refused. A number that is not above the one on the row
--- changes nothing: an older save that arrives again cannot overwrite a newer one. The claim sets the number back to 0.
+-- Save a checkpoint. The row is locked by (id, token, running) without waiting, so that a task's own open transaction
+-- on one row delays no other, and a late worker's write finds another token and is refused. A number that is not above
+-- the one on the row changes nothing: an older save that arrives again cannot overwrite a newer one. The claim resets
+-- the number to 0.
 CREATE FUNCTION outlast_checkpoint_v1(
     p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_values text[],
     p_losses integer[], p_refusals_kept integer)

@@ -1,6 +1,6 @@
--- Clear the suspects of these incidents: the queued ones keep their places, and run beside others. Returns the ones that
--- can run now. A locked suspect is just being claimed, cancelled or cleared: it is left alone, and at worst runs alone
--- once more.
+-- Clear the suspects of these incidents: the queued ones keep their places, and run beside others. Returns the suspects
+-- that can run now. A locked suspect is being claimed, cancelled or cleared at this moment: it is left alone, and at
+-- worst runs alone once more.
 CREATE FUNCTION outlast_clear_v1(p_incidents bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$

@@ -1,5 +1,5 @@
--- Close attempts as decided, under the guard of outlast_end_v1, with all that follows from their ends. Returns the attempts
--- that were closed, with the new states of their jobs.
+-- Close attempts as decided, under the guard of outlast_end_v1, with all consequences of their ends. Returns the
+-- attempts that were closed, with the new states of their jobs.
 CREATE FUNCTION outlast_close_v1(p_ends text, p_notify boolean)
 RETURNS TABLE (job_id bigint, token bigint, state text)
 LANGUAGE plpgsql

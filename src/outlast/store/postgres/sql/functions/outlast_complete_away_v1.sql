@@ -1,7 +1,7 @@
--- Complete attempts whose jobs are kept for no time (keep = 0), by deleting the jobs after their notices are left. Returns
--- the tokens of these attempts. Guarded as a completion (outlast_hand_in_v1). Locking and deleting are two statements, so
--- that the second sees what was committed before the first had the lock. A completion that is sent again finds no row and
--- is refused: it cannot be told apart from a job that another worker has completed.
+-- Complete attempts whose jobs are kept for no time (keep = 0): leave their notices, then delete the jobs. Returns the
+-- tokens of these attempts. Guarded like a completion (outlast_hand_in_v1). Locking and deleting are two statements, so
+-- that the second sees all that was committed before the first had the lock. A completion that is sent again finds no
+-- row and is refused: it cannot be told apart from that of a job that another worker has completed.
 CREATE FUNCTION outlast_complete_away_v1(p_ids bigint[], p_tokens bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$

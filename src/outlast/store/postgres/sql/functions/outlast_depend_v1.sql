@@ -1,7 +1,7 @@
--- Store what new blocked jobs wait for. An upstream job that the same transaction has stored is awaited already (states 1,
--- 4); for another, a notice has its end looked for after this commit (outlast_resolve_v1). Nothing of it changes but that
--- it is kept. It runs as its owner, for roles that may only enqueue: the jobs that wait are new (outlast_check_new_v1), and
--- parents of none (places below zero: `adopt`).
+-- Store the dependencies of new blocked jobs. An upstream job that the same transaction has stored is awaited already
+-- (states 1, 4); for any other, a notice makes outlast_resolve_v1 check for its end after this commit. An upstream job
+-- does not change, except that it is kept. This runs as its owner, for roles that may only enqueue: the waiting jobs
+-- are new (outlast_check_new_v1), and not parents (places below zero: `adopt`).
 CREATE FUNCTION outlast_depend_v1(
     p_jobs bigint[], p_upstreams bigint[], p_wants smallint[], p_states smallint[], p_places integer[]) RETURNS void
 LANGUAGE plpgsql

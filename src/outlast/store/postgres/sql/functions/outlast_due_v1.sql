@@ -1,9 +1,9 @@
--- Put due jobs into the line, the longest due first, at most 500. Returns their ids, and when the next job of these queues
--- (none given: of all queues) falls due within a minute; now, if more may be due. It moves jobs of all queues: outside the
--- line, a job that no worker serves would look due to each idle worker again and again.
+-- Put due jobs into the line, the longest due first, at most 500. Returns their ids, and when the next job of these
+-- queues (none given: of all queues) falls due within a minute; now, if more may be due. It moves jobs of all queues: a
+-- job outside the line that no worker serves would look due to each idle worker again and again.
 --
--- Rows that other sessions hold are skipped: they are being put into the line, or cancelled. A row that changed since the
--- snapshot is re-checked when it is locked.
+-- Rows that other sessions hold are skipped: those sessions put them into the line, or cancel them. A row that changed
+-- since the snapshot is re-checked when it is locked.
 CREATE FUNCTION outlast_due_v1(p_queues text[], p_now double precision, OUT ids bigint[], OUT next double precision)
 LANGUAGE plpgsql
 AS $$

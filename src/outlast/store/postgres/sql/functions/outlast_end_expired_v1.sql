@@ -1,5 +1,5 @@
--- End these queued jobs, which have expired and whose rows the caller has locked. Returns how many. Its callers argue why
--- this is right.
+-- End these queued jobs, which have expired and whose rows the caller has locked. Returns how many. The callers argue
+-- why this is right.
 CREATE FUNCTION outlast_end_expired_v1(p_ids bigint[], p_now double precision) RETURNS integer
 LANGUAGE plpgsql
 AS $$

@@ -1,39 +1,38 @@
--- Close attempts as decided: the one guard under which an attempt ends. Returns the attempts that were closed, each
--- with whether its job can run now, which incident the end clears, the job's new state, `noted`: the caller must leave
--- the notices of the end (outlast_note_v1), and `gone`: the job has ended and is kept for no time, so the caller must
--- then delete its row (outlast_forget_v1), both in the same transaction.
+-- Close attempts as decided: the one guard under which an attempt ends. Returns the closed attempts, each with whether
+-- its job can run now, which incident the end clears, the job's new state, `noted`: the caller must leave the notices
+-- of the end (outlast_note_v1), and `gone`: the job has ended and is kept for no time, so the caller must then delete
+-- its row (outlast_forget_v1), both in the same transaction.
 --
 -- Rows are joined by `= ANY (ARRAY[h.job_id])`: see outlast_hand_in_v1.
 --
 -- Why an end is right against
 --   * another end, a claim, a late worker: the row is locked by (id, token, running). A lock that does not wait (SKIP
---     LOCKED) and finds that the row has changed re-checks exactly these three on the newest version. A token is
---     never drawn twice, so a match is this attempt.
+--     LOCKED) and finds that the row has changed re-checks exactly these three on the newest version. A token is never
+--     drawn twice, so a match is this attempt.
 --   * a cancel request made after the decision: cancel_requested is taken from the locked row, and a return to the
 --     queue becomes `cancelled`.
---   * an expiry: it limits only the first start of a job. A job that has begun and goes back to the queue no longer
+--   * an expiry: it limits only the first start of a job. A job that has begun and returns to the queue no longer
 --     expires. A job that has not begun is due again when half of its time is left, so that the delay that this end
---     sets does not expire it; outlast_expire_v1 ends it once it has expired.
---   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a
---     checkpoint forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
---   * the end of a child that this attempt waits for (blocked): the session that resolves that end holds this job's row
---     while it looks. Either that was before this end has locked the row, and the second statement, with its newer
---     snapshot, sees that nothing is left; or it comes after this commit, and finds the job blocked.
+--     sets does not make it expire; outlast_expire_v1 ends it once it has expired.
+--   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a checkpoint
+--     forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
+--   * the end of a child that this attempt waits for (blocked): the session that resolves that end locks this job's row
+--     before it checks it. Either it did so before this end locked the row, and the second statement, with its newer
+--     snapshot, sees that no child is left; or it comes after this commit, and finds the job blocked.
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --
--- The notice of a job under limits returns its permits. If nothing has begun, the part of a rate that its start has taken
--- is returned, too, but for the part that has come again since: another start may have taken it. The hold on a limit that
--- a task has found exhausted (throttles) is noted, too; a longer hold stays.
+-- The notice of a job under limits returns its permits. If the job's code has not begun, the part of a rate that its
+-- start has taken is returned too, except what has refilled since: another start may have taken that. If a task has
+-- found a limit exhausted, its hold on that limit (throttles) is noted too; a longer hold stays.
 --
 -- Of a job that runs again and again, the first 10 and the last 20 attempts are kept (as in store.protocol), and every
 -- charged attempt for good. Attempt n deletes attempt n - 20 if that was free of charge, and counts it in dropped: one
--- probe by (job_id, number). The older rows were committed before this attempt was claimed, so this snapshot shows them,
--- and only the holder of the job's row touches them. An end that is sent again after 20 more attempts is answered
--- refused.
+-- probe by (job_id, number). The older rows were committed before this attempt was claimed, so this snapshot shows
+-- them, and only the holder of the job's row touches them. An end that is sent again after 20 more attempts is refused.
 --
--- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned only
--- for ends that were written, because a late end must not clear an incident.
+-- A delay that grows (doubles_to) doubles with each attempt in a row that has ended in this way. `clears` is returned
+-- only for ends that were written, because a late end must not clear an incident.
 CREATE FUNCTION outlast_end_v1(p_ends text)
 RETURNS TABLE (job_id bigint, token bigint, runnable boolean, clears bigint, gone boolean, noted boolean, state text)
 LANGUAGE plpgsql
@@ -134,7 +133,7 @@ BEGIN
     SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.stream IS NOT NULL OR e.awaited, e.state
     FROM ended e;
 
-    -- those that wait for an event: the job is queued for the end of its wait (outlast_wake_v1)
+    -- attempts that wait for an event: the job is queued for the end of the wait (outlast_wake_v1)
     IF strpos(p_ends, '"event":"') > 0 THEN
         WITH waits AS (
             INSERT INTO outlast_waits (job_id, token, event)
@@ -148,7 +147,7 @@ BEGIN
         INSERT INTO outlast_upstream_notices (job_id, event) SELECT 0, w.event FROM waits w;
     END IF;
 
-    -- those that wait for children of which none is left
+    -- attempts that wait for children, none of which is left
     IF strpos(p_ends, '"blocked"') > 0 THEN
         WITH free AS (
             UPDATE outlast_jobs j SET state = 'queued', position = nextval('outlast_position_seq')

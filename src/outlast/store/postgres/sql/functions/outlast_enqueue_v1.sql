@@ -1,11 +1,11 @@
--- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses what the
--- Python enqueue refuses. Budgets are given, or the defaults; limits: outlast_stream_v1.
+-- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses the same as the
+-- Python enqueue. Budgets are given, or the defaults; limits: outlast_stream_v1.
 --
--- It runs as its owner, so that a role may do this and nothing else (the migration revokes EXECUTE from PUBLIC). Names are
--- found in the schema in which it was created, under any search_path of the caller, and no setting of the caller changes
--- the meaning of its string literals.
+-- It runs as its owner, so that a role may do this and nothing else (the migration revokes EXECUTE from PUBLIC). Names
+-- are found in the schema in which it was created, under any search_path of the caller, and no setting of the caller
+-- changes the meaning of its string literals.
 --
--- Why this is right: as `keyed` and `many` of enqueue.sql. An expired holder of the key is ended first
+-- Why this is right: see `keyed` and `many` of enqueue.sql. An expired holder of the key is ended first
 -- (outlast_free_keys_v1). The commit sends the wake-up.
 CREATE FUNCTION outlast_enqueue_v1(
     task text, args text DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 0,

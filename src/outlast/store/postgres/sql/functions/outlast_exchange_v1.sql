@@ -50,9 +50,9 @@
 --    Reply size: the arguments and checkpoints in a reply are also bounded in bytes (bytes_max), since a slow link must
 --    carry it in time; the first job is sent regardless of its size. Rows that were locked beyond the bound stay
 --    queued; other claims skip them until this transaction commits, which takes no longer than sending such a reply.
---    If a client stops reading, the commit waits once the buffers between it and the server are full, and whoever waits
---    for the keeper lock waits with it. So a session that has the lock sends no more than these buffers take: at most
---    200 jobs, and at most 64 KiB each of their texts (room) and of lanes. Jobs beyond that are claimed, but sent
+--    If a client stops reading, the commit waits once the buffers between it and the server are full, and so do all
+--    sessions that wait for the keeper lock. So a session that has the lock sends no more than these buffers take: at
+--    most 200 jobs, and at most 64 KiB each of their texts (room) and of lanes. Jobs beyond that are claimed, but sent
 --    without texts, which the client reads after this commit (`apart` of exchange.sql). All jobs of one UPDATE are sent
 --    alike.
 --
@@ -69,7 +69,7 @@
 --    ones.
 --
 -- The lock of step 1 is the only one that this function waits for without a bound, so it cannot deadlock with cancel,
--- reap or enqueue. The session that has the keeper lock waits for no job's row, so nobody waits behind it for one.
+-- reap or enqueue. The session that has the keeper lock waits for no job's row, so no session waits behind it for one.
 CREATE FUNCTION outlast_exchange_v1(
     p_worker bigint, p_epoch integer, p_registration text,
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,

@@ -1,12 +1,12 @@
--- End queued jobs that have not begun by their expires_at, the first expired first. Returns how many. They are cancelled,
--- uncharged. Their index holds only queued jobs that can expire, wherever they wait.
+-- End queued jobs that have not begun by their expires_at, the first expired first. Returns how many. They are
+-- cancelled, uncharged. Their index holds only queued jobs that can expire, wherever they wait.
 --
--- Why that is right against
---   * a claim: the session that locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that
---     the row has changed re-checks it, and a running job is not queued. A claim takes no expired job
---     (outlast_exchange_v1), so a job that is skipped here is not handed out either.
---   * a late worker: it can end running jobs only, and for a job that went back to the queue and expired it has an
---     old token.
+-- Why this is right against
+--   * a claim: the session that locks the row first has it. A lock that does not wait (SKIP LOCKED) and finds that the
+--     row has changed re-checks it, and a running job is not queued. A claim takes no expired job
+--     (outlast_exchange_v1), so a job that is skipped here does not start either.
+--   * a late worker: it can end running jobs only, and its token for a job that returned to the queue and expired is
+--     old.
 --   * a cancel or a requeue: it holds the row, which is skipped here; a requeued job no longer expires.
 --   * an enqueue of the same key: see outlast_free_keys_v1. Locking and changing are two statements, as in
 --     store/acts.py. Nothing waits, so nothing deadlocks.

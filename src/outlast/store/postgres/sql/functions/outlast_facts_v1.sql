@@ -1,5 +1,5 @@
--- Lock exactly these attempts, as far as they are current, and return the facts to decide on. Rows that other sessions
--- hold are left for later. A live worker hands in its end through the same lock (id, token, running): the first to lock
+-- Lock exactly these attempts, if they are current, and return the facts to decide on. Rows that other sessions hold
+-- are left for later. A live worker hands in its end through the same lock (id, token, running): the first to lock
 -- closes the attempt, and the other is refused.
 CREATE FUNCTION outlast_facts_v1(
     p_ids bigint[], p_tokens bigint[], p_limit integer DEFAULT NULL)

@@ -1,5 +1,5 @@
--- Write the new job of a window into its row, which this transaction has locked by outlast_take_window_v1. It runs as its
--- owner (outlast_check_new_v1).
+-- Write the new job of a window into the window's row, which this transaction has locked by outlast_take_window_v1.
+-- This runs as its owner (outlast_check_new_v1).
 CREATE FUNCTION outlast_fill_window_v1(p_key text, p_task text, p_job bigint) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER

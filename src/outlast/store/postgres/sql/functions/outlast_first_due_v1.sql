@@ -1,5 +1,5 @@
--- Return when the first scheduled job of any queue falls due or fell due, up to a minute ahead; NULL if none does.
--- Reads only, under the rule of outlast_keep_floor_v1 and the planner settings of the caller.
+-- Return when the first scheduled job of any queue fell or falls due, up to a minute ahead; NULL if none does. Reads
+-- only, under the rule of outlast_keep_floor_v1 and the planner settings of the caller.
 CREATE FUNCTION outlast_first_due_v1(p_now double precision) RETURNS double precision
 LANGUAGE plpgsql
 AS $$

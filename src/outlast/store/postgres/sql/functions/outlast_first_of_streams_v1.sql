@@ -1,4 +1,4 @@
--- Return the first job of each of these streams that is open: listeners are woken for it.
+-- Return the first job of each open stream among these, so that the caller can wake listeners for it.
 CREATE FUNCTION outlast_first_of_streams_v1(p_streams bigint[]) RETURNS bigint[]
 LANGUAGE plpgsql
 AS $$

@@ -1,5 +1,5 @@
--- Return when the first schedule is due or was due, up to a minute ahead; NULL if none is. Reads only, under the rule
--- of outlast_keep_floor_v1 and the planner settings of the caller.
+-- Return when the first schedule was or is due, up to a minute ahead; NULL if none is. Reads only, under the rule of
+-- outlast_keep_floor_v1 and the planner settings of the caller.
 CREATE FUNCTION outlast_first_tick_v1(p_now double precision) RETURNS double precision
 LANGUAGE plpgsql
 AS $$

@@ -1,30 +1,30 @@
 -- Fold notices: apply them to streams and permits, and delete them. p_ended: the streams of attempts that this
--- transaction has ended without a notice. Returns the permits that were looked at and block streams, at which the caller
--- looks before its commit (outlast_leave_permits_v1), the streams that are open now, and whether there may be more than
+-- transaction has ended without a notice. Returns the checked permits that block streams, which the caller checks again
+-- before its commit (outlast_leave_permits_v1), the streams that are open now, and whether there may be more than
 -- p_most notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put
 -- into their streams.) p_tasks, p_queues (empty: all), p_not_queues, p_not_tenants: the jobs that the caller may claim.
 -- Runs inside outlast_prepare_claim_v1, under the planner settings of outlast_exchange_v1.
 --
--- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes these rows. Why that is right:
---   * Others append notices at the same time: one that is not committed yet is folded by the next exchange. If this
+-- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes these rows. Why this is right:
+--   * Others append notices at the same time: the next exchange folds a notice that is not committed yet. If this
 --     transaction ends without a commit, its changes and the deletion of notices are undone together.
---   * A claim that marks a stream idle or blocked has had the lock before, so this sees what it has written; and what
---     has arrived, ended or changed meanwhile has left a notice, which is folded here or later.
+--   * A claim that marked a stream idle or blocked had the lock before, so its writes are seen here; each later
+--     arrival, end or change has left a notice, which is folded here or later.
 --   * A late worker, a reap: a refused end changes no row and leaves no notice (outlast_note_v1).
---   * A stream or permit that is not there holds nothing: it was deleted because it was not in use (prune.sql), and an
---     arrival makes it again. A permit's count is at least the number of its ends that are noted, so none is deleted
---     before these are folded.
---   * A clock that was set back: what a permit has ahead of it, and how long it is held, counts from the time at which
---     it was last written (touched_at), if that is later than now; the permit is then found here as if it had opened.
---     A hold that is still a notice lasts no longer than was asked for (held_for).
+--   * A stream or permit without a row has nothing to release: the row was deleted because it was not in use
+--     (prune.sql), and an arrival makes it again. A permit's count is at least the number of its noted ends, so no
+--     permit is deleted before these are folded.
+--   * A clock that was set back: the starts that a permit has ahead of it, and its hold, count from the time at which
+--     it was last written (touched_at), if that is later than now; the permit is then treated as if it had opened. A
+--     hold that is still a notice lasts no longer than was asked for (held_for).
 --
 -- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst can never
--- start, so it blocks no other job. If the caller can claim none of them (no live worker may serve them, or their queue or
--- tenant is paused), it opens as many that the caller can claim, of 256 pairs of each of its tasks with a queue that is not
--- paused, however many others come first; and of paused tenants the streams that come first, too, p_most at most, so that
--- the next fold goes on behind those.
+-- start, so it blocks no other job. If the caller can claim from none of these streams (perhaps no live worker serves
+-- them, or their queue or tenant is paused), the permit also opens as many that the caller can claim from, in 256 pairs
+-- of each of its tasks with a queue that is not paused, however many others come first. It also opens streams of paused
+-- tenants that come first, at most p_most, so that the next fold continues behind those.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
     p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT more boolean)
@@ -60,11 +60,11 @@ BEGIN
                array_agg(u.queue ORDER BY u.n) AS queues
         INTO v_new
         FROM unnest(v_new.ids, v_new.tasks, v_new.queues) WITH ORDINALITY AS u (id, task, queue, n)
-        WHERE (SELECT s.id FROM outlast_streams s WHERE s.id = u.id) IS NULL;  -- no join: by id alone
+        WHERE (SELECT s.id FROM outlast_streams s WHERE s.id = u.id) IS NULL;  -- no join: the rows are read by id alone
         IF v_new.ids IS NOT NULL THEN PERFORM outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, p_now); END IF;
     END IF;
 
-    -- the permits that notices are about, and those that have opened by now
+    -- the permits that notices name, and the permits that have opened by now
     SELECT array_agg(x.permit) AS permits, array_agg(e.ended::integer) AS ended
     INTO v_ends
     FROM (SELECT u.stream, sum(u.ended) AS ended
@@ -105,7 +105,7 @@ BEGIN
         permits := ARRAY(SELECT u FROM unnest(v_targets) AS u
                          WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL);
         v_look := permits;
-        -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
+        -- open streams that permits with room block, by rank and turn; if the caller can claim from none, others
         FOR v_own IN 0..1 LOOP
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
             FROM (SELECT t.id AS permit, b.id AS stream, b.own
@@ -113,7 +113,7 @@ BEGIN
                                least(p_most, coalesce(p.own_running, l.running) - p.used
                                    - (p.kept_for IS NOT NULL AND p.kept_until > p_now)::integer) AS room
                         FROM unnest(v_look) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
-                        JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits by id alone
+                        JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits are read by id alone
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
                       SELECT greatest(1, outlast_room_v1(t.room, t.spacing, t.burst, t.ahead, 1)) AS most WHERE t.room > 0) r
@@ -166,7 +166,7 @@ BEGIN
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
                             GROUP BY u.permit HAVING NOT bool_or(u.own));
             EXIT WHEN v_look = '{}';
-            more := more OR v_own = 1;  -- those of paused tenants alone
+            more := more OR v_own = 1;  -- only streams of paused tenants were opened
         END LOOP;
     END IF;
 END

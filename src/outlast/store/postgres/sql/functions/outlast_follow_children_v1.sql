@@ -1,11 +1,12 @@
--- Resolve the ends and requeues of parents for their children: children that no attempt has begun end with a parent that is
--- dead or cancelled, and wait again once it is requeued, unless something else that they waited for has
--- failed. A child with a key goes on: it may be another's as well. Changes at most p_most children. stay: jobs that must be
--- looked at again. more: there may be more. Returns the ids of jobs that can run now. Called by outlast_resolve_v1.
+-- Resolve the ends and requeues of parents for their children: children that no attempt has begun end with a parent
+-- that is dead or cancelled, and wait again once it is requeued, unless another of their dependencies has failed. A
+-- child with a key continues: it may also be another's. Changes at most p_most children. stay: jobs that must be
+-- checked again. more: there may be more. Returns the ids of jobs that can run now. Called by outlast_resolve_v1.
 --
--- The parent is locked before it is looked at, so that a requeue comes before this, or finds what this has cancelled.
--- Nothing here waits: rows that other sessions hold are passed over, and looked at again. While a child is cancelled, what
--- it waits for is followed as before (outlast_follow_v1), so when it returns, it is free or something is watched.
+-- The parent is locked before it is read: a requeue either comes before this, or finds the children that this has
+-- cancelled. Nothing here waits: rows that other sessions hold are passed over, and checked again. While a child is
+-- cancelled, its upstream jobs are followed as before (outlast_follow_v1), so when it returns, it is free or one of
+-- them is watched.
 CREATE FUNCTION outlast_follow_children_v1(p_looks bigint[], p_most integer, OUT ids bigint[], OUT stay bigint[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$
@@ -37,7 +38,7 @@ BEGIN
                             AND NOT EXISTS (SELECT FROM outlast_dependencies f WHERE f.job_id = c.id AND f.state = 3) END
             LIMIT p_most) c
         LIMIT p_most) c;
-    -- those that have changed since, as by a cancel of a person, are looked at again
+    -- children that have changed since, for example by a cancel, are checked again
     v_held := ARRAY(SELECT j.id FROM unnest(v_children) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
                     WHERE j.attempt_count = 0
                       AND j.state = ANY (CASE WHEN j.id = ANY (v_back) THEN '{cancelled}'::text[] ELSE '{queued,blocked}'::text[] END)

@@ -1,33 +1,35 @@
--- Resolve the ends and requeues of upstream jobs: a job that waits for nothing more becomes queued, one that waits for an
--- end that can no longer come is cancelled, and one that was cancelled for that reason waits again if the upstream job was
--- requeued or skipped. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their own
--- transaction (outlast_hand_in_v1), which cost no notice. Changes at most p_most dependencies. stay: jobs that must be
--- looked at again, since there may be more, or another session holds a job that waits. more: there are new notices.
+-- Resolve the ends and requeues of upstream jobs: a job with nothing left to wait for becomes queued; a job that waits
+-- for an end that can no longer come is cancelled; a job that was cancelled for that reason waits again if the upstream
+-- job was requeued or skipped. Called for notices (outlast_resolve_v1), and for the completions of an exchange in their
+-- own transaction (outlast_hand_in_v1), which cost no notice. Changes at most p_most dependencies. stay: jobs that must
+-- be checked again, since there may be more, or another session holds a waiting job. more: there are new notices.
 -- Returns the ids of jobs that can run now.
 --
--- Most completions change no dependency. Of the jobs that were stored with the waiting one and have to complete, only the
--- one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a walk down
--- the places passes over completed ones, and stops at the first other one, which is watched next, through a notice. So of
--- a blocked job, each quiet dependency above the highest one in state 0, 1 or 3 has been met; and a job is free when no
--- such dependency is above the one that was met just now, and the walk down from there finds none. A walk stops after ten
--- times p_most quiet ones, and goes on by a notice; it passes over state 2. Any other end of a quiet upstream job is seen
--- at once.
+-- Most completions change no dependency. Of the jobs that were stored with the waiting one and have to complete, only
+-- the one in the highest place is watched; the others are quiet (state 4). When the watched job has completed, a walk
+-- down the places passes over completed ones and stops at the first that has not; that one is watched next, through a
+-- notice. So each quiet dependency of a blocked job above its highest one in state 0, 1 or 3 has been met; and a job is
+-- free when no such dependency is above the one that was just met, and the walk down from there finds none. A walk
+-- stops after ten times p_most quiet ones, and continues by a notice; it passes over state 2. Any other end of a quiet
+-- upstream job is seen at once.
 --
 -- Nothing here waits: rows that other sessions hold are passed over (SKIP LOCKED). Why no end is missed, and none is
 -- counted twice:
---   * Jobs stored by the same statement as the jobs that wait for them are awaited from the start, so each end is followed:
---     a completion by this function, any other end by a notice (outlast_note_v1).
---   * Two ends at once, each the last but one: a session that resolves a dependency holds the row of the blocked job, and
---     only then counts, by a new statement, the dependencies that are left. So one of the two sees all of them met.
---   * The completion of a quiet job that the walk does not see yet, which itself does not see that it would be watched: the
---     dependency is put into state 0 with a notice, and the next exchange looks at it under the lock of the upstream job
---     (outlast_resolve_v1); this one would hold the row of a job that is about to end until its commit.
---   * A requeue of the upstream job while its end is resolved: its state is read under the lock of the blocked job; so
---     either the requeue is seen here, or its notice is resolved by an exchange that locks the blocked job after this
---     commit, and takes the failure back.
+--   * Jobs stored by the same statement as the jobs that wait for them are awaited from the start, so each end is
+--     followed: a completion by this function, any other end by a notice (outlast_note_v1).
+--   * Two ends at once, each the last but one: a session that resolves a dependency first locks the row of the blocked
+--     job, and only then, by a new statement, counts the dependencies that are left. So one of the two sees all of them
+--     met.
+--   * The completion of a quiet job that the walk does not see yet, while that completion does not see that its job
+--     would be watched: the dependency is put into state 0 with a notice, and the next exchange checks it under the
+--     lock of the upstream job (outlast_resolve_v1); this exchange would keep the row of a job that is about to end
+--     locked to its commit.
+--   * A requeue of the upstream job while its end is resolved: its state is read under the lock of the blocked job.
+--     Either the requeue is seen here, or an exchange that locks the blocked job after this commit resolves the notice
+--     of the requeue, and undoes the failure.
 --   * A cancel, an expiry or a requeue of the blocked job: they hold its row. A job that no longer waits is left alone.
---   * A deleted upstream job counts as ended, and not as completed; one that a walk meets has completed, as any other end
---     was seen before the job was deleted. A job that needs its result is told that it is gone (dependencies.sql).
+--   * A deleted upstream job counts as ended but not completed; one that a walk meets has completed, as any other end
+--     was seen before the deletion. A job that needs its result is told that it is gone (dependencies.sql).
 --   * A cancelled job that has a key does not wait again: another job may have its key, and the unique index would make
 --     this wait for a transaction that has stored such a job and not committed.
 CREATE FUNCTION outlast_follow_v1(p_looks bigint[], p_most integer, OUT ids bigint[], OUT stay bigint[], OUT more boolean)
@@ -41,7 +43,7 @@ DECLARE
 BEGIN
     more := false;
     stay := '{}';
-    -- the jobs that wait for these, without those for which nothing changes: else they would fill each round
+    -- the jobs that wait for these, except jobs for which nothing changes: they would fill each round
     SELECT array_agg(d.upstream_id) AS upstreams, array_agg(d.job_id) AS jobs, array_agg(d.place) AS places
     INTO v_pairs
     FROM (SELECT d.upstream_id, d.job_id, d.place
@@ -83,7 +85,7 @@ BEGIN
                  max(c.place) FILTER (WHERE c.state = 2 AND c.waits) AS met
           FROM changed c GROUP BY c.job_id) c;
 
-    -- what follows for them
+    -- the consequences for them
     IF v_met IS NOT NULL THEN
         WITH walked AS MATERIALIZED (
             SELECT m.job_id, w.place, w.state, w.state = 4 AND w.ended IS DISTINCT FROM 'completed' AS is_new
@@ -97,7 +99,7 @@ BEGIN
                       WHERE d.job_id = m.job_id AND d.place < m.below) s
                 WHERE s.state IN (0, 1, 3) OR s.state = 4 AND (s.ended IS DISTINCT FROM 'completed' OR s.quiet = 10 * p_most)
                 LIMIT 1) w ON true
-            LEFT JOIN LATERAL (  -- the LIMIT keeps it a probe of the index, in each plan
+            LEFT JOIN LATERAL (  -- the LIMIT keeps this a probe of the index in every plan
                 SELECT true AS is_left FROM outlast_dependencies d
                 WHERE d.job_id = m.job_id AND d.place > m.below AND d.state IN (0, 1, 3) LIMIT 1) a ON true
             WHERE a.is_left IS NULL
@@ -144,7 +146,7 @@ BEGIN
         IF v_noted IS NOT NULL THEN PERFORM outlast_note_v1(v_noted, p_ran => false, p_had_ended => false); END IF;
     END IF;
 
-    -- all are looked at again where there may be more, and those of which a job is held by another session
+    -- all are checked again where there may be more, and so are those with a job that another session holds
     IF cardinality(v_pairs.jobs) >= p_most THEN
         stay := p_looks;
         more := true;

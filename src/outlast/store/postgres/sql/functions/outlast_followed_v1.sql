@@ -1,15 +1,15 @@
--- Tell listeners that wait for their turn the fate of wake-ups, as taken:CLAIMED:KIND:FOLLOWED:DRAWN. A wake-up is
--- known by its position; the caller had heard those of p_req.wakes when it asked. CLAIMED are those of them
--- that this exchange has claimed (p_places), for all listeners. FOLLOWED and DRAWN are sent only if each request for
--- ordinary jobs has found the end of the line: then a worker of the caller's kind (NULL: of no kind) need not look for
--- these wake-ups, nor for positions that were drawn before the look (up to DRAWN).
+-- Tell listeners that wait for their turn what became of wake-ups, as taken:CLAIMED:KIND:FOLLOWED:DRAWN. A wake-up is
+-- known by its position; the caller had heard those of p_req.wakes when it asked. CLAIMED: the wake-ups among these
+-- whose jobs this exchange has claimed (p_places), for all listeners. FOLLOWED and DRAWN are sent only if each request
+-- for ordinary jobs has found the end of the line: then a worker of the caller's kind (NULL: of no kind) can skip these
+-- wake-ups, and the positions that were drawn before the look (up to DRAWN).
 --
 -- p_is_more: something other than the end of the line stopped the look. A long transaction can leave a job below a
--- floor, so a look from floors alone has found no end if it claimed nothing, or if it did not claim the job of a wake-up
--- below the highest floor.
+-- floor, so a look from the floors alone has found no end if it claimed nothing, or if it did not claim the job of a
+-- wake-up below the highest floor.
 --
--- Right against what happens at the same time: a wake-up is heard after the commit of its jobs, so this look has seen
--- them; this notification is sent only if the claim commits; and a wake-up that is heard later is not among these.
+-- Right against concurrent events: a wake-up is heard after the commit of its jobs, so this look has seen them; this
+-- notification is sent only if the claim commits; and a wake-up that is heard later is not among these.
 CREATE FUNCTION outlast_followed_v1(
     p_req outlast_claim_request_v1, p_drawn bigint, p_places bigint[], p_is_more boolean) RETURNS void
 LANGUAGE plpgsql

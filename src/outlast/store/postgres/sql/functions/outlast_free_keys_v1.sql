@@ -1,13 +1,13 @@
 -- Free keys that are held by expired jobs: end each such job as outlast_expire_v1 does, so that the caller's own job
 -- can have the key in the same transaction. Returns how many keys were freed.
 --
--- Why that is right against
+-- Why this is right against
 --   * a claim, a sweep, a cancel, another enqueue: unlike a sweep, this waits for the row; otherwise the caller would
---     be answered with a job that never runs. If the row is then running or has ended, it is left as it is.
+--     be given a job that never runs. If the row is then running or has ended, it is left as it is.
 --   * deadlock: rows are waited for in the order of their keys, as `keyed` of enqueue.sql waits at the unique index;
 --     claims, ends and sweeps wait for no job.
--- It runs as its owner, for roles to which it is granted, and not for PUBLIC, since any caller could hold up enqueuers. It
--- ends no job that could still begin.
+-- It runs as its owner, for roles to which it is granted, and not for PUBLIC, since any caller could block enqueuers.
+-- It ends no job that could still begin.
 CREATE FUNCTION outlast_free_keys_v1(p_keys text[]) RETURNS integer
 LANGUAGE plpgsql
 SECURITY DEFINER

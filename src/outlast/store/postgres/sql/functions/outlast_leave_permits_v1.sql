@@ -27,7 +27,7 @@ BEGIN
               JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
               CROSS JOIN LATERAL (
                   SELECT CASE WHEN p.kept_for IS NOT NULL AND p.kept_until > greatest(v_now, p.touched_at) THEN p.kept_until END AS until) k
-              JOIN outlast_limits l ON l.name = coalesce(p.name, '')) t  -- coalesce: permits by id alone
+              JOIN outlast_limits l ON l.name = coalesce(p.name, '')) t  -- coalesce: permits are read by id alone
         LEFT JOIN LATERAL (
             SELECT CASE WHEN t.spacing IS NULL THEN 0
                         ELSE greatest(0, t.ahead + c.cost * t.spacing - t.burst * t.spacing) END AS wait
