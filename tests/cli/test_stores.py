@@ -138,7 +138,6 @@ async def test_after_a_restore_tokens_go_on_far_above(
         before = (await hands.claim_one()).token
         said = outlast("migrate", "--after-restore", "--url", bare_store_url)
         assert said.code == 0, said.err
-        assert f"the last one that was issued is {before}" in said.out
         after = (await hands.claim_one()).token
     found = re.search(r"tokens go on above (\d+)", said.out)
     assert found is not None, said.out

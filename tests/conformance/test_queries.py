@@ -71,9 +71,9 @@ async def test_tokens_are_raised_in_two_statements_however_many_jobs_there_are(
     calls = await calls_of(acting.raise_tokens, store, 0.0)
     assert calls == ["last_token", "raise_tokens"]
     assert (await hands.claim_one()).token > last + acting.TOKEN_STEP
-    raised = await acting.raise_tokens(store, 1e10)
-    assert raised.above == int(1e16)
-    assert (await hands.claim_one()).token > raised.above
+    above = await acting.raise_tokens(store, 1e10)
+    assert above == int(1e16)
+    assert (await hands.claim_one()).token > above
 
 
 async def test_a_token_that_was_never_issued_lifts_no_others_to_the_end(
@@ -87,10 +87,10 @@ async def test_a_token_that_was_never_issued_lifts_no_others_to_the_end(
             "UPDATE outlast_jobs SET state = 'dead', ended_at = run_at, position = NULL,"
             f" token = {2**63 - 1} WHERE id = {forged}"
         )
-    raised = await acting.raise_tokens(store, 1e9)
-    assert 10**15 <= raised.above < 10**17
+    above = await acting.raise_tokens(store, 1e9)
+    assert 10**15 <= above < 10**17
     await enqueued(store)
-    assert (await hands.claim_one()).token > raised.above
+    assert (await hands.claim_one()).token > above
 
 
 async def test_many_jobs_are_cancelled_and_revived_in_batches_each_a_transaction(

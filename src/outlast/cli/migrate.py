@@ -82,9 +82,7 @@ def migrate(
             did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
             print(f"{describe_place(address)}{origin}{did}")
             if after_restore:
-                raised = await raise_tokens(store, SYSTEM.wall())
-                last = f"the last one that was issued is {raised.issued}"
-                print(f"tokens go on above {raised.above}; {last}")
+                print(f"tokens go on above {await raise_tokens(store, SYSTEM.wall())}")
             if grant is not None:
                 granted = await store.grant(grant, only, events=events)
                 for each in granted if verbose else []:

@@ -123,13 +123,6 @@ class DrainRequest(msgspec.Struct, frozen=True):
     asked: set[int]
 
 
-class RaisedTokens(msgspec.Struct, frozen=True):
-    """Later tokens are larger than ``above``; ``issued`` is the last one before."""
-
-    above: int
-    issued: int
-
-
 def note_on(verb: str, by: By, ids: Sequence[int]) -> Note:
     """Return the record of an act on these jobs."""
     return Note(
@@ -301,18 +294,17 @@ async def follow_drain(store: Store, worker_ids: Collection[int]) -> AsyncIterat
         await asyncio.sleep(LOOK_SECONDS if left else 0)
 
 
-async def raise_tokens(store: Store, now: float) -> RaisedTokens:
-    """Raise the tokens above any that was issued after the backup was made.
+async def raise_tokens(store: Store, now: float) -> int:
+    """Raise the tokens above any that was issued after the backup was made; return above which.
 
     A fixed step is too small for a busy store with a backup of yesterday. Microseconds since 1970
     are above all tokens that a store can have drawn since then, and above the last such raise. No
     row is consulted: a row with a token that was never issued must not raise the others to the
     maximum.
     """
-    issued = await store.inspector.last_token()
-    above = max(issued + TOKEN_STEP, int(now * 1_000_000))
+    above = max(await store.inspector.last_token() + TOKEN_STEP, int(now * 1_000_000))
     await store.raise_tokens(above)
-    return RaisedTokens(above, issued)
+    return above
 
 
 async def pause_schedule(store: Store, name: str, by: By, *, paused: bool) -> None:
