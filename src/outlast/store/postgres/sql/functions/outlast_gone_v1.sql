@@ -1,8 +1,8 @@
--- Find the workers that running jobs name and that are not alive or have no row. The search probes the gaps between
--- the ids of live workers: one probe for each gap, and one more for each worker found. Index entries of jobs that a
--- live worker has run stay until vacuum removes them, which it cannot do while an older transaction is open. A scan
--- that meets a live worker walks over all of them (one look a second took 345 ms behind 1,200,000 such entries, 245
--- ms of it CPU); in the gaps there are none.
+-- Find the workers that running jobs name and that are not alive or have no row. The search probes the gaps between the
+-- ids of live workers: one probe for each gap, and one more for each worker found. Index entries of jobs that a live
+-- worker has run stay until vacuum removes them, which it cannot do while an older transaction is open. An index scan
+-- that meets a live worker walks over all of them (one look a second took 345 ms behind 1,200,000 such entries, 245 ms
+-- of it CPU); the gaps contain none.
 --
 -- One snapshot, without locks: a worker that registers later is not in it, and neither are its jobs.
 CREATE FUNCTION outlast_gone_v1() RETURNS SETOF bigint

@@ -1,4 +1,4 @@
--- Return the hash of these texts, by which the ids of permits and streams are computed: 63 bits, as _hashed in
+-- Return the hash of these texts, from which the ids of permits and streams are computed: 63 bits, as _hashed in
 -- model/limits.py does. Depends on its arguments alone.
 CREATE FUNCTION outlast_hash_v1(VARIADIC p_parts text[]) RETURNS bigint
 LANGUAGE sql STABLE

@@ -1,12 +1,12 @@
 -- Renew a lease, return requests (cancel, drain, stacks), and peek as outlast_peek_v1 does. If renewed is false, the
--- lease is lost. The beat is a plain update, which does not conflict with the KEY SHARE of an exchange. It waits for
--- a reap or a reconnect (FOR UPDATE) and then re-checks the status. Its commit waits for no disk and no standby
+-- lease is lost. The beat is a plain update, which does not conflict with the KEY SHARE of an exchange. It waits for a
+-- reap or a reconnect (FOR UPDATE) and then re-checks the status. Its commit waits for no disk and no standby
 -- (outlast_commit_locally_v1).
 --
--- After the beat, this does not wait for a session that has locked a table that it reads, or that queues for such a lock
--- (VACUUM FULL, CLUSTER, most of ALTER TABLE): that may take longer than a lease. Then this beat brings no cancels and no
--- peek; a later one does. (ACCESS SHARE is the lock that reading takes anyway.) The beat does not fail either if reading
--- anything but the lease fails: the worker, left without a peek, asks for one by itself and reports the fault.
+-- After the update, this waits for no session that has locked a table that it reads, or that is queued for such a lock
+-- (VACUUM FULL, CLUSTER, most of ALTER TABLE): that may take longer than a lease. Then this beat brings no cancels and
+-- no peek; a later one does. (ACCESS SHARE is the lock that reading takes anyway.) If reading anything but the lease
+-- fails, the beat does not fail either: the worker, left without a peek, asks for one by itself and reports the fault.
 CREATE FUNCTION outlast_heartbeat_v1(
     p_worker bigint, p_registration text,
     OUT renewed boolean, OUT drain boolean, OUT stacks text, OUT cancels text,

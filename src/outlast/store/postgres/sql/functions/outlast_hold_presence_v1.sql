@@ -1,10 +1,10 @@
--- Take the presence lock in this session, or prove that the session has it; then write that on the worker's row. Answers
--- NULL, or why the lock cannot be taken. outlast_presence_v1 argues why the order is right.
+-- Take the presence lock in this session, or prove that the session has it; then write that on the worker's row.
+-- Returns NULL, or why the lock cannot be taken. outlast_presence_v1 argues why the order is right.
 --
--- A session that already has the lock takes it once more, and loses all of it at its end: asking is quicker than searching
--- the locks of all workers. Behind a pooler the lock would belong to a session that outlives the worker or is lent to
--- others. p_port: the port of the client's own socket; NULL for a Unix socket: then p_backend, the process named at the
--- start of the connection, is compared with the one that answers.
+-- A session that already has the lock takes it once more, and loses all of it at its end: that is quicker than a search
+-- through the locks of all workers. Behind a pooler the lock would belong to a session that outlives the worker or is
+-- lent to others. p_port: the port of the client's own socket; for a Unix socket it is NULL, and p_backend, the process
+-- named at the start of the connection, is compared with the process that answers.
 CREATE FUNCTION outlast_hold_presence_v1(
     p_worker bigint, p_registration text, p_port integer, p_backend integer) RETURNS text
 LANGUAGE plpgsql

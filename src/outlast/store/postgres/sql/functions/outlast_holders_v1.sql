@@ -1,5 +1,5 @@
--- Return what each of these permits has to count, in one snapshot: the attempts that run under it, and those whose end
--- is noted and not folded. Reads all running jobs, and all notices.
+-- Return the count that each of these permits should have, in one snapshot: the attempts that run under it, and those
+-- whose end is noted and not folded. Reads all running jobs, and all notices.
 CREATE FUNCTION outlast_holders_v1(p_permits bigint[]) RETURNS bigint[]
 LANGUAGE sql STABLE
 AS $$

@@ -1,5 +1,6 @@
--- Whether all jobs that waited for this one have ended, so that none needs its result any more. A dependency that another
--- session has stored and not committed is not seen: such a job may find its upstream job gone, which counts as ended.
+-- Return whether all jobs that waited for this one have ended, so that none needs its result any more. A dependency
+-- that another session has stored and not committed is not seen: such a job may find its upstream job gone, which
+-- counts as ended.
 CREATE FUNCTION outlast_is_over_v1(p_id bigint) RETURNS boolean
 LANGUAGE sql STABLE
 AS $$

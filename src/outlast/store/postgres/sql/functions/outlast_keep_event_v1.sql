@@ -1,9 +1,9 @@
--- Keep this value, a list with one value as JSON or encoded (payload/payloads.py), under the name of an event, unless one
--- is kept already; return whether it is kept.
+-- Keep this value, a list of one value as JSON or encoded (payload/payloads.py), under the name of an event, unless a
+-- value is kept already; return whether this one is kept.
 --
--- The first of two senders is the one that commits first: the unique name makes the other wait for its commit. The notice
--- is part of the sender's transaction; why no job misses it: outlast_wake_v1. An empty notification makes every listener
--- look; p_notify: false where nothing may listen. It runs as its owner, for programs of ours.
+-- Of two senders, the first to commit wins: the unique name makes the other wait for its commit. The notice is part of
+-- the sender's transaction; outlast_wake_v1 argues why no job misses it. An empty notification makes every listener
+-- look; p_notify: false where nothing may listen. This runs as its owner, for our own programs.
 CREATE FUNCTION outlast_keep_event_v1(p_name text, p_value text, p_notify boolean DEFAULT true) RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER

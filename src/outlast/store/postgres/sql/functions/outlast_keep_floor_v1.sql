@@ -2,22 +2,22 @@
 -- on, if the read was slow. p_first: the first live entry that the read met; NULL: none. p_read: how many entries of
 -- the index this transaction had read before.
 --
--- Dead entries stay in such an index until vacuum removes them, which it cannot do behind an open transaction, and
--- each look would walk over all of them. One rule serves all these indexes:
---   * A look from the first entry on that has met more than 1,000 entries keeps a floor for this session: the first
---     live entry, or now, and 0.2 s less. Later looks read from there, and move it on. An index that is quick to read
---     has no floor.
---   * A floor is a hint. An entry may lie below it if its transaction was open for longer than 0.2 s, or if it is
---     from before a step of the clock. The next look from the first entry on finds it. That look comes one second
---     later for each 3,000 entries that the last one read, after a minute at most. So a floor delays an entry and
---     never loses it, and these looks take no more than a few thousandths of a session's time.
---   * A floor ahead of the clock, after a step back, does not count (outlast_read_from_v1). A look reads a minute
---     ahead and no further, since workers look again by then; so it does not meet jobs that were cancelled long
---     before their time.
+-- Dead entries stay in such an index until vacuum removes them, which it cannot do behind an open transaction, and each
+-- look would walk over all of them. One rule serves all these indexes:
+--   * If a look from the first entry on has met more than 1,000 entries, this session keeps a floor: the first live
+--     entry, or now if there is none, less 0.2 s. Later looks read from there, and move it on. An index that is quick
+--     to read has no floor.
+--   * A floor is a hint. An entry may lie below it if its transaction was open for longer than 0.2 s, or if it is from
+--     before a step of the clock. The next look from the first entry on finds it. That look comes one second later for
+--     each 3,000 entries that the last one read, after a minute at most. So a floor delays an entry and never loses it,
+--     and these looks take no more than a few thousandths of a session's time.
+--   * A floor ahead of the clock, after a step back, does not count (outlast_read_from_v1). A look reads a minute ahead
+--     and no further, since workers look again by then; so it does not meet jobs that were cancelled long before their
+--     time.
 --
--- Against a concurrent claim, reap or late worker: a floor says where to look, and each row found is still judged by
--- its content and its lock. The floor is a setting of the session and no row: nothing waits for it, and it leaves no
--- dead rows.
+-- Against a concurrent claim, reap or late worker: a floor says where to read from, and each row found is still judged
+-- by its content and its lock. The floor is a setting of the session and not a row: nothing waits for it, and it leaves
+-- no dead rows.
 CREATE FUNCTION outlast_keep_floor_v1(
     p_index oid, p_from double precision, p_first double precision, p_now double precision, p_read bigint) RETURNS void
 LANGUAGE plpgsql

@@ -1,10 +1,10 @@
--- Keep the last lines of running attempts, in place of the lines kept before. Returns the tokens for which it was done.
--- Guarded as outlast_checkpoint_v1 is, without an answer: the next write brings the lines that found the row locked.
+-- Keep the last lines of running attempts, replacing the lines kept before. Returns the tokens for which this was done.
+-- Guarded like outlast_checkpoint_v1, but without an answer: lines that find the row locked come with the next write.
 --
--- Only the worker of an attempt writes its row of outlast_logs, one call after the other. A call whose connection broke may
--- still arrive after the next one, so the row counts the lines that its attempt has printed (`printed`), and fewer lines
--- never replace more. While this holds the lock on the job, no other session deletes that job with its logs, so no row is
--- left behind. Of each job the rows of the newest p_kept attempts stay (tokens rise with attempts).
+-- Only the worker of an attempt writes its row of outlast_logs, one call after the other. A call whose connection broke
+-- may still arrive after the next one, so the row counts the lines that its attempt has printed (`printed`), and fewer
+-- lines never replace more. While this holds the lock on the job, no other session deletes that job with its logs, so
+-- no row is left behind. For each job the rows of the newest p_kept attempts stay (tokens rise with attempts).
 CREATE FUNCTION outlast_keep_logs_v1(
     p_ids bigint[], p_tokens bigint[], p_numbers integer[], p_printed integer[], p_lines text[], p_kept integer)
 RETURNS SETOF bigint

@@ -1,10 +1,10 @@
--- Keep the values of steps of running attempts, guarded as outlast_checkpoint_v1 is. While this holds the lock, no other
--- session ends, reclaims or deletes the job, so no value is left behind by a deletion.
+-- Keep the values of steps of running attempts, guarded like outlast_checkpoint_v1. While this holds the lock, no other
+-- session ends, reclaims or deletes the job, so a deletion leaves no value behind.
 --
--- One value for each (job, step), by the primary key: only the current attempt writes, has looked for the name before, and
--- uses each name once. So a value that is there already is this very one, whose answer was lost, or one that the attempt
--- has committed itself (keep_in of steps.sql). A new value is progress: it forgives losses. It is new once for each job, so
--- a job that is lost in the same step each time is not forgiven.
+-- Each (job, step) has one value, by the primary key: only the current attempt writes, has searched for the name
+-- before, and uses each name once. So a value that already exists is this very one, whose answer was lost, or one that
+-- the attempt has committed itself (keep_in of steps.sql). A new value is progress: it forgives losses. Each step of a
+-- job is new once, so a job that is lost in the same step each time is not forgiven.
 CREATE FUNCTION outlast_keep_steps_v1(
     p_ids bigint[], p_tokens bigint[], p_names text[], p_values text[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, name text, answer text)

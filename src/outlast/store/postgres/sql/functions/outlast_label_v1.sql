@@ -1,4 +1,4 @@
--- Store the labels of new jobs: a JSON array for each. It runs as its owner (outlast_check_new_v1).
+-- Store the labels of new jobs: a JSON array for each. This runs as its owner (outlast_check_new_v1).
 CREATE FUNCTION outlast_label_v1(p_jobs bigint[], p_labels text[]) RETURNS void
 LANGUAGE plpgsql
 SECURITY DEFINER

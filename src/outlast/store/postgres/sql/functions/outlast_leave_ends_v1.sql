@@ -1,5 +1,5 @@
--- Leave a notice of attempts that have ended, as outlast_note_v1 does: p_streams names the stream of each one. The caller
--- has ended them in this transaction, and did not fold them.
+-- Leave notices of attempts that have ended, as outlast_note_v1 does: p_streams names the stream of each attempt. The
+-- caller has ended the attempts in this transaction, and has not folded their ends.
 CREATE FUNCTION outlast_leave_ends_v1(p_streams bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,12 +1,13 @@
--- Look once more at permits that this transaction has looked at, after all that it starts is counted: if one has room
--- for a stream that it blocks, leave a notice, and if only time is missing, or a place that is kept for another stream,
--- write when it opens (opens_at). That keeps the rule that no permit with room blocks a stream unseen: the caller has the
--- keeper lock, so no other session counts under them, or blocks a stream by them, after this look.
+-- Check once more the permits that this transaction has checked, after all its starts are counted. If a permit has room
+-- for a stream that it blocks, leave a notice; if only time is missing, or a place that is kept for another stream,
+-- write when the permit opens (opens_at). That keeps the rule that no permit with room blocks a stream unseen: the
+-- caller has the keeper lock, so after this check no other session counts under these permits or blocks a stream by
+-- them.
 --
--- A stream that was opened but that no worker claims (its queue is paused, no worker serves it) holds no permit: the notice
--- is there all the same, and the next fold opens the streams behind it. Of streams that need different costs of a rate, the
--- first by rank and turn decides: while it waits for the rate, the others wait behind it, since low costs would otherwise
--- hold up a high one for good. (A cost above the burst can never start, so it blocks no other job.)
+-- A stream that was opened but that no worker claims (its queue is paused, no worker serves it) holds no permit: the
+-- notice is left all the same, and the next fold opens the streams behind it. Of streams that need different costs of a
+-- rate, the first by rank and turn decides: while it waits for the rate, the others wait behind it, since low costs
+-- would otherwise delay a high one for good. (A cost above the burst can never start, so it blocks no other job.)
 CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$

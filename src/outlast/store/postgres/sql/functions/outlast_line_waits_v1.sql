@@ -1,5 +1,5 @@
--- Whether the line may have jobs for this request, or the caller wants a look below the floors, so that streams do not get
--- all of its places. Without locks: a job that comes meanwhile is for the next claim.
+-- Return whether the line may have jobs for this request, or the caller wants a look below the floors: then streams do
+-- not get all of its places. Without locks: a job that is committed meanwhile is left to the next claim.
 CREATE FUNCTION outlast_line_waits_v1(p_req outlast_claim_request_v1, p_request integer) RETURNS boolean
 LANGUAGE plpgsql
 AS $$

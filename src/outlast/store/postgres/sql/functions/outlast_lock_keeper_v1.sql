@@ -1,7 +1,7 @@
 -- Take the keeper lock (outlast_keeper_lock_v1) to the end of the transaction, and return whether it was free within
--- p_wait seconds (NULL: it waits for as long as a statement may). Sessions get it in the order in which they came: a try
--- fails while another one waits. Should the client stop between two statements, the server ends its transaction after two
--- seconds, since all jobs under limits wait for it.
+-- p_wait seconds (NULL: wait for as long as a statement may). Sessions get it in order of arrival: a try fails while
+-- another session waits. If the client stops between two statements, the server ends its transaction after two seconds,
+-- since all jobs under limits wait for it.
 CREATE FUNCTION outlast_lock_keeper_v1(p_wait double precision) RETURNS boolean
 LANGUAGE plpgsql
 SET lock_timeout = 0

@@ -1,10 +1,10 @@
--- Lock the next suspects of the line for a request (its place in p_req) that is for them, task by task, in the order of
--- the line. Answers as outlast_lock_lanes_v1 does, but shows no positions: a suspect is claimed ahead of jobs before it,
--- from which no floor may follow.
+-- Lock the next suspects of the line for a request (its place in p_req: p_request) that asks for suspects, task by
+-- task, in the order of the line. Returns the same as outlast_lock_lanes_v1, but shows no positions: a suspect is
+-- claimed ahead of jobs before it, so no floor may follow from its position.
 --
--- Few jobs are suspects, so that their index is read from its head, without a floor. Suspects in streams are left to
--- outlast_claim_streams_v1. Rows that other sessions hold are skipped (SKIP LOCKED), and one that was claimed or cleared
--- since the snapshot is re-checked when it is locked.
+-- Few jobs are suspects, so their index is read from its head, without a floor. Suspects in streams are left to
+-- outlast_claim_streams_v1. Rows that other sessions hold are skipped (SKIP LOCKED), and a row that was claimed or
+-- cleared since the snapshot is re-checked when it is locked.
 CREATE FUNCTION outlast_lock_suspects_v1(
     p_req outlast_claim_request_v1, p_request integer, p_limit integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,

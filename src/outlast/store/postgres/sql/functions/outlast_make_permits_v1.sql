@@ -1,4 +1,4 @@
--- Make the rows of those permits in these texts of needs that have none. The caller has the keeper lock.
+-- Insert the rows that are missing for the permits in these texts of needs. The caller has the keeper lock.
 CREATE FUNCTION outlast_make_permits_v1(p_needs text[], p_now double precision) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,11 +1,13 @@
--- Make the rows of streams that have none, and of their permits, from a job that waits in each. p_tasks and p_queues say
--- where a job of the stream may wait; a stream may come several times. The caller has the keeper lock.
+-- Insert the missing rows of streams, and of their permits, each from a job that waits in the stream. p_tasks and
+-- p_queues say where a job of the stream may wait; a stream may be listed several times. The caller has the keeper
+-- lock.
 --
--- Who may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job of which the id
--- is what its task, queue, priority and needs give (outlast_stream_id_v1); other jobs there are passed over, 20,000 at
--- most (some 30 us each), and never start. In needs that can be read, the ids of permits are those of their names and keys
--- (outlast_needs_v1). A stream names its tenant where tenants take turns, and under a limit per tenant: its jobs are
--- passed over while that is paused. A job of another tenant that a program has put there by hand is, too.
+-- A role that may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job whose
+-- stream id follows from its task, queue, priority and needs (outlast_stream_id_v1); other jobs there are passed over,
+-- 20,000 at most (some 30 us each), and never start. In needs that can be read, the ids of permits follow from their
+-- names and keys (outlast_needs_v1). A stream names its tenant where tenants take turns, and under a limit per tenant:
+-- its jobs are passed over while that tenant is paused, and so is a job of another tenant that a program has put there
+-- by hand.
 CREATE FUNCTION outlast_make_streams_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_now double precision)
 RETURNS void
 LANGUAGE plpgsql

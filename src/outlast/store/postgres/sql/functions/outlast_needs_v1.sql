@@ -1,8 +1,8 @@
 -- Return the permits that a job needs, from the text on its row: permits and costs, names of limits, and keys, each in
--- the same order. permits is NULL if the text cannot be read, or the id of a permit is not what its name and key give, so
--- that no job makes another's permit: such a job does not start, and stops no other. A cost below the least that a program
--- may give counts as that: the arithmetic of a claim raises where a number underflows. Called where a stream or a permit is
--- made, and not for each job.
+-- the same order. permits is NULL if the text cannot be read, or if a permit's id does not follow from its name and
+-- key, so that no job makes another's permit: such a job does not start, and stops no other. A cost below the least
+-- that a program may give counts as that least cost: the arithmetic of a claim raises an error where a number
+-- underflows. Called when a stream or a permit is made, and not for each job.
 CREATE FUNCTION outlast_needs_v1(
     p_needs text, OUT permits bigint[], OUT names text[], OUT keys text[], OUT costs double precision[])
 LANGUAGE plpgsql IMMUTABLE

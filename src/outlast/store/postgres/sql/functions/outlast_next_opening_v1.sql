@@ -1,5 +1,5 @@
--- Return the first time at which a permit opens that lacks only time, and blocks streams of these tasks; NULL: there is
--- none. A permit that opens at this moment is opened by the next exchange.
+-- Return the first time at which a permit opens that lacks only time and blocks streams of these tasks; NULL: none
+-- does. A permit that opens at this moment is opened by the next exchange.
 CREATE FUNCTION outlast_next_opening_v1(p_tasks text[], p_now double precision) RETURNS double precision
 LANGUAGE plpgsql
 AS $$

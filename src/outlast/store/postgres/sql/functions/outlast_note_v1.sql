@@ -1,16 +1,17 @@
--- Leave the notices of changes of these jobs, which this transaction has just made: each function that ends an attempt or
--- a job, puts a job into the line, or takes an end back calls it. p_ran: they were running; p_had_ended: they had ended.
+-- Leave the notices of changes of these jobs, which this transaction has just made. Each function that ends an attempt
+-- or a job, puts a job into the line, or undoes an end calls it. p_ran: they were running; p_had_ended: they had ended.
 --
--- Right against a claim, a reap and a late worker: the caller holds the locks of the jobs' rows, so the notices are there
--- exactly if the changes are. A refused end changes no row and gives nothing back, and of an end and a reap one changes
--- the row. Nothing is waited for, so a transaction that stays open for long holds up no other; its notices count from
--- its commit on. One of a caller whose snapshot is older than `awaited` (REPEATABLE READ) fails (40001).
--- There it is planned by the caller's settings, as the completion itself: a plan from a small table ends with ANALYZE.
+-- Right against a claim, a reap and a late worker: the caller holds the locks of the jobs' rows, so the notices exist
+-- exactly if the changes do. A refused end changes no row and releases nothing, and of an end and a reap only one
+-- changes the row. This waits for nothing, so a transaction that stays open for long delays no other; its notices count
+-- from its commit on. If the caller's snapshot is older than `awaited` (REPEATABLE READ), this fails (40001). In such a
+-- caller's transaction this is planned by the caller's settings, like the completion itself: a plan made for a small
+-- table ends with ANALYZE.
 --
--- A stream gets one notice, with how many attempts have ended and whether a job has joined it. In an ordered stream
--- (",true]" in what its jobs need) the end of an attempt, or of a job that waits to run again, counts as an arrival: the
--- stream is looked at again, as its holder may be gone. (In a key, the text costs a look.) A job that others wait for
--- gets a notice when it has ended, or runs again.
+-- A stream gets one notice, which says how many attempts have ended and whether a job has joined it. In an ordered
+-- stream (",true]" in the text of a job's needs) the end of an attempt, or of a job that waits to run again, counts as
+-- an arrival: the stream is checked again, as its holder may be gone. (If a key contains that text, it costs a needless
+-- check.) A job that others wait for gets a notice when it has ended, or runs again.
 CREATE FUNCTION outlast_note_v1(p_ids bigint[], p_ran boolean, p_had_ended boolean) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,8 +1,9 @@
--- Wake listeners for the jobs among these that can run now: one notification for each queue, sent by the commit. Its text
--- is jobs:POSITION:COUNT:QUEUE: the lowest of their positions, which identifies the wake-up, and the number of jobs.
--- queue:QUEUE makes every listener look for a suspect, which not each worker may take. A hint, read without locks: a job
--- that is claimed meanwhile is announced needlessly, and a payload is cut at 8000 bytes. (OFFSET 0 keeps the position out
--- of the choice of the index: a plan was seen that read the whole line to find a few ids.)
+-- Wake listeners for the jobs among these that can run now: one notification for each queue, sent by the commit. Its
+-- text is jobs:POSITION:COUNT:QUEUE: the lowest of their positions, which identifies the wake-up, and the number of
+-- jobs. queue:QUEUE makes every listener look for a suspect, which not every worker may take. The notification is a
+-- hint, from a read without locks: a job that is claimed meanwhile is announced needlessly, and a payload is cut at
+-- 8000 bytes. (OFFSET 0 keeps the position out of the choice of the index: a plan was seen that read the whole line to
+-- find a few ids.)
 CREATE FUNCTION outlast_notify_v1(p_ids bigint[]) RETURNS void
 LANGUAGE plpgsql
 AS $$

@@ -1,10 +1,10 @@
 -- Lock running jobs whose worker is not alive or has no row, longest-running first, and return the facts to decide on.
 --
 -- The list of (id, token) is made first, without locks; then rows are locked by joining on both. A plain "NOT EXISTS
--- (live worker)" under the lock would check the newest version of the job against the old snapshot of the workers,
--- miss a worker that registered meanwhile, and rob it. A lost or stopped worker never comes back, so a pair that was
--- an orphan once stays one until its token changes. The list is a hundred times as long as p_limit, so that locked rows,
--- for example by transactions of tasks that outlive their worker, do not hide those behind them.
+-- (live worker)" under the lock would check the newest version of the job against the old snapshot of the workers, miss
+-- a worker that registered meanwhile, and take its job away. A lost or stopped worker never comes back, so a pair that
+-- was an orphan once stays one until its token changes. The list is a hundred times as long as p_limit, so that locked
+-- rows, for example by transactions of tasks that outlive their worker, do not hide the rows behind them.
 CREATE FUNCTION outlast_orphans_v1(p_limit integer)
 RETURNS TABLE (
     job_id bigint, token bigint, failures integer, losses integer, policy text,

@@ -1,6 +1,6 @@
--- Add the ticks of a spec that are later than p_since and not later than p_until to the owed ones of a schedule, as a line
--- (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. A line that would exceed
--- p_most characters, after many edits while no worker looks, is left out.
+-- Add the ticks of a spec that are later than p_since and not later than p_until to the owed ticks of a schedule, as a
+-- line (store/schedules.py, Owed). Pure. Ticks are whole seconds, so whole seconds bound them. If a line would exceed
+-- p_most characters, after many edits while no worker looks, it is left out.
 CREATE FUNCTION outlast_owe_ticks_v1(
     p_owed text, p_since double precision, p_until double precision, p_spec text, p_most integer)
 RETURNS text

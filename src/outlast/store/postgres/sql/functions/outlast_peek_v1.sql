@@ -1,10 +1,11 @@
--- Read what each worker polls all the time, by a few index probes, at a cost that does not depend on the number of workers.
+-- Read the values that each worker polls all the time, by a few index probes, at a cost that does not depend on the
+-- number of workers.
 --
---   * drawn: the highest position drawn so far. If it has not changed, no new job stands in any line, except jobs of
---     transactions that drew their positions earlier and committed since. The line itself is not read, since that
---     would walk over its dead entries.
---   * next_due: 0 if there is a notice to fold; the seconds until a limit opens by time, or a job that is in no line
---     falls due.
+--   * drawn: the highest position drawn so far. If it has not changed, no line has a new job, except jobs of
+--     transactions that drew their positions earlier and committed since. The line itself is not read, since that would
+--     walk over its dead entries.
+--   * next_due: 0 if there is a notice to fold; otherwise the seconds until a limit opens by time, or a job that is in
+--     no line falls due.
 --   * next_tick: the seconds until a schedule is due.
 --   * pauses: the version of the pauses.
 --   * watches: the marks of the watchers (outlast_keep_watch_v1).

@@ -1,19 +1,19 @@
--- Do the work that comes before a claim, if the look of outlast_exchange_v1 or its ends show that there is some. p_ended:
--- the streams of completions that are not noted (outlast_hand_in_v1). Runs inside outlast_exchange_v1, under its planner
--- settings, which holds the worker's row. The steps, as numbered in the body:
+-- Do the work that comes before a claim, if step 1 or the ends of outlast_exchange_v1 have shown some. p_ended: the
+-- streams of completions that are not noted (outlast_hand_in_v1). Runs inside outlast_exchange_v1, which holds the
+-- worker's row, under its planner settings. The steps, as numbered in the body:
 --
 -- 1  Append jobs that have fallen due to the end of the line (outlast_due_v1). due: when the next one falls due.
--- 2  Look for expired jobs, notices, streams and permits. The look comes after the ends, which may have left notices.
--- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker comes back at once.
+-- 2  Check for expired jobs, notices, streams and permits. This comes after the ends, which may have left notices.
+-- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker returns at once.
 -- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1).
--- 5  If there is something to do for limits, or if streams of the caller's tasks are open, wait for the keeper lock
---    (outlast_lock_keeper_v1) for 30 ms, which is some exchanges of others, and keep it to the commit (is_keeper): then
---    fold notices of ends and arrivals (outlast_fold_v1), and the caller claims from streams. Without it, leave a notice
---    of p_ended, and all else to the sessions that come first (contended). Where the caller lacks many lanes (p_unknown),
---    whose names the reply of a session with the lock does not hold, chance decides whether it takes the lock or is told
---    of them.
+-- 5  If there is work for limits, or if streams of the caller's tasks are open, wait for the keeper lock
+--    (outlast_lock_keeper_v1) for 30 ms, about as long as a few other exchanges take, and hold it to the commit
+--    (is_keeper): then fold notices of ends and arrivals (outlast_fold_v1), and the caller claims from streams. Without
+--    it, leave a notice of p_ended, and leave the rest to the sessions that come first (contended). If the caller lacks
+--    many lanes (p_unknown), the reply of a session with the lock has no room for their names: chance decides whether
+--    the caller takes the lock or is told the lanes.
 --
--- runnable: jobs that can run now, and may stand in lanes that the caller does not know. opens: some permit lacks only
+-- runnable: jobs that can run now, and may be in lanes that the caller does not know. opens: some permit lacks only
 -- time. Each function that is called argues why it is right; none of them waits for another lock.
 CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[], p_unknown boolean,

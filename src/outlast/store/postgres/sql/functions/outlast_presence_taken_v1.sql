@@ -1,5 +1,5 @@
--- Describe in words who has the lock that a worker asks for: an earlier session of its role, or a stranger. Reads
--- only; the holder may have gone by then, and the worker tries again with each heartbeat.
+-- Describe who holds the lock that a worker asks for: an earlier session of its role, or another role. Reads only; the
+-- holder may have gone by the time this reads, and the worker tries again with each heartbeat.
 CREATE FUNCTION outlast_presence_taken_v1(p_key bigint, p_role oid) RETURNS text
 LANGUAGE sql VOLATILE
 AS $$
