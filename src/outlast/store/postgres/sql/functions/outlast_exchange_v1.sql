@@ -98,7 +98,7 @@ DECLARE
     v_order bigint[]; v_shown bigint[]; v_places bigint[]; v_counts integer[];
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
     v_next_due double precision;
-    -- what is left behind
+    -- for the steps after the claim
     v_permits bigint[]; v_passed bigint[]; v_runnable bigint[];
 BEGIN
     -- 1

@@ -85,7 +85,7 @@ BEGIN
                  max(c.place) FILTER (WHERE c.state = 2 AND c.waits) AS met
           FROM changed c GROUP BY c.job_id) c;
 
-    -- the consequences for them
+    -- the consequences for the waiting jobs
     IF v_met IS NOT NULL THEN
         WITH walked AS MATERIALIZED (
             SELECT m.job_id, w.place, w.state, w.state = 4 AND w.ended IS DISTINCT FROM 'completed' AS is_new

@@ -29,7 +29,7 @@ DECLARE
 BEGIN
     IF v_read <= 1000 OR p_first = '-infinity' THEN RETURN; END IF;
     IF p_from > '-infinity' THEN v_until := (current_setting(v_name)::double precision[])[2]; END IF;
-    PERFORM set_config('outlast.floors', 'kept', false);  -- outlast_exchange_v1 asks for floors only then
+    PERFORM set_config('outlast.floors', 'kept', false);  -- only then does outlast_exchange_v1 ask for floors
     PERFORM set_config(v_name, ARRAY[least(p_first, p_now) - 0.2, v_until]::text, false);
 END
 $$;

@@ -23,7 +23,7 @@ BEGIN
                      nullif(greatest(p.held_until, l.held_until, v_now), v_now) AS held,
                      least(1000000000, coalesce(p.own_running, l.running) - p.used - (k.until IS NOT NULL)::integer) AS free,
                      k.until AS kept
-              FROM (SELECT u AS id FROM unnest(p_ids) AS u  -- most block nothing
+              FROM (SELECT u AS id FROM unnest(p_ids) AS u  -- most permits block no stream
                     WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL OFFSET 0) u
               JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
               CROSS JOIN LATERAL (

@@ -3,11 +3,10 @@
 -- lock.
 --
 -- A role that may enqueue may store a job, and a notice, that name any stream. So a row is made only from a job whose
--- stream id follows from its task, queue, priority and needs (outlast_stream_id_v1); other jobs there are passed over,
--- 20,000 at most (some 30 us each), and never start. In needs that can be read, the ids of permits follow from their
--- names and keys (outlast_needs_v1). A stream names its tenant where tenants take turns, and under a limit per tenant:
--- its jobs are passed over while that tenant is paused, and so is a job of another tenant that a program has put there
--- by hand.
+-- stream id follows from its task, queue, priority and needs (outlast_stream_id_v1); others, 20,000 at most (some 30 us
+-- each), are passed over and never start. In needs that can be read, the ids of permits follow from their names and
+-- keys (outlast_needs_v1). A stream names its tenant where tenants take turns, and under a limit per tenant: all its
+-- jobs are passed over while that tenant is paused, even one of another tenant that was put there by hand.
 CREATE FUNCTION outlast_make_streams_v1(p_ids bigint[], p_tasks text[], p_queues text[], p_now double precision)
 RETURNS void
 LANGUAGE plpgsql

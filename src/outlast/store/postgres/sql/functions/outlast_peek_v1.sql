@@ -29,7 +29,7 @@ DECLARE
     v_first double precision := outlast_first_due_v1(v_now);
     v_opens double precision;
 BEGIN
-    drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- needs no privilege but USAGE
+    drawn := coalesce(pg_sequence_last_value('outlast_position_seq'), 0);  -- needs only the privilege USAGE
     watches := json_build_array(
         coalesce(pg_sequence_last_value('outlast_watch_1_seq'), 0),
         coalesce(pg_sequence_last_value('outlast_watch_2_seq'), 0),

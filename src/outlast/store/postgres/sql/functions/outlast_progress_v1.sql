@@ -1,6 +1,6 @@
--- Guarded as outlast_checkpoint_v1 is. Progress has no number; the last write wins. p_stills: the seconds in which neither
--- the attempt nor its worker ran, all told, so that a report that comes twice moves the deadline once, and one that comes
--- late not back. Only the claim sets started_at, under a new token.
+-- Store progress, guarded like outlast_checkpoint_v1. Progress has no number; the last write wins. p_stills: the
+-- seconds in which neither the attempt nor its worker ran, as a total, so that a report that comes twice moves the
+-- deadline once, and a late report does not move it back. Only the claim sets started_at, under a new token.
 CREATE FUNCTION outlast_progress_v1(
     p_ids bigint[], p_tokens bigint[], p_values text[], p_stills double precision[], p_refusals_kept integer)
 RETURNS TABLE (job_id bigint, token bigint, answer text)

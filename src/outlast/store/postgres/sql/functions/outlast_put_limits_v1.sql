@@ -1,10 +1,10 @@
--- Write limits: the declaration of the code, the values of a person, and those in force (running to per), which count
--- from then on. The caller has the keeper lock, and has read their rows since it has that. So an exchange that has blocked
--- streams by their permits as they were has committed: the look for blocked streams sees them, and leaves a notice for each
--- such permit. A lowered limit stops nothing that runs.
+-- Write limits: the code's declaration, the values that a person set, and the values in force (running to per), which
+-- count from then on. The caller has the keeper lock, and has read the limits' rows since it has that lock. So every
+-- exchange that has blocked streams by their permits as they were has committed: the search for blocked streams sees
+-- them, and leaves a notice for each such permit. A lowered limit stops no running attempt.
 --
--- Where a rate changes, what its permits have ahead (tat) is worth as many starts as before, and nothing if there was
--- no rate, or is none.
+-- Where a rate changes, the starts that its permits have ahead of them (tat) stay the same in number, and become none
+-- if there was no rate, or is none now.
 --
 -- Where a limit no longer counts by tenant, its streams may get jobs of other tenants, so they no longer name one
 -- (outlast_make_streams_v1).

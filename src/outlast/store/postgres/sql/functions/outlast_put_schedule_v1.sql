@@ -1,25 +1,25 @@
--- Store one schedule that was put at run time or declared by the code of a worker. Returns a Put
--- (store/schedules.py). May run inside a caller's own transaction: the schedule is in use when that commits.
+-- Store one schedule that was put at run time or declared by the code of a worker. Returns a Put (store/schedules.py).
+-- May run inside a caller's own transaction: the schedule is in use when that commits.
 --
--- Why it is right against
---   * another put of the name: both insert, and the unique index makes the second wait for the first; it then finds
---     the row. The row is locked before it is judged. If another transaction holds the lock for longer than some
---     seconds, the statement fails, and the transaction that it was part of.
---   * a transaction that keeps a row locked: a worker waits for no row, since its session has more to do. It skips a
---     held row and declares the schedule again later. Only a name that another transaction has stored and not
---     committed cannot be seen, and the insert waits briefly for it. A declaration that already stands as it is needs
---     no lock: it may count as having come before the change under way. The same holds if the row is locked while its
---     declaration is in use: another worker renews it, or this one will.
+-- Why this is right against
+--   * another put of the name: both insert, and the unique index makes the second wait for the first; it then finds the
+--     row. The row is locked before it is judged. If another transaction holds the lock for longer than some seconds,
+--     the statement fails, and its transaction with it.
+--   * a transaction that keeps a row locked: a worker waits for no row, since its session has other work. It skips a
+--     held row and declares the schedule again later. Only a name that another transaction has stored and not committed
+--     cannot be seen, and the insert waits briefly for it. A declaration that already stands as it is needs no lock: it
+--     may count as having come before the change under way. The same holds if the row is locked while its declaration
+--     is in use: another worker renews it, or this one will.
 --   * a worker that fires: it matches the revision and next_tick that it has read against the newest version of the
 --     row. A change draws a revision that was never drawn before, also after a delete.
---   * a rolling deploy: workers of the old release go on declaring their version. A version that was replaced is
---     listed in versions, and replaces the newer one only when that is no longer declared. A step of the clock makes
---     a declaration look old only until it is renewed.
+--   * a rolling deploy: workers of the old release continue to declare their version. A version that was replaced is
+--     listed in versions, and replaces the newer one only when that is no longer declared. A step of the clock makes a
+--     declaration look old only until it is renewed.
 --   * a delete: its row stays for a while and records up to when ticks are accounted for. So if the name is put again
---     while the clock stands behind that, no tick gets a second job. The row is locked like any other, and becomes
---     the new schedule's row by an update, since roles that may only enqueue cannot delete here. A changed spec
---     begins after now, and never before what is accounted for: no tick gets a second job. The ticks of the old spec
---     in between are owed, and the next worker that looks counts them.
+--     while the clock is behind that time, no tick gets a second job. The row is locked like any other, and an update
+--     makes it the new schedule's row, since roles that may only enqueue cannot delete here. A changed spec begins
+--     after now, and never before the accounted time, for the same reason. The ticks of the old spec in between are
+--     owed, and the next worker that looks counts them.
 CREATE FUNCTION outlast_put_schedule_v1(
     p_name text, p_call text, p_spec text, p_overlap text, p_catch_up text, p_grace double precision,
     p_origin text, p_version text, p_renew double precision, p_fresh double precision,

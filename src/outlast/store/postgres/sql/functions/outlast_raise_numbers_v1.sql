@@ -1,18 +1,19 @@
--- Name the sequences whose next number is not above the rows of their table, and, if asked, raise them. Rows come
--- without the numbers of their server by logical replication, COPY and the like. Tokens are not looked at: they jump
--- to the time of day in any case (outlast_raise_tokens_v1).
+-- Name the sequences whose next number is not above the rows of their table, and, if asked, raise them. Logical
+-- replication, COPY and the like bring rows without the sequences of their server. Tokens are not checked: they jump to
+-- the time of day in any case (outlast_raise_tokens_v1).
 --
--- An id goes on 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
--- index that shows the largest. So both jump to the time of day in microseconds, which no server reaches by
--- counting, as soon as any sequence is behind, or one of the first thousand entries of an index is above. Numbers ahead
--- of that time count for nothing, ids as well: who may write a row could use up a sequence by one number.
+-- An id continues 10,000 above the largest. Positions (which also number the revisions of schedules) and turns have no
+-- index that shows the largest. So as soon as any sequence is behind, or one of the first thousand entries of an index
+-- is above its sequence, both jump to the time of day in microseconds, which no server reaches by counting. Positions,
+-- turns and ids that are ahead of that time are ignored: otherwise any role that may write a row could use up a
+-- sequence with one number.
 --
 -- Rows that came in this way may have come without their lanes (outlast_thin_lanes_v1).
 --
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
--- rows, so none is taken to be behind that is not. Sequences are not transactional: numbers that others draw between
--- the look and setval lie within the 10,000, and the row that is locked lets one session raise at a time. Who drew a
--- taken number before has failed, and has stored nothing.
+-- rows, so none is judged to be behind that is not. Sequences are not transactional: numbers that others draw between
+-- the read and setval lie within the 10,000, and the lock on the incarnation's row lets one session raise at a time. A
+-- session that drew a taken number before the jump has failed, and has stored nothing.
 CREATE FUNCTION outlast_raise_numbers_v1(p_raise boolean) RETURNS text[]
 LANGUAGE plpgsql
 SET enable_seqscan = off SET enable_bitmapscan = off

@@ -1,17 +1,18 @@
--- Make every later token larger than p_above. Usually tokens already are: a worker that reconnects hands in the
--- newest token it has seen, and the next one is larger. Then nothing is locked or written.
+-- Make every later token larger than p_above. Usually tokens already are: a worker that reconnects hands in the newest
+-- token it has seen, and the next one is larger. Then nothing is locked or written.
 --
 -- A sequence that is not above p_above has lost tokens, as after a failover to a standby that lagged, or after a
 -- restore, and other workers may know tokens that were drawn after p_above. So tokens jump above all of these: to the
--- time of day in microseconds, which a store with fewer than a million claims a second cannot have reached, wherever
--- it has run since. If the clock is behind the tokens, it was set back and is no bound for what others know. Then
--- tokens jump beyond p_above by a step of up to 71 minutes. It grows every 4 seconds, with the bits 22 to 31 of the
--- clock, so that the next server to jump from p_above jumps farther; chance, up to half of that, keeps two copies apart.
+-- time of day in microseconds, which a store with fewer than a million claims a second cannot have reached, wherever it
+-- has run since. If the clock is behind the tokens, it was set back and does not bound the tokens that others know.
+-- Then tokens jump beyond p_above by a step of up to 71 minutes. The step grows every 4 seconds, with the bits 22 to 31
+-- of the clock, so that the next server to jump from p_above jumps farther; a random part of up to half of it keeps two
+-- copies apart.
 --
--- setval alone could step back below what was drawn since the look. Tokens are drawn only under ROW SHARE on the
--- workers' table (an exchange holds its worker's row). EXCLUSIVE waits for all who hold it and keeps new ones out, so
--- no token is drawn between the look and the jump. Beats wait for it as well, so this waits for half a second at
--- most, and the caller tries again. Callers must not hold a lock on outlast_workers yet.
+-- setval alone could step back below tokens drawn since the sequence was read. Tokens are drawn only under ROW SHARE on
+-- the workers' table (an exchange holds its worker's row). EXCLUSIVE waits for all holders of that lock and keeps new
+-- ones out, so no token is drawn between the read and the jump. Beats wait for it as well, so this waits for half a
+-- second at most, and the caller tries again. Callers must not hold a lock on outlast_workers yet.
 CREATE FUNCTION outlast_raise_tokens_v1(p_above bigint) RETURNS void
 LANGUAGE plpgsql
 SET lock_timeout = '500ms'

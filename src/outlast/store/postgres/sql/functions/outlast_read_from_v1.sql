@@ -1,5 +1,5 @@
--- Return the instant from which to read an index of instants to find its first live entry: -infinity, or the floor
--- that this session keeps (outlast_keep_floor_v1 argues why that is right).
+-- Return the instant from which to read an index of instants to find its first live entry: -infinity, or the floor that
+-- this session keeps (outlast_keep_floor_v1 argues why that is right).
 CREATE FUNCTION outlast_read_from_v1(p_index oid, p_now double precision) RETURNS double precision
 LANGUAGE plpgsql
 AS $$

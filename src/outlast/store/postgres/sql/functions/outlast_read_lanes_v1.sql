@@ -1,6 +1,6 @@
--- Read the lanes that there are, where the caller's are others than these (lanes_seen): asks are the caller's with all
--- lanes in place of its own, each with its floor if it has one. fresh: the lanes, for the next exchange of the caller.
--- Reads without locks: a lane that is committed meanwhile is found by the next exchange.
+-- Read the existing lanes, if they differ from the caller's (lanes_seen). p_req returns as the caller's request with
+-- all lanes in place of its own, each with its floor if it has one. fresh: the lanes, for the next exchange of the
+-- caller. Reads without locks: the next exchange finds a lane that is committed meanwhile.
 CREATE FUNCTION outlast_read_lanes_v1(INOUT p_req outlast_claim_request_v1, OUT fresh json)
 LANGUAGE plpgsql
 SET enable_hashjoin = on

@@ -1,8 +1,8 @@
--- Release own running jobs that the worker does not hold: claims whose reply was lost.
+-- Release the worker's running jobs that the worker does not hold: claims whose reply was lost.
 --
--- The worker's row is held at its epoch as by an exchange, so a worker that was reaped or has reconnected since releases
--- nothing. The claims of an exchange of the same epoch that is under way would be released too; so the worker calls this
--- only when it has none, or after a reconnect, which has waited for it.
+-- The worker's row is locked at its epoch, as by an exchange, so a worker that was reaped or has reconnected since
+-- releases nothing. This would also release the claims of an exchange of the same epoch that is under way; so the
+-- worker calls it only when it has no such exchange, or after a reconnect, which has waited for it.
 CREATE FUNCTION outlast_reconcile_v1(
     p_worker bigint, p_epoch integer, p_held bigint[], p_notify boolean, p_registration text)
 RETURNS TABLE (job_id bigint, token bigint)

@@ -1,16 +1,17 @@
--- Correct the counts of permits that block streams and were last written p_settled seconds ago, if they differ from the
--- number of attempts that run under them, as after a restore of some tables or a statement by hand. Returns the corrected
--- ones. Looks at up to 1,000 permits, from a random one on.
+-- Correct the counts of permits that block streams and were last written at least p_settled seconds ago, if they differ
+-- from the number of attempts that run under them, as after a restore of some tables or a statement by hand. Returns
+-- the corrected permits. Checks up to 1,000 permits, beginning with a random one.
 --
--- Two looks. The first takes no lock: a permit's count, the notices of ends and the running attempts change in one
--- commit each, and one statement reads one snapshot, so what differs there is wrong. Then the keeper lock is taken, and a
--- later statement counts again; if the lock is not free in time, the next look does.
---   * A claim raises the count, and a fold takes notices away, under that lock, so all that did have committed before.
---   * An end, a reap, a late worker: an attempt that runs no longer is noted in the same commit; the statement sees
---     both or neither.
--- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row records that.
+-- It counts twice. The first count takes no lock: a permit's count, the notices of ends and the running attempts change
+-- in one commit each, and one statement reads one snapshot, so a difference is an error. Then the keeper lock is taken,
+-- and a later statement counts again; if the lock is not free in time, the next call does.
+--   * A claim raises the count, and a fold takes notices away, under that lock, so all of these have committed before.
+--   * An end, a reap, a late worker: an attempt that stops running is noted in the same commit; the statement sees both
+--     or neither.
+-- The new count may leave room, so a notice is left for the streams that the permit blocks. The limit's row records the
+-- correction.
 --
--- Holds of whole limits that a clock which was ahead has written begin again under the lock, too.
+-- Holds of whole limits that were written by a clock that was ahead begin again, under the lock, too.
 CREATE FUNCTION outlast_recount_v1(p_settled double precision)
 RETURNS TABLE (name text, key text, counted integer, holders bigint)
 LANGUAGE plpgsql
@@ -26,7 +27,7 @@ BEGIN
             SELECT coalesce(
                 (SELECT s.blocked FROM outlast_streams s WHERE s.blocked >= v_from ORDER BY s.blocked LIMIT 1),
                 (SELECT s.blocked FROM outlast_streams s WHERE s.blocked IS NOT NULL ORDER BY s.blocked LIMIT 1))
-            UNION  -- and not all: it ends where it began
+            UNION  -- not UNION ALL: the walk ends where it began
             SELECT coalesce(
                 (SELECT s.blocked FROM outlast_streams s WHERE s.blocked > f.id ORDER BY s.blocked LIMIT 1),
                 (SELECT s.blocked FROM outlast_streams s WHERE s.blocked IS NOT NULL ORDER BY s.blocked LIMIT 1))

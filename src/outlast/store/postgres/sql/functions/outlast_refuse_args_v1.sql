@@ -1,6 +1,6 @@
--- Raise if a text cannot be a task's arguments: one JSON object that every reader of Outlast can read. jsonb parses
--- it, and refuses lone surrogates; it also refuses NULs, which are fine here, so they are removed from the copy that is
--- checked, after the escaped backslashes (\\u0000 is no NUL).
+-- Raise an error unless a text can be a task's arguments: one JSON object that every reader of Outlast can read. jsonb
+-- parses it, and refuses lone surrogates; it also refuses NULs, which are fine here, so they are removed from the copy
+-- that is checked, after the escaped backslashes (\\u0000 is not a NUL).
 CREATE FUNCTION outlast_refuse_args_v1(p_args text) RETURNS void
 LANGUAGE plpgsql
 SET standard_conforming_strings = on

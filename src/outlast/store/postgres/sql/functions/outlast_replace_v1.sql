@@ -1,21 +1,22 @@
--- Look at the unfinished job that has a key, for an enqueue that may replace it (p_replaces) or take its key
--- (p_until_start). No row: the key is free now. Else the job, and whether it has got the new arguments and time.
+-- Find the unfinished job that has a key, for an enqueue that may replace it (p_replaces) or take its key
+-- (p_until_start). No row: the key is free now. Otherwise the row shows the job, and whether it has got the new
+-- arguments and time.
 --
--- Only a job that was stored by such an enqueue (yields_key in its policy, where no text within can read like that) is
--- changed, or loses its key: so roles that may only enqueue change no other.
+-- Only a job that was stored by such an enqueue (yields_key in its policy, which no other text in a policy can imitate)
+-- is changed, or loses its key: so roles that may only enqueue change no other.
 --
--- A job that has not begun is changed in place: it keeps its id, and waits where the new arguments do, due at the new time,
--- at most p_due_max seconds after it was first enqueued. The next claim finds the stream that it leaves without it. A job
--- that has begun gives its key away, on which its attempt, its retries and its end do not depend.
+-- A job that has not begun is changed in place: it keeps its id, waits where the new arguments do, and is due at the
+-- new time, at most p_due_max seconds after it was first enqueued. The next claim no longer finds it in its old stream.
+-- A job that has begun loses its key, on which its attempt, its retries and its end do not depend.
 --
--- Why that is right against
---   * a claim: this waits for the row, and claims skip locked rows. If the claim was first, the row has begun by the time
---     that its lock is had; if this was first, the claim finds the new row: it locks before it reads arguments.
---   * an end or a reap of the attempt that loses its key: they skip the locked row, and are told to come again. So they
+-- Why this is right against
+--   * a claim: this waits for the row, and claims skip locked rows. If the claim was first, the job has begun once this
+--     has its lock; if this was first, the claim finds the new row: it locks before it reads arguments.
+--   * an end or a reap of the attempt that loses its key: they skip the locked row, and are told to try again. So they
 --     wait for as long as the transaction of this enqueue is open.
---   * another enqueue of the key: of two at once, the second waits here or at the unique index, and then sees what the
---     first has committed; the second has the newest arguments.
---   * deadlock: a batch comes here with its keys in their order, one after the other.
+--   * another enqueue of the key: of two at once, the second waits here or at the unique index, and then sees the
+--     commit of the first; its arguments are the newest.
+--   * deadlock: a batch calls this for its keys in their order, one after the other.
 -- Roles that may only enqueue may not change jobs, so this runs as its owner, for roles to which it is granted.
 CREATE FUNCTION outlast_replace_v1(
     p_key text, p_tasks text[], p_args text, p_delay float8, p_run_at float8, p_due_max float8, p_aged_by float8,

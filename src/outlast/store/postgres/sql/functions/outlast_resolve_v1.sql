@@ -1,16 +1,17 @@
--- Do what notices say, at most p_most: about events (outlast_wake_v1), and about upstream jobs, by a look at who waits for
--- them (outlast_follow_v1, which argues about ends and requeues) and at their children (outlast_follow_children_v1). more:
--- there may be more. Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1. Of a full round,
--- notices that have to stay go to the end: else they would fill each round while a session holds what they are about. A
--- notice that another session holds is passed over, and so is a new one of this transaction.
+-- Resolve at most p_most notices: about events (outlast_wake_v1), and about upstream jobs, for the jobs that wait for
+-- them (outlast_follow_v1, which argues about ends and requeues) and for their children (outlast_follow_children_v1).
+-- more: there may be more. Returns the ids of jobs that can run now. Runs inside outlast_prepare_claim_v1. After a full
+-- round, notices that have to stay go to the end: otherwise they would fill each round while a session holds their
+-- jobs. A notice that another session holds is passed over, and so is a new one of this transaction.
 --
--- An enqueue that names a job which is there already touches no row of it (its transaction may stay open for long): it
--- stores a dependency in state 0 and a notice. The end of that job may be under way and see no dependency; this function,
--- which runs after the enqueue's commit, may not see the end. So it locks the upstream job before it looks: if it has
--- ended, that is seen; if not, awaited is set in the commit that puts the dependency into state 1, and the end, which
--- comes after that lock, sees both. A job that is held by another session at this moment is looked at again later. (A look
--- without the lock was seen to lose the end; FOR SHARE loses one of a transaction whose snapshot is older, and setting
--- awaited in the enqueue would hold the row of a running job for its caller's time.)
+-- An enqueue that names an existing job touches no row of it (the enqueue's transaction may stay open for long): it
+-- stores a dependency in state 0 and a notice. The end of that job may be under way and see no dependency; this
+-- function, which runs after the enqueue's commit, may not see the end. So it locks the upstream job before it reads
+-- it: if the job has ended, that is seen; if not, the commit that puts the dependency into state 1 also sets awaited,
+-- and the end, which comes after that lock, sees both. A job that another session holds at this moment is checked again
+-- later. (A read without the lock was seen to lose the end; FOR SHARE loses the end of a transaction with an older
+-- snapshot, and if the enqueue set awaited, it would hold the row of a running job for as long as its caller's
+-- transaction.)
 CREATE FUNCTION outlast_resolve_v1(p_most integer, OUT ids bigint[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$

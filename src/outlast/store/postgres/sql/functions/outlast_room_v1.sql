@@ -1,5 +1,6 @@
--- room_of in model/limits.py, which defines the arithmetic. p_free: by how many the count of running attempts is below the
--- cap. p_ahead: by how many seconds the next start is ahead of now. It is one expression, so that callers inline it.
+-- room_of in model/limits.py, which defines the arithmetic. p_free: by how many the count of running attempts is below
+-- the cap. p_ahead: by how many seconds the next start is ahead of now. This is one expression, so that callers inline
+-- it.
 CREATE FUNCTION outlast_room_v1(
     p_free integer, p_spacing double precision, p_burst double precision, p_ahead double precision,
     p_cost double precision) RETURNS integer

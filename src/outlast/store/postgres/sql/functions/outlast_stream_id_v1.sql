@@ -1,6 +1,6 @@
--- Return the id of the stream in which jobs wait that need this (a text that outlast_needs_v1 can read): stream_id in
--- model/limits.py. p_priority: NULL if waiting raises it. p_fair: the tenant, if tenants take turns, else NULL. Depends
--- on its arguments alone.
+-- Return the id of the stream for jobs with these needs (a text that outlast_needs_v1 can read): stream_id in
+-- model/limits.py. p_priority: NULL if waiting raises it. p_fair: the tenant, if tenants take turns; otherwise NULL.
+-- Depends on its arguments alone.
 CREATE FUNCTION outlast_stream_id_v1(p_task text, p_queue text, p_priority integer, p_needs text, p_fair text) RETURNS bigint
 LANGUAGE sql STABLE
 AS $$

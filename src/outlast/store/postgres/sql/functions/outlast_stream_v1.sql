@@ -1,12 +1,12 @@
--- Find the stream in which a job waits that SQL enqueues, and the permits that it needs: as find_needs and in_stream
--- (client/limits.py) do, but from what workers have announced: the task (outlast_tasks) and its limits. stream is NULL for
--- a job that waits in the line. A task that no worker has announced may be under limits, so it is refused: its jobs could
--- exceed them.
+-- Find the stream in which a job that SQL enqueues waits, and the permits that it needs: as find_needs and in_stream
+-- (client/limits.py) do, but from the announcements of workers: the task (outlast_tasks) and its limits. stream is NULL
+-- for a job that waits in the line. A task that no worker has announced may be under limits, so it is refused: its jobs
+-- could exceed them.
 --
--- Both rows are read as they are committed, without a lock. A worker announces limits before tasks, so those of a task
--- are there. If another release announces others at this moment, the job is as one of the release before: it was
--- enqueued just then. Keys and costs are texts of the caller, so each is bounded and checked here. A cost counts as it
--- is stored in eight bytes, in the id of the stream as well.
+-- Both rows are read as committed, without a lock. A worker announces limits before tasks, so the limits of a task
+-- exist. If another release announces other limits at this moment, the job gets those of the release before: it counts
+-- as enqueued just before. Keys and costs are texts of the caller, so each is bounded and checked here. A cost is
+-- rounded to the eight bytes in which it is stored, in the id of the stream as well.
 CREATE FUNCTION outlast_stream_v1(
     p_task text, p_queue text, p_priority integer, p_tenant text, p_due double precision, p_keys text, p_costs text,
     OUT stream bigint, OUT needs text, OUT aged bigint)

@@ -1,10 +1,11 @@
--- Take the window of a key and a task, p_seconds long from a multiple of these on, unless a job has been stored in the one
--- that is under way. The primary key decides between two at once: the second waits for the first to commit. The row stays
--- locked to the end of this transaction, which stores the job and writes its id (outlast_fill_window_v1); if the job is not
--- stored, the window is free.
+-- Take the window of a key and a task, unless a job has been stored in the present window. A window is p_seconds long
+-- and begins at a multiple of that. The primary key decides between two takers at once: the second waits for the first
+-- to commit. The row stays locked to the end of this transaction, which stores the job and writes its id
+-- (outlast_fill_window_v1); if the job is not stored, the window stays free.
 --
--- A window that ends later than this one would, as of a longer period or by a clock that was ahead, does not count: so
--- none that a role takes, which may only enqueue, swallows more than one window of others. It runs as its owner.
+-- A window that ends later than this one would, because of a longer period or a clock that was ahead, does not count:
+-- so a role that may only enqueue can take no window that swallows more than one window of others. This runs as its
+-- owner.
 CREATE FUNCTION outlast_take_window_v1(p_key text, p_task text, p_seconds double precision) RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -1,11 +1,11 @@
 -- Terminate the session that keeps the row of a gone worker locked while it waits for a client that does not read.
--- Answers how many sessions were terminated, or NULL if the row has changed since it was seen. The reply no longer has a
--- reader: the end of the session rolls its transaction back, as if the worker had never asked.
+-- Returns how many sessions were terminated, or NULL if the row has changed since it was seen. The reply no longer has
+-- a reader: the end of the session rolls its transaction back, as if the worker had never asked.
 --
--- The row itself shows who holds it (xmax: one transaction, or the id of a list of them, and the two kinds of number
--- can look alike). Only a session of this role in this database is terminated, in the middle of an exchange, that waits for
--- its client to read. If the worker lives after all, it finds its connection broken, and then its row lost; nothing that it
--- was told is undone.
+-- The row's xmax shows the transaction that holds it: one transaction, or the id of a list of transactions (the two
+-- kinds of number can look alike). The session is terminated only if it has this role, in this database, and waits in
+-- the middle of an exchange for its client to read. If the worker lives after all, it finds its connection broken, and
+-- then its row lost; nothing that it was told is undone.
 CREATE FUNCTION outlast_terminate_stuck_v1(p_worker bigint, p_beat bigint) RETURNS bigint
 LANGUAGE plpgsql
 AS $$
@@ -18,7 +18,7 @@ BEGIN
     IF NOT FOUND THEN RETURN NULL; END IF;
     BEGIN
         SELECT array_agg(m.xid) INTO v_holders FROM pg_get_multixact_members(v_xmax) m;
-    EXCEPTION WHEN OTHERS THEN  -- xmax is one transaction, or a list that is gone
+    EXCEPTION WHEN OTHERS THEN  -- xmax is one transaction, or a list that no longer exists
         v_holders := '{}';
     END;
     RETURN (

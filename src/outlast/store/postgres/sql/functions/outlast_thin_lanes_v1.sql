@@ -1,11 +1,11 @@
--- Delete rows of lanes that are more than a day old and say nothing, and of several rows of a lane all but the newest.
--- Append lanes in which jobs stand though no row says so: of rows that came by COPY or the like, that a person has changed,
--- or whose lane was lost by a failover while a client relied on it.
+-- Delete rows more than a day old whose lane has no jobs, and all but the newest of several rows of a lane. Append
+-- lanes that have jobs but no row: of rows that came by COPY or the like, that a person has changed, or whose lane was
+-- lost by a failover while a client relied on it.
 --
--- Why no job is left behind in a lane that is forgotten: what puts a job into a line has added the lane in the same
--- transaction, or has seen a row that was at most some minutes more than an hour old (outlast_add_lanes_v1). So when that
--- row is deleted, the transaction is over, or has been open for most of a day, and the next call finds its job. Nothing
--- waits here: rows that another session deletes at the same time are passed over.
+-- Why no job is left behind in a lane that is forgotten: a transaction that puts a job into a line has added the lane
+-- itself, or has seen a row that was at most an hour and some minutes old (outlast_add_lanes_v1). So when that row is
+-- deleted, the transaction is over, or has been open for most of a day, and the next call finds its job. Nothing waits
+-- here: rows that another session deletes at the same time are passed over.
 CREATE FUNCTION outlast_thin_lanes_v1() RETURNS void
 LANGUAGE plpgsql
 SET jit = off SET plan_cache_mode = force_generic_plan

@@ -1,4 +1,4 @@
--- Judge the saves that are not among the seen ones, from a later snapshot (outlast_judge_v1).
+-- Judge the saves that are not in the seen lists, from a later snapshot (outlast_judge_v1).
 CREATE FUNCTION outlast_unseen_v1(
     p_ids bigint[], p_tokens bigint[], p_seen_ids bigint[], p_seen_tokens bigint[],
     p_verb text, p_refusals_kept integer)

@@ -1,10 +1,11 @@
--- Find the jobs that nothing has announced: the first jobs of each task in each queue's line that no worker has taken
--- for p_grace seconds, the first job of each open stream (p_limit of them), and due jobs that are not in the line.
+-- Find the jobs that may need an announcement: the first jobs of each task in each queue's line that no worker has
+-- taken for p_grace seconds, the first job of each open stream (p_limit of them), and due jobs that are not in the
+-- line.
 --
--- p_limit jobs of each task and queue are read, or fewer, so that there are 10,000 in all or one of each: jobs of a task
--- that is paused or not served hide no others. The first and the last p_limit of the due scheduled jobs are read: jobs that
--- stay due must not hide newly due ones. The first row holds the number of active workers, and the seconds
--- to the next scheduled job within a minute. A job that is claimed meanwhile is announced needlessly.
+-- p_limit jobs of each task and queue are read, or fewer, so that there are 10,000 in all or one of each: jobs of a
+-- task that is paused or not served hide no others. The first and the last p_limit of the due scheduled jobs are read:
+-- jobs that stay due must not hide newly due ones. The first row holds the number of active workers, and the seconds to
+-- the next scheduled job within a minute. A job that is claimed meanwhile is announced needlessly.
 CREATE FUNCTION outlast_waiting_v1(p_grace double precision, p_limit integer)
 RETURNS TABLE (id bigint, queue text, task text, token bigint, seconds double precision,
                "position" bigint)

@@ -1,18 +1,19 @@
--- Make jobs due that wait for one of these events, if that was sent (called by outlast_resolve_v1, for the names in
--- notices): p_most at most, without jobs that another session holds, which would fill each round. stay: the names whose
--- notices are to stay, since there may be more jobs, or another session holds one of them. Returns the ids of the jobs
--- that can run now.
+-- Make jobs due that wait for one of these events, if that event was sent (called by outlast_resolve_v1, for the names
+-- in notices): at most p_most, without jobs that another session holds, which would fill each round. stay: the names
+-- whose notices must stay, since there may be more jobs, or another session holds one of them. Returns the ids of the
+-- jobs that can run now.
 --
--- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_keep_event_v1), whose transaction may stay open
--- for long, do not see each other. Each leaves a notice in its own commit, and a look at a notice comes after that commit.
--- Of the two, the look at the notice of the later commit sees both: the event and the job that waits. Hence an exchange
--- passes over the notices of its own ends (outlast_resolve_v1): a sender could commit between that look and the commit of
--- the end, and have its notice done meanwhile by a session that does not see the end. The next exchange looks at them.
+-- The end of an attempt that waits (outlast_end_v1) and a sender (outlast_keep_event_v1), whose transaction may stay
+-- open for long, do not see each other. Each leaves a notice in its own commit, and a notice is read after that commit.
+-- The session that reads the notice of the later commit sees both the event and the job that waits. Hence an exchange
+-- passes over the notices of its own ends (outlast_resolve_v1): a sender could commit between that read and the commit
+-- of the end, and a session that does not see the end could resolve the sender's notice meanwhile. The next exchange
+-- reads them.
 --
--- A concurrent claim at the end of the wait, a cancel, an expiry: they hold the job's row, and what they leave is no queued
--- job with this token and without a position, so it is left alone here. Such a job looks for the event itself when it runs
--- next, and keeps what it has found as a step: so each wait has one outcome. A late worker that hands in an end finds
--- another token.
+-- A concurrent claim at the end of the wait, a cancel, an expiry: each holds the job's row, and afterwards the job is
+-- no longer queued with this token and without a position, so it is left alone here. Such a job looks for the event
+-- itself when it runs next, and keeps the result as a step: so each wait has one outcome. A late worker that hands in
+-- an end finds another token.
 CREATE FUNCTION outlast_wake_v1(p_names text[], p_most integer, OUT ids bigint[], OUT stay text[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$

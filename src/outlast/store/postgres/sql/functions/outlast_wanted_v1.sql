@@ -1,12 +1,12 @@
--- Count the jobs of a queue that want a worker, up to 10,000: due jobs that more workers would take, and running jobs. For
--- autoscalers: divide the count by the number of jobs that a worker has room for. Any program may call it. Each count uses
--- one index and stops at its bound.
+-- Count the jobs of a queue that need a worker, up to 10,000: due jobs that more workers would take, and running jobs.
+-- For autoscalers: divide the count by the number of jobs that a worker has room for. Any program may call it. Each
+-- count uses one index and stops at its bound.
 --
 -- Jobs under limits count if their stream is open: no further worker would start a job whose limit is full. Jobs of a
--- paused queue or task are left out. So are jobs that no worker could take, however many there were: workers serve the
--- queue, but no live worker of it, and none among the last thousand rows of workers, has announced the job's task. (If
--- no worker serves the queue, all jobs are counted: a fleet that was scaled to zero has to come back.) Names are found
--- in the workers' JSON as text, so that an unreadable row stops nothing.
+-- paused queue or task are left out. So are jobs that no number of workers could take: workers serve the queue, but no
+-- live worker of it, and none among the last thousand rows of workers, has announced the job's task. (If no worker
+-- serves the queue, all jobs are counted: a fleet that was scaled to zero has to come back.) Names are found in the
+-- workers' JSON as text, so that an unreadable row stops nothing.
 CREATE FUNCTION outlast_wanted_v1(p_queue text) RETURNS integer
 LANGUAGE plpgsql STABLE
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET enable_sort = off
