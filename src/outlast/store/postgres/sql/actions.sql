@@ -1,5 +1,6 @@
--- Acts of people on jobs, their records, and bulk actions step by step. store/acts.py says what each act means, runs these
--- statements in one transaction, and argues why that is right against a concurrent claim, reap and late worker.
+-- Acts of people on jobs, the records of these acts, and bulk actions step by step. store/acts.py says what each act
+-- means, runs these statements in one transaction, and argues why that is right against a concurrent claim, reap and
+-- late worker.
 
 -- name: by_index
 -- For the rest of this transaction, read by index even if the statistics are out of date, also in functions.
@@ -10,14 +11,14 @@ SET LOCAL enable_hashjoin = off;
 SET LOCAL enable_mergejoin = off
 
 -- name: lock_free
--- Lock the jobs among these that no other session has locked, in the order of their ids. Jobs are looked up one by one by
+-- Lock the jobs among these that no other session has locked, in the order of their ids. Each job is read by its
 -- primary key: a join was seen to read the whole table when its statistics were old.
 SELECT l.id FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
 CROSS JOIN LATERAL (SELECT j.id FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE SKIP LOCKED) l
 
 -- name: lock
--- Lock jobs in the order of their ids, and read each as it is once it is locked: what was committed while this waited for
--- a row is seen, by this statement and by those after it.
+-- Lock jobs in the order of their ids, and read each once it is locked: this statement and later ones see what was
+-- committed while this waited for a row.
 SELECT l.* FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
 CROSS JOIN LATERAL (
     SELECT j.id, coalesce(j.token, 0) AS token, j.state, j.key, j.awaited, j.keep <= 0 AND NOT j.awaited AS unkept
@@ -36,8 +37,8 @@ SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => fa
 FROM asked
 
 -- name: requeue
--- Queue dead and cancelled jobs that are locked, each at its position, unless an unfinished job has its key. This waits at
--- the unique index for an enqueue of that key that is not committed yet, and fails.
+-- Queue dead and cancelled jobs that are locked, each at its position, unless an unfinished job has its key. If another
+-- session has enqueued that key and not committed, this waits at the unique index, and fails if that commits.
 WITH revived AS (
     UPDATE outlast_jobs j
     SET state = 'queued', position = n.position,
@@ -88,8 +89,8 @@ DELETE FROM outlast_actions WHERE id IN (
 
 -- name: standing
 -- Lock an action before its next step, or before more is counted. Two processes may take the same step at once: the
--- second waits here for the commit of the first, then reads where the action stands (READ COMMITTED re-checks the
--- row). It changes nothing if that is not the step it came for, or if the action was stopped. So no two steps act on
--- the same job, and a step whose process dies is taken again as a whole. The row of the action is always locked
--- before rows of jobs, so two steps of one action never deadlock.
+-- second waits here for the commit of the first, then reads the action's progress (READ COMMITTED re-checks the row).
+-- It changes nothing if the action is at another step by then, or was stopped. So no two steps act on the same job, and
+-- a step whose process dies is taken again as a whole. The row of the action is always locked before rows of jobs, so
+-- two steps of one action never deadlock.
 SELECT counts, state, before_id FROM outlast_actions WHERE id = :id FOR UPDATE

@@ -1,19 +1,19 @@
--- What blocked jobs wait for (tables/outlast_dependencies.sql): stored with them, resolved by outlast_follow_v1, and
--- read for the results that they get.
+-- Dependencies of blocked jobs (tables/outlast_dependencies.sql): stored with the jobs, resolved by outlast_follow_v1,
+-- and read for the results that the jobs get.
 
 -- name: upstream
 -- Find jobs that others are to wait for, and how long they are kept. Reads only, and locks nothing, since the caller's
--- transaction may stay open for long: a job that ends, or is deleted, after this look is found by outlast_resolve_v1.
+-- transaction may stay open for long: if a job ends, or is deleted, after this read, outlast_resolve_v1 finds that.
 SELECT id, keep FROM outlast_jobs WHERE id = ANY ($1::bigint[])
 
 -- name: depend
 SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[])
 
 -- name: adopt
--- Make stored jobs the children of a job: rows that are met, in places below zero, by their ordinals. So they keep a child
--- until its parent has ended (outlast_is_over_v1), are no inputs, and one ordinal has one child (the primary key). The
--- caller holds the parent's row. A child that was there, by its key, is kept from now on; if another session holds it, the
--- next look keeps it (outlast_resolve_v1), since nothing waits for a child's row.
+-- Make stored jobs the children of a job: dependencies that are already met, in places below zero, by their ordinals.
+-- So they keep a child until its parent has ended (outlast_is_over_v1), are not inputs, and one ordinal has one child
+-- (the primary key). The caller holds the parent's row. A child that existed already, under its key, is kept from now
+-- on; if another session holds it, a later call of outlast_resolve_v1 sets that, since nothing waits for a child's row.
 WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited
 ), old AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j WHERE j.id = ANY ($3::bigint[]) AND NOT j.awaited
@@ -27,10 +27,10 @@ INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
 SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
 
 -- name: watch
--- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child is
--- locked before it is looked at. One that is not awaited is looked at later by a notice, as in `depend`, and so is one that
--- another session holds: that may be its end, whose exchange has looked already at who waits for it (outlast_follow_v1).
--- Any other end comes after this commit, and finds the child watched.
+-- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child
+-- is locked before it is read. A child that is not awaited is checked later by a notice, as in `depend`, and so is one
+-- that another session holds: that may be its end, and the exchange of that end may already have read which jobs wait
+-- for it (outlast_follow_v1). Any other end comes after this commit, and finds the child watched.
 WITH held AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
@@ -53,10 +53,10 @@ WITH held AS MATERIALIZED (
 SELECT id FROM held
 
 -- name: results
--- The results that claimed jobs get of those that they waited for, in their order; of each job up to $2 bytes, and how
--- many there are. gone: one that has completed and was deleted, since the claimed one had been cancelled meanwhile. Once $3
--- bytes are full, the other jobs have one row each, late, without a result. A separate trip, which few claims need: if it
--- fails, the claim counts as one whose reply was lost.
+-- Read the results that claimed jobs get from their upstream jobs, in order; up to $2 bytes for each claimed job, and
+-- how many there are. gone: the upstream job has completed and was deleted, since the claimed one had been cancelled
+-- meanwhile. Once $3 bytes are full, each other job has one row, late, without a result. A separate trip, which few
+-- claims need: if it fails, the claim counts as one whose reply was lost.
 SELECT g.job_id, CASE WHEN NOT g.late THEN g.result END AS result, g.count, g.gone, g.late
 FROM (
     SELECT f.*, u.n > 1 AND sum(f.bytes) OVER (ORDER BY u.n) > $3::bigint AS late

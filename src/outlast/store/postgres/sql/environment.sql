@@ -2,10 +2,10 @@
 
 -- name: environment
 -- Show the server and its settings, as this session sees them. $1: the process id of the backend that greeted the
--- connection; behind a pooler another one answers. Only members of pg_read_all_stats see the age of other roles' sessions,
--- and their kind may be hidden: they count as clients. open_schemas: schemas of the search_path in which PUBLIC may create,
--- before the path was narrowed; callers' own connections keep that path. connections: of the limits of the server, the
--- role and the database, the one that leaves the fewest; a superuser is under the first alone.
+-- connection; behind a pooler another one answers. Only members of pg_read_all_stats see the age of other roles'
+-- sessions, and their kind may be hidden: they count as clients. open_schemas: schemas of the search_path in which
+-- PUBLIC may create, before the path was narrowed; callers' own connections keep that path. connections: the tightest
+-- limit among those of the server, the role and the database; a superuser is under the server's alone.
 SELECT current_setting('server_version_num')::integer AS version,
        date_part('epoch', clock_timestamp()) AS clock,
        current_setting('fsync') AS fsync,
@@ -86,9 +86,10 @@ FROM (
 ) AS places
 
 -- name: standing
--- Whether the server takes no writes, of when (in seconds since 1970) the last change is that a standby has, and for how
--- many seconds a commit has waited for a synchronous standby, as far as this role sees other roles' sessions. A session
--- of ours that only reads is read-only by itself; reset_val has the setting of the server, the database or the role.
+-- Show whether the server refuses writes, the time (in seconds since 1970) of the last change that a standby has, and
+-- for how many seconds a commit has waited for a synchronous standby, as far as this role sees other roles' sessions. A
+-- session of ours that only reads is read-only by itself; reset_val has the setting of the server, the database or the
+-- role.
 SELECT pg_is_in_recovery() AS standby,
        (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') = 'on' AS read_only,
        date_part('epoch', pg_last_xact_replay_timestamp()) AS last,
@@ -97,30 +98,30 @@ SELECT pg_is_in_recovery() AS standby,
        date_part('epoch', clock_timestamp()) AS now
 
 -- name: last_beat
--- The newest heartbeat that this server has of any worker. A read: what is written meanwhile is missing.
+-- Read the newest heartbeat that this server has of any worker. Writes that commit meanwhile are missing.
 SELECT max(w.heartbeat_at) FROM outlast_workers w
 
 -- name: collation
--- With which version of the server's library this database was made, if that sorts in another way now. PostgreSQL 15
--- and later.
+-- Show with which version of the server's library this database was made, if the library now sorts in another way.
+-- PostgreSQL 15 and later.
 SELECT d.datcollversion || ', now ' || pg_database_collation_actual_version(d.oid)
 FROM pg_database d
 WHERE d.datname = current_database() AND d.datcollversion <> pg_database_collation_actual_version(d.oid)
 
 -- name: lanes
--- How many lanes (task, queue, priority) have jobs, or had some within a day or so. Reads only.
+-- Count the lanes (task, queue, priority) that have jobs, or had some within a day or so. Reads only.
 SELECT count(*) FROM (SELECT DISTINCT l.task, l.queue, l.priority FROM outlast_lanes l) l
 
 -- name: behind
 SELECT outlast_raise_numbers_v1(false)
 
 -- name: privileges
--- List what a role ($1; NULL: the role of this session) needs, each as a GRANT, with whether the role has it already:
--- privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and the columns that
--- it is for in $5, '' for the whole relation), on their schema, and on the functions of Outlast. Of functions that
--- run as their owner, only those of $4 are needed. All other functions are needed, too, unless $4 names
--- outlast_enqueue_v1: then the role only enqueues by SQL. There is no row for a role that does not exist. A name that is
--- not found in the search_path counts as a missing privilege.
+-- List the privileges that a role ($1; NULL: the role of this session) needs, each as a GRANT, with whether the role
+-- has it already: privileges on tables, views and sequences ($2, each with a privilege at the same index in $3 and its
+-- columns in $5, '' for the whole relation), on their schema, and on the functions of Outlast. Of functions that run as
+-- their owner, only those of $4 are needed. All other functions are needed too, unless $4 names outlast_enqueue_v1:
+-- then the role only enqueues by SQL. A role that does not exist has no row. A name that is not found in the
+-- search_path counts as a missing privilege.
 WITH who AS (
     SELECT r.oid, quote_ident(r.rolname) AS name
     FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1::name, current_user)

@@ -1,9 +1,9 @@
 -- Bad ends, for people: dead jobs in groups, ended attempts, suspects. Reads only.
 
 -- name: ended
--- Ended attempts with tokens below :before and not below :floor, newest first, without their crash reports. A filter
--- that is NULL lets every attempt pass. The LIMIT in the lookup of the job rules out plans that begin with all jobs of a
--- tenant.
+-- List ended attempts with tokens below :before and not below :floor, newest first, without their crash reports. A
+-- filter that is NULL lets every attempt pass. The LIMIT in the lookup of the job rules out plans that begin with all
+-- jobs of a tenant.
 SELECT a.token, a.job_id, a.number, a.outcome, a.charge,
        a.started_at, a.ended_at, a.worker_id, a.worker, a.host,
        left(a.message, 2000) AS message, a.repeats, j.task, j.queue, j.tenant

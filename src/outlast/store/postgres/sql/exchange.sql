@@ -13,9 +13,10 @@ SELECT * FROM outlast_exchange_v1(
 )
 
 -- name: apart
--- Read jobs that an exchange has just claimed, and for whose texts its reply had no room, as rows of that reply: a separate
--- trip, after the commit that has released the locks. If it fails, the claim counts as one whose reply was lost. The
--- attempt writes the first checkpoint, so none is newer. A job that was closed or taken over since is left out.
+-- Read jobs that an exchange has just claimed but whose texts did not fit into its reply, as rows of that reply: a
+-- separate trip, after the commit that has released the locks. If it fails, the claim counts as one whose reply was
+-- lost. The attempt writes its first checkpoint later, so the checkpoint read here is the newest. A job that was closed
+-- or taken over since is left out.
 SELECT j.id AS job_id, j.token, j.task, j.queue, j.args, j.attempt_count AS number, j.failures, j.losses, j.policy, j.tenant,
        j.checkpoint, j.priority, j.solo, j.incident, j.started_at - j.run_at AS waited,
        j.expires_at - j.started_at AS expires_in, j.awaited OR j.stream IS NOT NULL AS awaited

@@ -2,7 +2,7 @@
 -- NULL lets every job pass.
 
 -- name: all
--- Ids of matching jobs among the newest :rows rows. A call reads no further.
+-- Find the ids of matching jobs among the newest :rows rows. A call reads no further.
 SELECT id FROM (
     SELECT id, {columns}, state, position, stream, solo FROM outlast_jobs
     WHERE id <= :last ORDER BY id DESC LIMIT :rows::integer) j
@@ -13,7 +13,7 @@ WHERE {chosen} AND (:state::text IS NULL OR state = :state)
 ORDER BY id DESC LIMIT :limit
 
 -- name: label
--- Jobs with a label, down to :floor, by the index of labels.
+-- Find jobs with a label, down to :floor, by the index of labels.
 SELECT l.job_id AS id
 FROM outlast_labels l
 CROSS JOIN LATERAL (
@@ -29,8 +29,8 @@ WHERE l.label = :label AND l.job_id <= :last AND l.job_id >= :floor::bigint
 ORDER BY l.label DESC, l.job_id DESC LIMIT :limit
 
 -- name: running
--- Running jobs, by the index that holds only these: the inner ORDER BY asks for it, and OFFSET keeps the filters out
--- of the subquery (a walk by id would read all finished jobs).
+-- Find running jobs, by the index that holds only these: the inner ORDER BY asks for it, and OFFSET keeps the filters
+-- out of the subquery (a walk by id would read all finished jobs).
 SELECT id FROM (
     SELECT id, {columns}, worker_id FROM outlast_jobs
     WHERE worker_id IS NOT NULL ORDER BY worker_id, cancel_requested OFFSET 0) j
@@ -38,7 +38,7 @@ WHERE id <= :last AND {chosen} AND (:worker_id::bigint IS NULL OR worker_id = :w
 ORDER BY id DESC LIMIT :limit
 
 -- name: blocked
--- Jobs that wait for others, by the index that holds only these (as in `running`).
+-- Find jobs that wait for others, by the index that holds only these (as in `running`).
 SELECT id FROM (
     SELECT id, {columns} FROM outlast_jobs WHERE state = 'blocked' AND id <= :last
     ORDER BY id DESC OFFSET 0) j
@@ -46,8 +46,8 @@ WHERE {chosen}
 ORDER BY id DESC LIMIT :limit
 
 -- name: lined
--- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at
--- most: for each task, one probe goes to where the queue stands or would stand in it, and one to the next task.
+-- Find the tasks that have jobs of the queue in the line or in streams, and how many probes that took, :probes at most:
+-- for each task, one probe goes to the queue's place in the index, and one to the next task.
 WITH RECURSIVE t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -80,8 +80,8 @@ SELECT coalesce(array_agg(DISTINCT task) FILTER (WHERE queue = :queue), '{}') AS
 FROM ((SELECT * FROM t LIMIT :probes) UNION ALL (SELECT * FROM s LIMIT :probes)) b
 
 -- name: queued
--- In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the whole line); of the jobs
--- that wait for their time, only :queue. Each part uses its own index (as in `running`).
+-- Find queued jobs. In the line and in streams only :tasks are read, and only :queue if it is given (tasks NULL: the
+-- whole line); of the jobs that wait for their time, only :queue. Each part uses its own index (as in `running`).
 SELECT id FROM (
     (SELECT id, {columns} FROM outlast_jobs
      WHERE position IS NOT NULL AND stream IS NULL AND solo <= 0 AND :tasks::text[] IS NULL AND (:part::text IS NULL OR :part = 'line')

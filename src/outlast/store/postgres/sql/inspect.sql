@@ -2,8 +2,8 @@
 -- concurrent claim, reap and late worker.
 
 -- name: children
--- The children of a job from the n-th one (:first) to the :last one, in their order: as many of them as have :bytes of
--- results, and the first one in any case.
+-- Read the children of a job from the n-th one (:first) to the :last one, in their order: as many as have :bytes of
+-- results in all, but at least one.
 SELECT c.n, c.id, c.task, c.state, c.result
 FROM (SELECT 0 - d.place AS n, d.upstream_id AS id, j.task, j.state, j.result,
              sum(coalesce(octet_length(j.result), 0)) OVER (ORDER BY d.place DESC) AS bytes
@@ -11,7 +11,7 @@ FROM (SELECT 0 - d.place AS n, d.upstream_id AS id, j.task, j.state, j.result,
       WHERE d.job_id = :job_id AND d.place BETWEEN 0 - :last AND 0 - :first) c
 WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 -- name: search
--- Find which of these jobs hold the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their
+-- Find which of these jobs contain the text :args in their arguments and the text :error in "OUTCOME: MESSAGE" of their
 -- last closed attempt, and have ended, begun, or been requeued or enqueued in the last :within seconds; NULL lets all
 -- pass. Encoded arguments never match, since a match would be chance. In collation "C" lower() changes A to Z alone.
 --
@@ -41,9 +41,9 @@ SELECT ARRAY(
        (SELECT coalesce(sum(size), 0) FROM looked)::bigint AS size
 
 -- name: returns
--- Whether a job that was cancelled because of others waits again soon, as they were requeued: neither a job that it waited
--- for stands in the way any more, nor its parent, nor that its parent is unknown: a discard forgets its children. A
--- requeue lets the first of those wait again that it brings back; later claims do the others.
+-- Return whether a job that was cancelled because of others waits again soon, as these were requeued. It does if none
+-- of its upstream jobs prevents that any more, nor its parent, and the parent is known: a discard forgets its children.
+-- A requeue lets the first of its waiting jobs wait again; later claims do the others.
 WITH RECURSIVE up (id) AS (
     SELECT :job_id::bigint
     UNION
@@ -59,8 +59,8 @@ SELECT NOT EXISTS (
                OR coalesce((SELECT d.job_id FROM outlast_dependencies d WHERE d.job_id = o.id AND d.state = 3 LIMIT 1),
                            (SELECT d.job_id FROM outlast_dependencies d WHERE d.upstream_id = o.id AND d.place < 0 LIMIT 1)) IS NULL)) AS found
 -- name: circle
--- Whether a job waits, over any number of others, for itself; at most :most are looked at. A job waits for its upstream
--- jobs, and in an ordered stream for the one that has begun there.
+-- Return whether a job waits, over any number of others, for itself; at most :most jobs are checked. A job waits for
+-- its upstream jobs, and in an ordered stream for the job that has begun there.
 WITH RECURSIVE up (id) AS (
     SELECT upstream_id FROM outlast_dependencies WHERE job_id = :job_id AND state IN (0, 1, 4)
     UNION
@@ -72,7 +72,7 @@ WITH RECURSIVE up (id) AS (
         WHERE o.id = ANY (ARRAY[up.id]) AND o.ended_at IS NULL) e)
 SELECT EXISTS (SELECT FROM (SELECT id FROM up LIMIT :most) f WHERE f.id = :job_id) AS found
 -- name: steps
--- The steps of a job that are kept, in their order, without their values.
+-- Read the kept steps of a job, in their order, without their values.
 SELECT name, token, at, octet_length(value) AS bytes FROM outlast_steps WHERE job_id = :job_id ORDER BY at, name
 
 -- name: wanted
@@ -113,6 +113,6 @@ SELECT count(*) AS number FROM (
     LIMIT :most::integer) c
 
 -- name: token_last
--- The highest token ever drawn; 0: none. It belongs to no snapshot, so read it after the rows that it is compared
+-- Read the highest token ever drawn; 0: none. It belongs to no snapshot, so read it after the rows that it is compared
 -- with.
 SELECT coalesce(pg_sequence_last_value('outlast_token_seq'), 0) AS token

@@ -15,8 +15,8 @@ WITH done AS (
 SELECT id, CASE WHEN noted THEN outlast_note_v1(ARRAY[id], p_ran => true, p_had_ended => false) END FROM done
 
 -- name: lock_unkept
--- Lock the job of an attempt if it is kept for no time (keep = 0), for the next statement. Guarded, and waiting for the
--- row, as `complete` is. Two statements, so that the second sees what was committed while the first waited, such as
+-- Lock the job of an attempt if it is kept for no time (keep = 0), for the next statement. Guarded like `complete`, and
+-- waits for the row like it. Two statements, so that the second sees what was committed while the first waited, such as
 -- lines that the attempt's worker has just written.
 SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 AND NOT awaited FOR UPDATE
 
@@ -36,11 +36,11 @@ SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4, $5)
 SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
 
 -- name: ask_stack
--- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the requests
--- on the worker's row if these are still the ones that the caller has read. So if two callers ask at once, one has to read
--- again, and neither removes the other's request. A worker that was reaped, or whose attempt has ended or was claimed
--- again, is not asked. The update does not conflict with the KEY SHARE of an exchange; it waits for a beat, a reap or a
--- reconnect, and then re-checks the row.
+-- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the
+-- requests on the worker's row if these are still the ones that the caller has read. So if two callers ask at once, one
+-- has to read again, and neither removes the other's request. The worker is not asked if it was reaped, or if the
+-- attempt has ended or its job was claimed again. The update does not conflict with the KEY SHARE of an exchange; it
+-- waits for a beat, a reap or a reconnect, and then re-checks the row.
 WITH asked AS (
     UPDATE outlast_workers w SET stacks = :then
     FROM outlast_jobs j
@@ -50,7 +50,8 @@ WITH asked AS (
 SELECT id, CASE WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'stack:' || id::text)::text END FROM asked
 
 -- name: keep_stack
--- Guarded as outlast_progress_v1 is: a late worker changes nothing, and an end or a reap that holds the row is not held up.
+-- Guarded like outlast_progress_v1: a late worker changes nothing, and an end or a reap that holds the row is not
+-- delayed.
 WITH locked AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j
     WHERE j.id = $1::bigint AND j.token = $2::bigint AND j.state = 'running'

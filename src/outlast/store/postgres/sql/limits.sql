@@ -19,14 +19,15 @@ ON CONFLICT (name) DO UPDATE
 SET limits = excluded.limits, fair = excluded.fair, aging = excluded.aging, priority = excluded.priority
 
 -- name: lock
--- Take the keeper lock, before limits are changed: all that exchanges have counted and blocked is committed then, and of
--- two changes at once, the second waits here, and then reads what the first has committed.
+-- Take the keeper lock before limits are changed: everything that exchanges have counted and blocked is committed then.
+-- Of two changes at once, the second waits here, and then reads the commit of the first.
 SELECT outlast_lock_keeper_v1(NULL)
 
 -- name: lock_holders
--- List the sessions that hold a lock by which limits and (if $1) counters go on. Every role that may connect can take such
--- a lock, and while it does, the others do not. So a session whose role may change no limit is listed at once, and one that
--- may after $2 seconds of its transaction, if this role may see that. Locks belong to no snapshot.
+-- List the sessions that hold a lock without which jobs under limits do not start or (if $1) counters are not added up.
+-- Every role that may connect can take such a lock and block the others. So a session whose role may change no limit is
+-- listed at once, and one whose role may is listed after $2 seconds of its transaction, if this role may see that.
+-- Locks belong to no snapshot.
 SELECT l.lock, l.backend AS process, pg_get_userbyid(l.role)::text AS role, l.application, m.may_work,
        extract(epoch FROM clock_timestamp() - a.xact_start)::float8 AS seconds
 FROM (SELECT DISTINCT ON (k.lock, l.backend) k.lock, l.backend, l.role, l.application
@@ -47,13 +48,13 @@ SELECT outlast_lock_keeper_v1(0.5) AS is_mine
 SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
 
 -- name: make_permit
--- The transaction has the keeper lock, as for all that follows, so no other session makes or prunes the row.
+-- The transaction has the keeper lock, as in the statements below, so no other session makes or prunes the row.
 INSERT INTO outlast_permits (id, name, key, touched_at)
 VALUES (:permit, :name, :key, date_part('epoch', clock_timestamp()))
 ON CONFLICT (id) DO NOTHING
 
 -- name: hold
--- A person's hold takes the place of all before it, also of those of tasks that no exchange has folded yet.
+-- A person's hold replaces all earlier ones, including holds by tasks that no exchange has folded yet.
 WITH forgotten AS (UPDATE outlast_notices SET held_until = NULL WHERE permit = :permit AND held_until IS NOT NULL)
 UPDATE outlast_permits p
 SET held_until = CASE WHEN :seconds::float8 > 0 THEN n.now + :seconds END,
@@ -67,7 +68,7 @@ SET held_until = CASE WHEN :seconds::float8 > 0 THEN date_part('epoch', clock_ti
 WHERE name = :name
 
 -- name: mark
--- Leave a notice for each permit of these limits that blocks streams, to have them looked at again.
+-- Leave a notice for each permit of these limits that blocks streams, so that an exchange checks it again.
 INSERT INTO outlast_notices (permit)
 SELECT p.id FROM outlast_permits p
 WHERE p.name = ANY (:names::text[]) AND EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
@@ -77,8 +78,8 @@ WHERE p.name = ANY (:names::text[]) AND EXISTS (SELECT FROM outlast_streams s WH
 INSERT INTO outlast_notices (permit) VALUES (:permit)
 
 -- name: spend
--- Guarded by (id, token, running): an attempt that was closed or taken over notes nothing. The row is read without a lock;
--- an end that commits at the same moment may come just before or just after. The next exchange folds the notice.
+-- Guarded by (id, token, running): an attempt that was closed or taken over notes nothing. The row is read without a
+-- lock: an end that commits at the same moment counts as just before or just after. The next exchange folds the notice.
 WITH asked AS (
     SELECT n.permit FROM outlast_jobs j CROSS JOIN LATERAL outlast_needs_v1(j.needs) w
     LEFT JOIN LATERAL unnest(w.permits, w.names) AS n (permit, name) ON n.name = $3::text
@@ -95,7 +96,7 @@ SELECT name, key, counted, holders FROM outlast_recount_v1($1)
 SELECT answer FROM outlast_judge_v1(ARRAY[$1::bigint], ARRAY[$2::bigint], ARRAY[NULL::text], 'spend', $3)
 
 -- name: count_running
--- The attempts that run under each limit, among the first :rows running jobs. Streams and permits are looked up one by
+-- Count the attempts that run under each limit, among the first :rows running jobs. Streams and permits are read one by
 -- one, by id: LIMIT rules out plans that read all of them.
 WITH r AS MATERIALIZED (SELECT stream FROM outlast_jobs WHERE worker_id IS NOT NULL ORDER BY worker_id LIMIT :rows)
 SELECT p.name, sum(c.number)::bigint AS number, (SELECT count(*) FROM r) AS looked_at
@@ -106,8 +107,8 @@ CROSS JOIN LATERAL (SELECT p.name FROM outlast_permits p WHERE p.id = n.permit L
 GROUP BY p.name
 
 -- name: count_blocked
--- Count the due jobs of the streams that these permits block. looked_at: rows that were read by index, :most at most:
--- the jobs, and a row for each stream that has none.
+-- Count the due jobs of the streams that these permits block. looked_at: the rows that were read by index, :most at
+-- most: the jobs, and a row for each stream that has none.
 SELECT count(b.id) AS number, count(*) AS looked_at
 FROM (SELECT j.id
       FROM unnest(:permits::bigint[]) AS u (permit)
@@ -121,7 +122,7 @@ FROM (SELECT j.id
       LIMIT :most) b
 
 -- name: count_in_order
--- As count_blocked, for ordered limits: the due jobs of streams that wait for one that has begun (-2), in :most rows.
+-- As count_blocked, for ordered limits: the due jobs of streams that wait for a job that has begun (-2), in :most rows.
 WITH b AS MATERIALIZED (
     SELECT s.permits, j.id
     FROM (SELECT * FROM outlast_streams s WHERE s.blocked = -2 ORDER BY s.blocked, s.rank, s.turn LIMIT :most) s
@@ -137,9 +138,9 @@ JOIN outlast_limits l ON l.name = p.name AND l.declared LIKE '%"ordered"%'
 GROUP BY p.name
 
 -- name: permits
--- Permits of a limit, those with the most running attempts first, :most at most: of :most by their name, those under
--- which some of the first :rows running jobs run, and those of :blocking. noted: ends that no exchange has folded yet;
--- one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting.
+-- Read permits of a limit, :most at most, the permits with the most running attempts first: chosen from the first :most
+-- by name, the permits of some of the first :rows running jobs, and the permits :blocking. noted: ends that no exchange
+-- has folded yet; one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting.
 WITH looked AS MATERIALIZED (
     (SELECT o.id FROM outlast_permits o WHERE o.name = :name LIMIT :most)
     UNION
@@ -174,7 +175,7 @@ LEFT JOIN outlast_limits l ON l.name = p.name LEFT JOIN noted n ON n.permit = p.
 ORDER BY p.used DESC, p.id
 
 -- name: permit
--- As in `permits`, without what waits.
+-- As in `permits`, without the waiting jobs.
 SELECT p.id, p.name, p.key, coalesce(p.own_running, l.running) AS running, p.used, p.tat,
        nullif(p.opens_at, p.kept_until) AS opens_at,
        p.held_until,
@@ -185,8 +186,8 @@ FROM outlast_permits p LEFT JOIN outlast_limits l ON l.name = p.name
 WHERE p.id = :permit
 
 -- name: stream_place
--- In numbers up to :most; no row: the job is in no stream now. A stream that no exchange has met yet counts as open, behind
--- all others.
+-- Show a job's place in its stream, in numbers up to :most; no row: the job is in no stream now. A stream that no
+-- exchange has met yet counts as open, behind all others.
 SELECT (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
             WHERE o.task = j.task AND o.queue = j.queue AND o.stream = j.stream AND o.position IS NOT NULL
@@ -202,7 +203,7 @@ FROM outlast_jobs j LEFT JOIN outlast_streams s ON s.id = j.stream
 WHERE j.id = :id AND j.position IS NOT NULL AND j.stream IS NOT NULL
 
 -- name: holders
--- The running jobs under a permit, those that run longest first, :most at most, among 20,000 running jobs.
+-- List the running jobs under a permit, longest-running first, :most at most, among 20,000 running jobs.
 SELECT j.id, w.name AS worker, date_part('epoch', statement_timestamp()) - j.started_at AS seconds
 FROM (SELECT id, stream, worker_id, started_at FROM outlast_jobs WHERE worker_id IS NOT NULL
       ORDER BY worker_id LIMIT 20000) j
@@ -211,8 +212,8 @@ LEFT JOIN outlast_workers w ON w.id = j.worker_id
 ORDER BY j.started_at, j.id LIMIT :most
 
 -- name: miscounted
--- Permits whose count differs from the number of running attempts under them, in one snapshot: used, less the ends
--- that are noted. Reads all running jobs and all notices, for `outlast verify`.
+-- Find permits whose count (used, less the noted ends) differs from the number of running attempts under them, in one
+-- snapshot. Reads all running jobs and all notices, for `outlast verify`.
 WITH held AS MATERIALIZED (
     SELECT n.permit, count(*) AS holders
     FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
@@ -227,9 +228,9 @@ WHERE coalesce(p.used, 0) - coalesce(n.ended, 0) <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 
 -- name: forgotten
--- Streams with due jobs that no exchange would look at: idle although a job of them has a place, or blocked by a
--- permit that has room, without a notice, an instant at which it opens, or an open stream that needs it; and due jobs
--- that name the stream of another task, or one that is not there. In one snapshot, for `outlast verify`.
+-- Find streams with due jobs that no exchange would open: the stream is idle although one of its jobs has a place, or
+-- is blocked by a permit that has room, without a notice, an instant at which it opens, or an open stream that needs
+-- it. Find also due jobs that name the stream of another task, or a missing one. In one snapshot, for `outlast verify`.
 SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
 FROM outlast_jobs j
 WHERE j.position IS NOT NULL AND j.stream IS NOT NULL

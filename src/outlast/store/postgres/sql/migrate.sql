@@ -1,30 +1,30 @@
 -- Make, check and migrate the schema.
 
 -- name: patient
--- For the rest of this transaction, lift the limits on how long a statement takes and on how long the session waits
--- for the next one, and limit how long it waits for a lock, to $1 milliseconds: all statements on the table wait behind it.
+-- For the rest of this transaction, lift the limits on how long a statement takes and on how long the session waits for
+-- the next one, and limit the wait for a lock to $1 milliseconds: all statements on the table wait behind it.
 SELECT set_config('lock_timeout', $1, true), set_config('statement_timeout', '0', true),
        set_config('idle_in_transaction_session_timeout', '0', true)
 
 -- name: has_no_jobs
--- Whether no job was ever stored. It keeps no lock, which the build of an index would wait for. Reads only.
+-- Return whether no job was ever stored. It keeps no lock, which the build of an index would wait for. Reads only.
 SELECT pg_relation_size('outlast_jobs'::regclass) = 0
 
 -- name: unlimited
 -- Lift the limit on how long a statement takes, in a session that builds an index and then ends. It may wait long for
--- transactions that are older than the index; others do not wait behind it.
+-- transactions that are older than the index; other sessions do not wait behind it.
 SET statement_timeout = 0
 
 -- name: lock
 -- Try to become the one migrator. The lock ("outlast" as a number) is held to the end of the transaction, so that it
--- also works behind a pooler; a migrator that had to wait looks again at what is applied. Any role that may connect
--- can hold this lock. That stops migrations and nothing else: workers that find their schema do not ask for it, and a
--- migrator learns who holds it.
+-- also works behind a pooler; a migrator that had to wait reads again which migrations are applied. Any role that may
+-- connect can hold this lock. That stops migrations and nothing else: workers that find their schema do not ask for it,
+-- and a migrator learns who holds it.
 SELECT pg_try_advisory_xact_lock(x'6f75746c617374'::bigint)
 
 -- name: try_unlogged
--- These four try what a store needs of its server. They are rolled back, so of several migrators one waits for another
--- at most.
+-- These four try the features that a store needs of its server. They are rolled back, so of several migrators one waits
+-- for another at most.
 CREATE UNLOGGED TABLE outlast_tried ()
 
 -- name: try_locks
@@ -40,8 +40,8 @@ SELECT pg_notify('outlast_tried', '')
 LISTEN outlast_tried
 
 -- name: lock_holders
--- List the sessions that hold the lock that `lock` takes. Only members of pg_read_all_stats see when sessions of
--- other roles connected. Reads only.
+-- List the sessions that hold the lock of `lock`. Only members of pg_read_all_stats see when sessions of other roles
+-- connected. Reads only.
 SELECT l.pid, pg_get_userbyid(a.usesysid)::text AS role, a.application_name AS application,
        extract(epoch FROM clock_timestamp() - a.backend_start)::float8 AS seconds
 FROM pg_locks l JOIN pg_stat_get_activity(NULL::integer) a ON a.pid = l.pid
@@ -51,9 +51,10 @@ WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.granted
 ORDER BY l.pid LIMIT 3
 
 -- name: tables
--- Show which tables of Outlast the search_path leads to, without touching any. The catalog is read under this statement's
--- snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had just committed.
--- lost: which of the functions $1 it does not lead to. one: shows how the driver of a caller's connection reads numbers.
+-- Show to which tables of Outlast the search_path leads, without touching any. The catalog is read under this
+-- statement's snapshot: to_regclass answers from a cache, which was seen to miss tables that another migrator had just
+-- committed. lost: to which of the functions $1 it does not lead. one: shows how the driver of a caller's connection
+-- reads numbers.
 SELECT coalesce(bool_or(c.relname = 'outlast_schema'), false) AS schema_table,
        coalesce(bool_or(c.relname = 'outlast_jobs'), false) AS jobs_table, 1::bigint AS one,
        ARRAY(SELECT u.name FROM unnest($1::text[]) AS u (name)
@@ -65,8 +66,8 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relname IN ('outlast_schema', 'outlast_jobs') AND n.nspname = ANY (current_schemas(false))
 
 -- name: misled
--- The functions that look for tables in another schema than theirs, which was renamed, each with the statement that
--- leads it back. Reads only.
+-- List the functions that search for tables in a schema other than their own, because theirs was renamed, each with the
+-- statement that corrects it. Reads only.
 SELECT format('ALTER FUNCTION %s SET search_path FROM CURRENT', p.oid::regprocedure), p.proname::text AS name
 FROM pg_proc p JOIN pg_class c ON c.oid = to_regclass('outlast_schema') AND c.relnamespace = p.pronamespace
 WHERE p.proname LIKE 'outlast\_%'
@@ -75,7 +76,7 @@ WHERE p.proname LIKE 'outlast\_%'
 ORDER BY 2
 
 -- name: applied
--- The applied migrations. Reads only.
+-- List the applied migrations. Reads only.
 SELECT number, name, checksum, compatible_from, applied_at
 FROM outlast_schema ORDER BY number
 
@@ -87,5 +88,5 @@ VALUES ($1::integer, $2, $3, $4, date_part('epoch', clock_timestamp()), CASE WHE
 RETURNING applied_at
 
 -- name: store_id
--- The id of this schema. It never changes.
+-- Read the id of this schema. It never changes.
 SELECT store_id::text FROM outlast_schema WHERE number = 1

@@ -11,8 +11,8 @@ CROSS JOIN LATERAL jsonb_populate_record(NULL::outlast_minutes, jsonb_build_obje
 ON CONFLICT DO NOTHING
 
 -- name: turn
--- Whether this transaction may add up counts: it then holds a lock to its end, so that no other does so meanwhile. A
--- worker that is stopped in between keeps the others from it until the server ends its idle transaction.
+-- Return whether this transaction may add up counts: it then holds a lock to its end, so that no other does so
+-- meanwhile. If a worker is stopped in between, the others wait until the server ends its idle transaction.
 SELECT pg_try_advisory_xact_lock(hashtextextended('outlast:minutes', 0::bigint)) AS is_mine
 
 -- name: take
@@ -31,9 +31,9 @@ WHERE m.level = r.level AND m.worker_id = 0 AND m.batch = r.batch AND m.kind = r
 RETURNING m.*
 
 -- name: minutes
--- At most :most rows, the newest of two parts of the index. Each row of the answer brings the server's now, how many rows
--- were read, and the time of the oldest. :by_queue and :by_task: whether to tell queues and tasks apart or to add them up
--- under the empty name. :queue and :task: NULL lets all pass.
+-- Read at most :most rows, the newest of two parts of the index. Each row of the answer has the server's now, how many
+-- rows were read, and the time of the oldest. :by_queue and :by_task: whether to tell queues and tasks apart or to add
+-- them up under the empty name. :queue and :task: NULL lets all pass.
 WITH span AS MATERIALIZED (
     SELECT date_part('epoch', statement_timestamp()) AS now
 ), seen AS MATERIALIZED (

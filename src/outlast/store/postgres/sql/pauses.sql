@@ -1,10 +1,10 @@
 -- Pauses: set, ended, acknowledged and read.
 
 -- name: pause
--- Pausing again keeps the time of the first pause, and the actor and reason if none is given. It draws a new id, so that
--- workers acknowledge it again. Of two calls at once, the second waits and changes the row of the first. An exchange under
--- way does not see the pause: its worker does not start the jobs that it brings once it has acknowledged the pause, and the
--- pause counts as in force only when all workers have.
+-- A repeated pause keeps the time of the first one, and its actor and reason if none is given. It draws a new id, so
+-- that workers acknowledge it again. Of two calls at once, the second waits and changes the row of the first. An
+-- exchange under way does not see the pause: its worker, once it has acknowledged the pause, does not start the jobs
+-- claimed by that exchange, and the pause counts as in force only when all workers have acknowledged it.
 WITH paused AS (
     INSERT INTO outlast_pauses AS mine (kind, name, paused_at, paused_by, reason, stop)
     VALUES (:kind, :name, date_part('epoch', clock_timestamp()), :paused_by, :reason, :stop)
@@ -17,7 +17,8 @@ SELECT id, kind, name, paused_at, paused_by, reason, stop,
 FROM paused
 
 -- name: resume
--- Workers take such jobs again once they have read that; one that has not read it yet only starts them later.
+-- Workers take such jobs again once they have read that the pause is over; a worker that has not read it yet only
+-- starts them later.
 WITH resumed AS (
     DELETE FROM outlast_pauses WHERE kind = :kind AND name = :name
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)
@@ -26,7 +27,7 @@ SELECT id, kind, name, paused_at, paused_by, reason, stop,
 FROM resumed
 
 -- name: acknowledge_pauses
--- Written after the worker has given back what had not begun, so that readers may rely on it. A plain update: it does not
--- conflict with the KEY SHARE of an exchange. The registration keeps it from another worker's row, if the id was issued
--- again.
+-- Written after the worker has released the jobs that had not begun, so that readers may rely on it. A plain update,
+-- which does not conflict with the KEY SHARE of an exchange. The registration guards another worker's row, if the id
+-- was issued again.
 UPDATE outlast_workers SET acknowledged_pauses = $2 WHERE id = $1 AND registration IS NOT DISTINCT FROM $3

@@ -1,8 +1,8 @@
 -- name: place
--- Show where a job stands among the others (`stream_place` of limits.sql does so for a job in a stream). Of its queue's
+-- Show a job's place among the others (`stream_place` of limits.sql does so for a job in a stream). Of its queue's
 -- line, the tasks with jobs in it are found by a probe or two for each task that waits (1,000 probes at most), and
--- counted one by one until there are :most jobs before it. The ORDER BY inside a count is that of the index, which makes
--- any other plan more expensive. Reads only; one snapshot.
+-- counted one by one until there are :most jobs before it. The ORDER BY inside a count is that of the index, which
+-- makes any other plan more expensive. Reads only; one snapshot.
 WITH RECURSIVE mine AS MATERIALIZED (SELECT queue FROM outlast_jobs WHERE id = :id),
 t AS (
     (SELECT task, queue FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL

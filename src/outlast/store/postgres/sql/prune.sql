@@ -1,22 +1,21 @@
--- Delete jobs, events and rows of workers, schedules and limits that have been over for long, oldest first, in
--- bounded batches.
+-- Delete jobs, events and rows of workers, schedules and limits that ended long ago, oldest first, in bounded batches.
 --
 -- Jobs are chosen and locked first; outlast_forget_v1 then deletes them with their attempts, labels and logs. Its
 -- statements see what was committed while the locks were taken, such as the attempt of an end just before.
 
 -- name: jobs
 -- Delete jobs with their attempts, oldest first, at most $1 in all: jobs that were completed or cancelled $2 seconds
--- ago, jobs whose own retention (keep) is over, and jobs that died $3 seconds ago (NULL: none; dead jobs are
--- evidence, see discard). Locked rows are skipped. A job that was requeued meanwhile has no end and is not
--- dead when the lock re-checks it, and stays. (The first ORDER BY names ended_at + keep, which is NULL there, since
--- the index begins with it.)
+-- ago, jobs whose own retention (keep) is over, and jobs that died $3 seconds ago (NULL: none; dead jobs are evidence,
+-- see discard). Locked rows are skipped. If a job was requeued meanwhile, the lock's re-check finds no end and another
+-- state, and the job stays. (The first ORDER BY names ended_at + keep, which is NULL there, since the index begins with
+-- it.)
 --
 -- A job stays, with its result, while a job that waited for it has not ended (outlast_is_over_v1).
 --
 -- $4 to $6: the end or time from which each of the three is searched, in seconds since 1970: where the last batch
 -- stopped, or -infinity. Deleted rows stay in the index until vacuum removes them, and a search from the oldest walks
--- over all of them. These bounds are only hints: the next search from the oldest finds what lies below them. Many
--- jobs have the same end, and a batch may stop among them; hence the millisecond.
+-- over all of them. These bounds are only hints: the next search from the oldest finds the rows below them. Many jobs
+-- have the same end, and a batch may stop among them; hence the millisecond.
 WITH old AS MATERIALIZED (
     SELECT id, ended_at AS at FROM outlast_jobs
     WHERE ended_at IS NOT NULL AND state <> 'dead' AND ended_at + keep IS NULL
@@ -43,9 +42,9 @@ SELECT (SELECT count(*) FROM found) AS gone,
        outlast_forget_v1(ARRAY(SELECT id FROM found)) AS done
 
 -- name: events
--- Delete events that were sent $1 seconds ago, at most $2, oldest first. One that a job has waited for stays while that job
--- is unfinished: it may have been woken, and look for the event only when it runs. A job cannot begin to wait for such
--- an old event: it would have found it.
+-- Delete events that were sent $1 seconds ago, at most $2, oldest first. If a job has waited for an event, the event
+-- stays while that job is unfinished: the job may have been woken, and reads the event only when it runs. A job cannot
+-- begin to wait for such an old event: it would have found it.
 DELETE FROM outlast_events e USING (
     SELECT o.name FROM outlast_events o
     WHERE o.at < date_part('epoch', statement_timestamp()) - $1::float8
@@ -56,8 +55,8 @@ WHERE e.name = p.name RETURNING e.name
 
 -- name: workers
 -- Delete, at most $2 rows of each kind:
---   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an
---     exchange wants an active row), so no job can be added while this looks.
+--   * workers that have been gone for $1 seconds and hold no running job. A gone worker never claims again (an exchange
+--     wants an active row), so it gets no job while this statement checks.
 --   * schedules that no code has declared for $3 seconds (one that a person has paused stays), or that were deleted
 --     that long ago. A schedule that is declared or put at this moment is locked, and skipped.
 --   * records of actions of people that are older than $4 seconds, except actions under way.
@@ -94,11 +93,12 @@ SELECT count(*) FROM gone
 SELECT outlast_thin_lanes_v1()
 
 -- name: streams
--- Delete streams that are idle since $1 seconds ago and have no attempt that runs, and no notice of an end, at most $2;
--- and permits that no attempt holds since then, that block no stream and have no notice: of these streams, and of the
--- $2 from $3 on in the order of ids, since a permit may come to rest later than its last stream. The transaction has the
--- keeper lock, so no job starts, no notice is folded and no permit is held or set meanwhile. One snapshot shows an
--- attempt or the notice of its end. A job that arrives, or whose stream lacks a permit, has the rows made again.
+-- Delete at most $2 streams that have been idle for $1 seconds and have no running attempt and no notice of an end.
+-- Delete permits that no attempt has held for that long, that block no stream and have no notice: the permits of these
+-- streams, and the $2 from $3 on in the order of ids, since a permit may come to rest later than its last stream. The
+-- transaction has the keeper lock, so meanwhile no job starts, no notice is folded, and no permit is held or set. One
+-- snapshot shows an attempt or the notice of its end. When a job arrives, or its stream lacks a permit, the rows are
+-- made again.
 WITH resting AS MATERIALIZED (
     SELECT s.id, s.permits FROM outlast_streams s
     WHERE s.idle AND s.touched_at < date_part('epoch', statement_timestamp()) - $1::float8

@@ -11,14 +11,14 @@ FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::t
       ORDER BY u.name COLLATE "C") p
 
 -- name: lock
--- Lock a schedule, and read what a pause judges (store/acts.py).
+-- Lock a schedule, and read the columns by which a pause is judged (store/acts.py).
 SELECT s.paused, s.since, s.owed, s.spec, date_part('epoch', clock_timestamp()) AS now
 FROM outlast_schedules s WHERE s.name = :name AND s.origin <> 'deleted' FOR NO KEY UPDATE
 
 -- name: due
--- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of the
--- others is due, if within a minute. Always returns a row. The firing finds a change after this: it matches revision and
--- next_tick.
+-- Read a page of the due schedules, after the instant and name with which the last page ended, and when the first of
+-- the others is due, if within a minute. Always returns a row. The firing detects a change after this read: it matches
+-- revision and next_tick.
 SELECT t.now,
        (SELECT n.next_tick FROM outlast_schedules n
         WHERE NOT n.paused AND n.declared AND n.next_tick IS NOT NULL
@@ -36,18 +36,18 @@ LEFT JOIN LATERAL (
 ORDER BY s.next_tick, s.name
 
 -- name: fire
--- Lock the schedules that still stand where a worker has seen them. This is the first of three statements in one
--- transaction (`keyed` of enqueue.sql stores the jobs of the ticks, `fired` moves the schedules on). Returns the
--- places of the schedules that were locked.
+-- Lock the schedules that are unchanged since a worker read them. This is the first of three statements in one
+-- transaction (`keyed` of enqueue.sql stores the jobs of the ticks, `fired` moves the schedules on). Returns the places
+-- of the schedules that were locked.
 --
 -- Why a tick has one job, against
 --   * another worker that fires it: the row is locked, and a lock that does not wait skips a held row. A worker that
---     comes after the commit re-checks next_tick and revision on the newest version, and takes nothing. If this
---     transaction rolls back, its jobs go with it, and the tick is still due.
+--     comes after the commit re-checks next_tick and revision on the newest version, and locks nothing. If this
+--     transaction rolls back, its jobs are rolled back too, and the tick is still due.
 --   * an edit, a pause, a resume, a delete: each changes what is matched here, or waits for the lock.
 --   * a worker that was found gone meanwhile: it may fire like any other; there is one winner all the same.
---   * a user's transaction that holds one of the rows, or never ends: the others are fired. It may also hold the key
---     of a job: the next statements wait for a short time only, and the caller tries the others.
+--   * a user's transaction that holds one of the rows, or never ends: the other schedules fire. It may also hold the
+--     key of a job: the next statements wait for a short time only, and the caller tries the others.
 SELECT f.place, set_config('lock_timeout', '20ms', true)
 FROM unnest($1::text[], $2::float8[], $3::bigint[])
      WITH ORDINALITY AS f (name, next_tick, revision, place)
@@ -71,8 +71,8 @@ FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::bigint[], 
 WHERE s.name = f.name
 
 -- name: undeclared
--- These schedules leave the index by which workers look. A worker that declares one at this moment holds the row, which is
--- skipped, or has just renewed it: the condition is re-checked on that version.
+-- Take these schedules out of the index by which workers find due ones. A worker that declares one at this moment holds
+-- the row, which is skipped, or has just renewed it: the condition is re-checked on that version.
 UPDATE outlast_schedules s SET declared = false
 FROM (SELECT d.name FROM outlast_schedules d
       WHERE d.name = ANY ($1::text[]) AND d.declared

@@ -1,18 +1,18 @@
 -- First statements of a session or a transaction.
 
 -- name: use_one_schema
--- Find tables, functions and operators in one schema from now on: the first of the search_path with our tables, or,
--- if there are none, the first of the path, where they would be made. The other schemas of the path may be open to
--- all roles, and of several functions or operators of one name PostgreSQL runs the one whose arguments fit best,
--- whichever schema it is in. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes
--- last. A stranger's tables (`strangers` defines a stranger) come after all that are ours, regardless of their place
--- in the path; if there are no others, `strangers` refuses them.
+-- Find tables, functions and operators in one schema from now on: the first of the search_path with our tables, or, if
+-- there are none, the first of the path, where they would be made. The other schemas of the path may be open to all
+-- roles, and of several functions or operators of one name PostgreSQL runs the one whose arguments fit best, whichever
+-- schema it is in. pg_catalog stays first; pg_temp, which is first for tables unless it is named, comes last. A
+-- stranger's tables (`strangers` defines a stranger) come after all of our own, regardless of their place in the path;
+-- if there are no others, `strangers` refuses them.
 --
 -- A server from PostgreSQL 17 on may limit how long a transaction takes; older ones refuse the name of that setting, so
--- it is not among those that a session begins with.
+-- it is not among the settings with which a session begins.
 --
 -- $1: whether both are set for the session. Behind a pooler, which lends sessions to others, each transaction sets them
--- for itself, as `local` says. server: when it was started, by which a server is known; NULL: a standby. No row: no
+-- for itself, as `local` says. server: the time of its start, which identifies a server; NULL: a standby. No row: no
 -- schema of the path exists.
 --
 -- This runs under the old path, so it names each object with its schema.
@@ -83,11 +83,10 @@ WHERE CASE WHEN COALESCE(has OPERATOR(pg_catalog.=) value, false) THEN false
 
 -- name: strangers
 -- Find objects in our schema (the first of the path: see `use_one_schema`) that belong to a stranger and that
--- statements of ours would use: objects that stand for something of ours or of the server's, or that run when our
--- tables are written. Their owner could put anything into what runs as this role. Returns the first of them, how many
--- there are, and the statements that trust its owner or remove it. A function or an operator counts if the server has
--- one of the same name, since the one whose arguments fit best is chosen; a trigger counts by the owner of its
--- function.
+-- statements of ours would use: objects that replace one of ours or of the server's, or that run when our tables are
+-- written. Their owner could make this role run anything. Returns the first of them, how many there are, and the
+-- statements that trust its owner or remove it. A function or an operator counts if the server has one of the same
+-- name, since the one whose arguments fit best is chosen; a trigger counts by the owner of its function.
 --
 -- These are not strangers: a superuser; the owner of the database; a role that can become this one; and a role that
 -- owns the schema or may create in it by a grant to itself or to a role that it is in. A right of PUBLIC does not

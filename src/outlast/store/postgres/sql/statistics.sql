@@ -1,9 +1,9 @@
 -- Numbers about the contents of the store, each of them bounded. Reads only.
 
 -- name: lanes
--- The line by queue and task, with the oldest due time of each: from the head of one lane to the next by index, one probe
--- each, :lanes probes at most. A queue and a task have one head for each priority; heads is the number of heads read. Jobs
--- in streams count as well; the oldest of a queue and a task is then that of its first stream.
+-- Read the line by queue and task, with the oldest due time of each: from the head of one lane to the next by index,
+-- one probe each, :lanes probes at most. A queue and a task have one head for each priority; heads is the number of
+-- heads read. Jobs in streams count as well; the oldest of a queue and a task is then that of its first stream.
 WITH RECURSIVE head AS (
     (SELECT queue, task, -priority AS rank, run_at FROM outlast_jobs WHERE position IS NOT NULL AND stream IS NULL
      ORDER BY task, queue, (-priority), position LIMIT 1)
@@ -46,7 +46,8 @@ SELECT l.queue, l.task,
 FROM unnest(:queues::text[], :tasks::text[]) AS l (queue, task)
 
 -- name: count_waiting
--- For each of these queues, count up to :most due jobs that are not in the line yet, and as many that wait for their time.
+-- For each of these queues, count up to :most due jobs that are not in the line yet, and as many that wait for their
+-- time.
 SELECT w.queue,
        (SELECT count(*) FROM (
             SELECT FROM outlast_jobs o
@@ -61,8 +62,8 @@ SELECT w.queue,
 FROM unnest(:queues::text[]) AS w (queue)
 
 -- name: ended
--- The :most jobs that were completed or cancelled last, by the index on their end; among jobs with their own retention
--- (keep), the :most that are kept longest.
+-- Read the :most jobs that were completed or cancelled last, by the index on their end; among jobs with their own
+-- retention (keep), the :most that are kept longest.
 SELECT queue, state, count(*) AS number,
        count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 60) AS minute,
        count(*) FILTER (WHERE ended_at > date_part('epoch', statement_timestamp()) - 3600) AS hour
@@ -76,9 +77,9 @@ FROM ((SELECT queue, state, ended_at FROM outlast_jobs
 GROUP BY queue, state
 
 -- name: undecodable
--- Waiting jobs that no release could decode so far, with the highest number of such attempts in a row. Looks at the first
--- :most jobs that wait for their time, 1,000 at most. The row of the last attempt is found by its token, which stays on the
--- job. The release is searched as text, since crash may not be valid JSON.
+-- Find waiting jobs that no release could decode so far, with the highest number of such attempts in a row. Reads the
+-- first :most jobs that wait for their time, 1,000 at most. The row of the last attempt is found by its token, which
+-- stays on the job. The release is searched as text, since crash may not be valid JSON.
 SELECT w.queue, w.task, count(*) AS number, max(a.repeats) AS repeats,
        max(substring(a.crash FROM '"release":"([^"]*)"')) AS release
 FROM (SELECT queue, task, token FROM outlast_jobs

@@ -1,8 +1,9 @@
--- Steps of attempts: values that are kept once for each (job, step), and that later attempts get.
+-- Steps of attempts: each (job, step) keeps its value once, and later attempts read it.
 
 -- name: find
--- Without a lock, guarded by (id, token, running). A step of an earlier attempt was committed before that attempt's row was
--- taken from it, and so before this attempt's claim, or was refused. So no value can appear after this look but its own.
+-- Needs no lock, guarded by (id, token, running). A step of an earlier attempt was committed before that attempt lost
+-- its row, and so before this attempt's claim, or was refused. So after this read only the attempt itself can add a
+-- value.
 SELECT h.n, j.id IS NOT NULL AS current, s.value
 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS h (job_id, token, name, n)
 LEFT JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
@@ -13,9 +14,9 @@ ORDER BY h.n
 SELECT job_id, token, name, answer FROM outlast_keep_steps_v1($1, $2, $3, $4, $5)
 
 -- name: keep_in
--- Keep a step in the task's own transaction. Guarded, and waiting for the row, as `complete` in jobs.sql is. Until the
--- caller commits, the worker's exchange and a reaper skip the row, so that the value is there before a later attempt can be
--- claimed. New progress forgives losses, as in outlast_keep_steps_v1.
+-- Keep a step in the task's own transaction. Guarded like `complete` in jobs.sql, and waits for the row like it. Until
+-- the caller commits, the worker's exchange and a reaper skip the row, so the value is committed before a later attempt
+-- can be claimed. New progress forgives losses, as in outlast_keep_steps_v1.
 WITH locked AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
 ), kept AS (

@@ -11,7 +11,7 @@ SELECT pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_c
 SELECT pg_notify($1, '')
 
 -- name: listens
--- Check that the session that answers listens on these two channels. No other session has a channel of the first
--- name; the second is the store's (`channel`), which differs if the tables are others.
+-- Check that the session that answers listens on these two channels. No other session has a channel of the first name;
+-- the second is the store's (`channel`), which differs if other tables are found.
 SELECT $2::text = pg_catalog.concat('outlast_', 'outlast_schema'::pg_catalog.regclass::pg_catalog.oid) AND count(*) = 2
 FROM pg_listening_channels() AS c (name) WHERE c.name IN ($1, $2)

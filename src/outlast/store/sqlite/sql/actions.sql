@@ -1,6 +1,6 @@
--- Acts of people on jobs, their records and the steps of bulk actions. store/acts.py says what each act means, runs these
--- statements in one transaction, and argues why that is right: here the write lock is held from its beginning. Why each
--- step is taken once: postgres/sql/actions.sql (`standing`).
+-- Acts of people on jobs, the records of these acts, and the steps of bulk actions. store/acts.py says what each act
+-- means, runs these statements in one transaction, and argues why that is right: here the transaction holds the write
+-- lock from its beginning. postgres/sql/actions.sql (`standing`) argues why each step is taken once.
 
 -- name: forget_oldest
 DELETE FROM outlast_actions

@@ -1,7 +1,8 @@
--- Store what blocked jobs wait for, and resolve it once that has ended. All of it runs under the write lock: an enqueue
--- sees whether an upstream job has ended, and marks one that has not (awaited), so that its end leaves a notice in its own
--- commit (the trigger outlast_jobs_awaited). So no end is missed; and a dependency changes its state once for each end or
--- requeue of its upstream job, so none is counted twice. postgres/sql/dependencies.sql says what the statements mean.
+-- Store the dependencies of blocked jobs, and resolve them once the upstream jobs have ended. All of this runs under
+-- the write lock: an enqueue sees whether an upstream job has ended, and marks one that has not (awaited), so that its
+-- end leaves a notice in its own commit (the trigger outlast_jobs_awaited). So no end is missed; and a dependency
+-- changes its state once for each end or requeue of its upstream job, so none is counted twice.
+-- postgres/sql/dependencies.sql says what the statements mean.
 
 -- name: upstream
 SELECT id, keep FROM outlast_jobs WHERE id IN (SELECT e.value FROM json_each(:ids) AS e)
@@ -18,10 +19,10 @@ SELECT j.id FROM json_each(:ids) AS e CROSS JOIN outlast_jobs AS j WHERE j.id = 
 -- name: notices
 SELECT id, job_id, CAST(event AS TEXT) FROM outlast_upstream_notices ORDER BY id LIMIT :most
 -- name: pairs
--- What changes, at most :most dependencies: those on jobs that have ended (or are no longer there), and failed ones that a
--- requeue takes back, or a completion after it, or a skip. [place, job, wants, the upstream job's state or NULL, whether it
--- has ended, whether the job waits, whether the dependency has failed]. A job waits if it is blocked, or was cancelled
--- because of what it waited for.
+-- Read the dependencies that change, at most :most: on jobs that have ended (or no longer exist), and failed ones that
+-- a requeue, a completion after it, or a skip takes back. [place, job, wants, the upstream job's state or NULL, whether
+-- it has ended, whether the job waits, whether the dependency has failed]. A job waits if it is blocked, or was
+-- cancelled because of its upstream jobs.
 SELECT d.place, d.job_id, d.wants, j.state, j.id IS NULL OR j.ended_at IS NOT NULL,
        g.state = 'blocked' OR (g.state = 'cancelled' AND NOT g.cancel_requested), d.state = 3
 FROM json_each(:ids) AS e
@@ -35,7 +36,7 @@ LIMIT :most
 -- name: change
 UPDATE outlast_dependencies SET state = ? WHERE job_id = ? AND place = ?
 -- name: left
--- For each of these jobs, whether anything has failed that it waited for, and whether anything else is left.
+-- Return for each of these jobs whether any of its dependencies has failed, and whether any other is left.
 SELECT e.value,
        EXISTS (SELECT 1 FROM outlast_dependencies AS d INDEXED BY outlast_dependencies_left
                WHERE d.job_id = e.value AND d.state <> 2 AND d.state = 3),
@@ -47,7 +48,7 @@ UPDATE outlast_jobs SET state = 'cancelled', ended_at = :now
 WHERE id IN (SELECT e.value FROM json_each(:ids) AS e) AND state = 'blocked'
 RETURNING CASE WHEN keep <= 0 AND NOT awaited THEN id END
 -- name: open
--- Positions come one by one, in the order of the ids; a job that is due later gets none.
+-- Positions are drawn one by one, in the order of the ids; a job that is due later gets none.
 UPDATE outlast_jobs
 SET state = 'queued', position = CASE WHEN run_at <= :now THEN :position + e.key END, run_at = max(run_at, :now)
 FROM json_each(:ids) AS e WHERE outlast_jobs.id = e.value AND outlast_jobs.state = 'blocked'

@@ -1,6 +1,7 @@
--- Events, and who waits for them. Under the write lock: the end of an attempt that waits, and a sender, each leave a
--- notice in their commit, and the next exchange makes the jobs due whose event is there. Commits are one after the other,
--- so the look at the later notice sees both. What is not queued any longer under the token that waits is left alone.
+-- Events, and the jobs that wait for them. Under the write lock: the end of an attempt that waits, and a sender, each
+-- leave a notice in their commit, and the next exchange makes jobs due whose event was sent. Commits come one after the
+-- other, so the session that reads the later notice sees both. A job that is no longer queued under the waiting
+-- attempt's token is left alone.
 
 -- name: send
 INSERT INTO outlast_events (name, value, at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING

@@ -2,23 +2,23 @@
 --
 -- Why this is right against
 --   * a reap or a reconnect: the worker's row is read under the write lock, at its epoch. If the worker was reaped or
---     has reconnected before, nothing is claimed; a later reap waits for this commit and then sees these claims as
---     its orphans.
---   * a late worker: every end is guarded by (id, token, running). Tokens are never drawn twice, so a job that went
---     on has another token, and the update finds no row.
+--     has reconnected before, nothing is claimed; a later reap waits for this commit and then sees these claims as its
+--     orphans.
+--   * a late worker: every end is guarded by (id, token, running). Tokens are never drawn twice, so a job that was
+--     claimed again has another token, and the update finds no row.
 --   * another claim: rows leave the line (position becomes NULL) in the transaction that read them from it.
 --
--- Suspects, expiry and which attempts are kept: postgres/sql/migration_0001_schema.sql and outlast_end_v1.sql. A refused
--- end clears no incident. Dropping an attempt takes two probes by (job_id, number), for ends that leave a row.
+-- Suspects, expiry and which attempts are kept: postgres/sql/migration_0001_schema.sql and outlast_end_v1.sql. A
+-- refused end clears no incident. Dropping an attempt takes two probes by (job_id, number), for ends that leave a row.
 --
 -- Expired queued jobs are ended before anything is claimed, up to a bound; claims pass over the others.
 --
--- No step reads all queues. Scheduled jobs are found by their time. The line is read by task, so that jobs that no
--- runner here knows are never met, and from there by queue, as many queues as there are places
+-- No step reads all queues. Scheduled jobs are found by their time. The line is read by task, so jobs of tasks that no
+-- runner here knows are never read, and within a task by queue, as many queues as there are places
 -- (store/sqlite/lanes.py).
 --
--- Lists go in and out as one JSON text, so that a trip is a dozen steps of sqlite3 for any number of jobs: sqlite3
--- releases the interpreter's lock for each step, and beside a busy event loop it waits long to get it back.
+-- Lists are passed in and out as one JSON text, so that a trip is a dozen steps of sqlite3 for any number of jobs:
+-- sqlite3 releases the interpreter's lock for each step, and beside a busy event loop it waits long to get it back.
 
 -- name: worker
 SELECT status FROM outlast_workers WHERE id = ? AND epoch = ? AND registration IS ?
@@ -64,8 +64,8 @@ DELETE FROM outlast_attempts WHERE token = (
 -- name: losses
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: give_back_rate
--- Return the rate that an attempt has taken and never used, but for the part that has come again since: another start may
--- have taken it. Runs before its end, under the same guard. The trigger on the job's row gives back the count.
+-- Return the rate that an attempt has taken and never used, except what has refilled since: another start may have
+-- taken that. Runs before its end, under the same guard. The trigger on the job's row returns the count.
 UPDATE outlast_permits AS p
 SET tat = tat - max(0.0, n.cost * coalesce(l.spacing, 0) - max(0.0, :now - n.started_at)), opens_at = NULL
 FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,
@@ -106,10 +106,10 @@ SELECT run_at, id, stream IS NOT NULL FROM outlast_jobs INDEXED BY outlast_jobs_
 WHERE state = 'queued' AND position IS NULL AND run_at <= ?
 ORDER BY run_at LIMIT ?
 -- name: line_up
--- Writes run_at, unchanged, for the trigger that opens a job's stream.
+-- Writes run_at, unchanged, so that the trigger opens a job's stream.
 UPDATE outlast_jobs SET position = ?, run_at = run_at WHERE id = ?
 -- name: waiting
--- Return whether there are suspects, when the first scheduled job falls due, the first queued one expires and the first
+-- Return whether there are suspects, when the first scheduled job falls due, the first queued job expires and the first
 -- permit opens, whether a stream is open or a marked permit blocks one, and whether there is a notice.
 SELECT EXISTS (SELECT 1 FROM outlast_jobs INDEXED BY outlast_jobs_suspect WHERE state = 'queued' AND solo > 0),
        (SELECT min(run_at) FROM outlast_jobs INDEXED BY outlast_jobs_run_at
@@ -154,9 +154,9 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_jobs AS n INDEXED BY outlast_jobs_line
               WHERE n.position IS NOT NULL AND n.stream IS NULL AND n.task = t.value AND n.queue = q.value)
 -- name: first_of_lanes
--- The first :most jobs of each of these lanes, [queue, task], without those of :tenants, if any: only then are the rows
--- read to pass over some; otherwise the index does. The caller puts them in order. Payloads longer than
--- :long bytes are left out and read separately, since one text holds all jobs.
+-- Read the first :most jobs of each of these lanes, [queue, task], except jobs of :tenants, if any: only then are the
+-- rows read to pass over some; otherwise the index suffices. The caller sorts them. Payloads longer than :long bytes
+-- are left out and read separately, since one text holds all jobs.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
@@ -198,8 +198,8 @@ WHERE queue = ? AND state = 'queued' AND position IS NULL
 -- name: clear
 UPDATE outlast_jobs SET solo = 0, incident = NULL WHERE incident = ? AND state = 'queued' AND solo = 1
 -- name: suspects
--- The first :most suspects of the line for a request, task by task, in the columns of "first_of_lanes", and what
--- makes them suspects. Few jobs are suspects: those of other queues and tenants are passed over.
+-- Read the first :most suspects of the line for a request, task by task, in the columns of "first_of_lanes", and the
+-- columns that mark suspects. Few jobs are suspects: suspects of other queues and tenants are passed over.
 SELECT -j.priority, j.position, j.id, j.task, j.queue, CAST(j.args AS TEXT), j.attempt_count, j.failures, j.losses,
        CAST(j.policy AS TEXT), CAST(j.tenant AS TEXT), CAST(j.checkpoint AS TEXT),
        length(CAST(j.args AS BLOB)) + coalesce(length(CAST(j.checkpoint AS BLOB)), 0),

@@ -1,9 +1,9 @@
 -- Find ids of jobs for a list, newest first, in bounded steps. A filter that is NULL lets every job pass.
 --
--- Queued, running and dead jobs are found by indexes that hold only these: among ten million finished jobs there may
--- be none. Each part of the queue is read whole by its index, and keeps no more ids than are asked for (an inner LIMIT
--- without its own ORDER BY would make SQLite sort all of them). The tenant is in no index, so a filter by tenant reads the
--- rows. Everything else is walked by id, and dead jobs down to the row that "…floor" has found.
+-- Queued, running and dead jobs are found by indexes that hold only these: among ten million finished jobs there may be
+-- none. Each part of the queue is read whole by its index, and keeps no more ids than are asked for (an inner LIMIT
+-- without its own ORDER BY would make SQLite sort all of them). The tenant is in no index, so a filter by tenant reads
+-- the rows. All other states are walked by id, and dead jobs down to the row that "…floor" has found.
 
 -- name: all
 -- An outer ORDER BY would sort all rows; the inner one survives, since it has a LIMIT.

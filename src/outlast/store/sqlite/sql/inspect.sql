@@ -1,8 +1,9 @@
--- Reads for people and screens: no locks, and in WAL mode no writer waits for them. Each statement uses the index that it
--- names. postgres/sql/inspect.sql says what each one means.
+-- Reads for people and screens, without locks; in WAL mode no writer waits for them. Each statement uses the index that
+-- it names. postgres/sql/inspect.sql says what each one means.
 
 -- name: search
--- One row for each of these jobs, in their order. The caller stops fetching when the arguments read so far are too long.
+-- Return one row for each of these jobs, in their order. The caller stops fetching when the arguments read so far are
+-- too long.
 SELECT j.id, CASE WHEN :args IS NULL THEN 0 ELSE length(CAST(j.args AS BLOB)) END,
       (:args IS NULL OR instr(lower(j.args), lower(:args)) > 0 AND j.args NOT LIKE ' ["outlast:payload",%')
   AND (:within IS NULL OR coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) >= :now - :within)
@@ -76,7 +77,7 @@ SELECT count(*) AS number FROM (
     LIMIT :most)
 
 -- name: wanted_paused
--- What counts is defined by postgres/sql/functions/outlast_wanted_v1.sql. Each statement stops at :most rows.
+-- postgres/sql/functions/outlast_wanted_v1.sql defines which jobs count. Each statement stops at :most rows.
 SELECT kind, name FROM outlast_pauses
 -- name: wanted_workers
 SELECT CAST(queues AS TEXT) AS queues, CAST(tasks AS TEXT) AS tasks, status IN ('active', 'draining') AS lives FROM (

@@ -1,9 +1,10 @@
--- Writes about jobs outside the exchange. Those of an attempt are guarded by (id, token, running) under the write lock, so
--- a late worker's write finds no row; postgres/sql/functions/ argues about each (outlast_checkpoint_v1.sql and the like).
+-- Writes about jobs outside the exchange. Writes about an attempt are guarded by (id, token, running) under the write
+-- lock, so a late worker's write finds no row; postgres/sql/functions/ argues about each (outlast_checkpoint_v1.sql and
+-- the like).
 
 -- name: draw
 -- Draw ids, positions and tokens. A number drawn in a transaction that rolls back is drawn again by the next one: no
--- other transaction has seen it. Once committed it never comes back, since nothing lowers a value.
+-- other transaction has seen it. A committed number is never drawn again, since nothing lowers a value.
 UPDATE outlast_sequences SET value = value + ? WHERE name = ? RETURNING value + 0
 -- name: draw_places
 UPDATE outlast_sequences SET value = value + ? WHERE name IN ('job', 'position')
@@ -15,15 +16,15 @@ UPDATE outlast_sequences SET value = max(value, CAST(:now * 1000000 AS INTEGER))
 RETURNING value + 0
 
 -- name: complete
--- Complete an attempt inside the caller's own transaction (complete_in). After a reclaim no row is found, and the caller
--- rolls back its own writes; a reclaim that comes meanwhile waits for the write lock and finds the job completed. It sets
--- the same columns as "complete" of the exchange.
+-- Complete an attempt inside the caller's own transaction (complete_in). After a reclaim no row is found, and the
+-- caller rolls back its own writes; a reclaim that comes meanwhile waits for the write lock and finds the job
+-- completed. This sets the same columns as "complete" of the exchange.
 UPDATE outlast_jobs
 SET state = 'completed', completed_by = worker_id, worker_id = NULL, hard_deadline = NULL,
     ended_at = :now, result = :result
 WHERE id = :job_id AND token = :token AND state = 'running' AND (keep IS NULL OR keep > 0 OR awaited)
 -- name: is_kept
--- False if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.
+-- Return false if the attempt is current and its job is kept for no time (keep = 0): then the job is deleted instead.
 SELECT NOT EXISTS (SELECT 1 FROM outlast_jobs
                    WHERE id = :job_id AND token = :token AND state = 'running' AND keep <= 0 AND NOT awaited)
 

@@ -2,22 +2,23 @@
 --
 -- Why this is right against
 --   * another claim, an end, a reap, a late worker: a permit's count changes only in the transaction that starts or
---     ends an attempt, under the write lock; the trigger on the job's row gives it back with the accepted end. So
---     nothing that is read here changes before the commit, and a count is at each commit that of the running attempts.
---   * a stream at which no worker looks any more: a stream is closed only here, and at the commit of its own look: idle if
---     none of its jobs has a position, blocked if one of its permits has no room. Giving a job a place opens an idle one
---     (an enqueue, the trigger on a job's row); giving room (the triggers on ended jobs, a change of the limit, time)
---     marks the permit in its own transaction: freed, or opens_at.
+--     ends an attempt, under the write lock; the trigger on the job's row lowers it with the accepted end. So nothing
+--     that is read here changes before the commit, and at each commit a count is the number of running attempts.
+--   * a stream that no worker checks any more: a stream is closed only here, in the transaction that has checked it:
+--     idle if none of its jobs has a position, blocked if one of its permits has no room. A job that gets a position
+--     opens an idle stream (an enqueue, the trigger on a job's row); a permit that gets room (the triggers on ended
+--     jobs, a change of the limit, time) is marked in that transaction: freed, or opens_at.
 --   * a permit with room whose streams no worker opens: an exchange opens the streams of a marked permit in their order
 --     until it has as many of its own tasks and queues as the permit has room. If the permit then still has room and
---     blocks streams, the mark stays for the exchanges of other workers. So a stream that no worker serves, or whose queue
---     is paused, keeps no permit from others.
+--     blocks streams, the mark stays for the exchanges of other workers. So a stream that no worker serves, or whose
+--     queue is paused, keeps no permit from others.
 --   * a stream that needs several permits, beside streams that need one of them: places are kept for it
---     (outlast_claim_streams_v1.sql), under the same write lock, also if no worker serves the stream later.
---   * a clock that was set back: touched_at is then ahead of now, and the rate goes on from now with what it was ahead
---     by (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old time.
+--     (outlast_claim_streams_v1.sql), under the same write lock, even if no worker serves the stream later.
+--   * a clock that was set back: touched_at is then ahead of now, and the rate continues from now with the starts that
+--     it had ahead of it (model/limits.py, seconds_ahead). "marked" finds permits that would otherwise wait for the old
+--     time.
 --
--- Streams stand in order by rank and turn. Each that starts something draws a new turn, behind all others.
+-- Streams are ordered by rank and turn. A stream that starts a job draws a new turn, behind all others.
 
 -- name: marked
 SELECT id, name, key FROM (SELECT id, name, key FROM outlast_permits INDEXED BY outlast_permits_freed WHERE freed = 1 LIMIT :most)
@@ -69,8 +70,8 @@ FROM json_each(:queues) AS q CROSS JOIN json_each(:tasks) AS t
 WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
--- The first :most open streams of each of these lanes, [queue, task], of this kind (:solo; NULL: none is a suspect), but
--- for streams in :passed, of which nothing could start, and streams whose jobs are all passed over.
+-- Read the first :most open streams of each of these lanes, [queue, task], of this kind (:solo; NULL: none is a
+-- suspect), except streams in :passed, from which nothing could start, and streams whose jobs are all passed over.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
@@ -91,8 +92,8 @@ WHERE s.id IN (
             AND (j.tenant IS NULL OR j.tenant NOT IN (SELECT p.value FROM json_each(:tenants) AS p))))
     ORDER BY n.rank, n.turn LIMIT :most)
 -- name: first_of_streams
--- The first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the columns
--- of "first_of_lanes" and with what streams add.
+-- Read the first :most jobs of each of these streams, [stream, holder], or the holder alone if there is one, in the
+-- columns of "first_of_lanes" and the columns that streams add.
 SELECT json_group_array(json_array(
     rank, position, id, task, queue, CASE WHEN bytes <= :long THEN args END, attempt_count,
     failures, losses, policy, tenant, CASE WHEN bytes <= :long THEN checkpoint END, bytes, run_at,
@@ -127,8 +128,8 @@ FROM (
         ORDER BY -n.priority, n.position LIMIT :most) AS f)
     ORDER BY j.stream, place)
 -- name: note_looks
--- Write the new state of the streams that were looked at, [id, turn, blocked, holder]. Those without a job that has a
--- position are idle; jobs that were passed over keep a stream open. Nothing is written of a stream that stays as it is: a
+-- Write the new state of the checked streams, [id, turn, blocked, holder]. A stream without a job that has a position
+-- is idle; jobs that were passed over keep a stream open. Nothing is written about a stream that stays as it is: a
 -- commit would wake all workers.
 UPDATE outlast_streams AS s
 SET turn = json_extract(e.value, '$[1]'),
@@ -142,8 +143,9 @@ WHERE s.id = json_extract(e.value, '$[0]')
   AND (s.holder IS NOT json_extract(e.value, '$[3]') OR s.turn <> json_extract(e.value, '$[1]') OR json_extract(e.value, '$[2]') IS NOT NULL OR NOT e.waits)
 RETURNING id
 -- name: write_permits
--- [id, name, key, used, tat, held until, opens at, has room, kept for, kept until]. One that is left with room stays
--- marked while it blocks a stream that this exchange has not looked at; opens_at is kept only where streams wait for it.
+-- Write permits, [id, name, key, used, tat, held until, opens at, has room, kept for, kept until]. A permit that still
+-- has room stays marked while it blocks a stream that this exchange has not checked; opens_at is kept only where
+-- streams wait for it.
 INSERT INTO outlast_permits AS p (id, name, key, used, tat, touched_at, held_until, opens_at, freed, kept_for, kept_until)
 SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]'), json_extract(value, '$[2]'),
        json_extract(value, '$[3]'), json_extract(value, '$[4]'), :now, json_extract(value, '$[5]'),
@@ -158,8 +160,8 @@ ON CONFLICT (id) DO UPDATE
 SET used = excluded.used, tat = excluded.tat, touched_at = excluded.touched_at, held_until = excluded.held_until,
     opens_at = excluded.opens_at, freed = excluded.freed, kept_for = excluded.kept_for, kept_until = excluded.kept_until
 -- name: next_opening
--- When the first permit opens that blocks streams of these tasks. At most 100 permits are looked at, those that open
--- first, and the 100 streams that each opens first; other workers, or a later look, see the rest.
+-- Return when the first permit opens that blocks streams of these tasks. At most 100 permits are read, the first to
+-- open, and the 100 streams that each opens first; other workers, or a later call, see the rest.
 SELECT min(p.opens_at)
 FROM (SELECT id, opens_at FROM outlast_permits INDEXED BY outlast_permits_opens
       WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 100) AS p
@@ -182,8 +184,8 @@ UPDATE outlast_permits SET used = :used, freed = 1, touched_at = :now WHERE id =
 -- name: mark_recounted
 UPDATE outlast_limits SET recounted_at = :now WHERE name = :name
 -- name: known
--- Declare, set and hold limits, and take spent cost. These run under the write lock, so no exchange looks at a permit
--- between the change and its mark.
+-- Declare, set and hold limits, and take spent cost. These statements run under the write lock, so no exchange reads a
+-- permit between the change and its mark.
 SELECT name, CAST(declared AS TEXT) AS declared, CAST(own AS TEXT) AS own FROM outlast_limits
 WHERE name IN (SELECT value FROM json_each(:names))
 -- name: known_tasks
@@ -239,8 +241,8 @@ SELECT CAST(needs AS TEXT) FROM outlast_jobs WHERE id = :job_id
 SELECT p.tat, p.touched_at, l.spacing FROM outlast_permits AS p JOIN outlast_limits AS l ON l.name = p.name
 WHERE p.id = :permit
 -- name: spend
--- Streams that the permit blocks for its rate are looked at when it would have opened, and wait on; at once, if the
--- clock was set back.
+-- A stream that the permit blocks for its rate is checked when the permit would have opened, and waits on; at once, if
+-- the clock was set back.
 UPDATE outlast_permits
 SET tat = :tat, held_until = :now + held_until - max(:now, touched_at), touched_at = :now, opens_at = CASE WHEN touched_at > :now + 1 THEN :now ELSE opens_at END
 WHERE id = :permit
@@ -323,7 +325,7 @@ FROM outlast_permits AS p LEFT JOIN (
 WHERE p.used <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 -- name: forgotten
--- `miscounted` and `forgotten` are for `outlast verify`; postgres/sql/limits.sql says what they find.
+-- `miscounted` and `forgotten` are for `outlast verify`; postgres/sql/limits.sql says which rows they find.
 SELECT s.task, s.queue, p.name, p.key
 FROM outlast_streams AS s LEFT JOIN outlast_permits AS p ON p.id = s.blocked
 LEFT JOIN outlast_limits AS l ON l.name = p.name

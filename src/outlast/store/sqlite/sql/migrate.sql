@@ -1,5 +1,5 @@
 -- Reads and writes of the table of migrations. Steps run inside BEGIN IMMEDIATE, where the list of applied steps is
--- read again: two programs that migrate at once do it one after the other, and the second finds nothing to do.
+-- read again: two programs that migrate at once do so one after the other, and the second finds nothing to do.
 
 -- name: tables
 SELECT coalesce(sum(name = 'outlast_schema'), 0), coalesce(sum(name = 'outlast_jobs'), 0)

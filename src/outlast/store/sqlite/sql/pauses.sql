@@ -1,5 +1,5 @@
--- Pauses, which change under the write lock. postgres/sql/pauses.sql argues when one is in force. A replaced row has a new
--- id, and keeps the time of the first pause.
+-- Pauses, which change under the write lock. postgres/sql/pauses.sql argues when a pause is in force. A replaced row
+-- has a new id, and keeps the time of the first pause.
 
 -- name: pause
 INSERT OR REPLACE INTO outlast_pauses (kind, name, paused_at, paused_by, reason, stop)

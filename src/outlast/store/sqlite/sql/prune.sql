@@ -1,5 +1,5 @@
--- Delete what ended long ago, oldest first, in one bounded batch; postgres/sql/prune.sql says what stays, and why. A row of
--- a stream or permit that is missing is one that has not been used: a later job makes it again.
+-- Delete rows that ended long ago, oldest first, in one bounded batch; postgres/sql/prune.sql says which rows stay, and
+-- why. A missing row of a stream or permit means that it has not been used: a later job makes it again.
 
 -- name: jobs
 SELECT id FROM (

@@ -1,9 +1,9 @@
--- Orphans: running jobs whose worker is not alive or has no row. Read without the lock, decided in Python, applied by
--- (id, token, running) in one BEGIN IMMEDIATE ("end" of exchange.sql).
+-- Orphans: running jobs whose worker is not alive or has no row. They are read without the lock, decided on in Python,
+-- and closed by (id, token, running) in one BEGIN IMMEDIATE ("end" of exchange.sql).
 --
 -- A lost or stopped worker never comes back and ids are never drawn twice, so while the token is the same, the job is
--- still an orphan. If another reaper was first, the token is another one or the job is not running; then neither the
--- evidence nor the end finds a row.
+-- still an orphan. If another reaper was first, the token differs or the job is not running; then neither the evidence
+-- nor the end finds a row.
 
 -- name: orphans
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
@@ -13,8 +13,8 @@ FROM outlast_jobs AS j LEFT JOIN outlast_workers AS w ON w.id = j.worker_id
 WHERE j.worker_id IS NOT NULL AND (w.id IS NULL OR w.status NOT IN ('active', 'draining'))
 ORDER BY j.started_at, j.token LIMIT :limit
 -- name: facts
--- One attempt, also of a live worker: it is closed by its token, like an orphan. That worker's own end waits for the
--- commit and then finds no running row with its token.
+-- Read one attempt, even of a live worker: it is closed by its token, like an orphan. That worker's own end waits for
+-- the commit and then finds no running row with its token.
 SELECT j.id AS job_id, j.token, j.failures, j.losses, j.policy, j.cancel_requested, j.worker_id,
        w.name AS worker, w.host, j.progress, :now - j.checkpoint_at AS checkpoint_age, w.cause, j.solo, j.incident,
        coalesce(j.token <= w.begun, 1) AS began, j.task, j.queue, j.attempt_count AS attempts, w.begun = 0 AS handed_back

@@ -1,9 +1,9 @@
 -- Schedules, under the write lock. "stands" guards a firing, as `fire` of postgres/sql/schedules.sql argues: another
--- firing, an edit, a resume, and a delete followed by a put all change next_tick or revision. since only rises, and stays
--- in the row of a deleted schedule.
+-- firing, an edit, a resume, and a delete followed by a put all change next_tick or revision. since only rises, and
+-- stays in the row of a deleted schedule.
 
 -- name: look
--- Texts come as bytes: a connection of the caller's may convert texts in its own way.
+-- Texts are read as bytes: a caller's connection may convert texts in its own way.
 SELECT CAST(origin AS BLOB), CAST(version AS BLOB), CAST(versions AS BLOB), CAST(spec AS BLOB),
        CAST(owed AS BLOB), since, next_tick, declared, declared_at
 FROM outlast_schedules WHERE name = ?

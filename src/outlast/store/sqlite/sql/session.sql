@@ -12,7 +12,7 @@ PRAGMA synchronous = FULL
 -- name: off
 PRAGMA synchronous = OFF
 -- name: log
--- Bytes. A WAL file that has grown during a reader's long transaction is cut to this size by the first commit that
+-- In bytes. A WAL file that has grown during a reader's long transaction is cut to this size by the first commit that
 -- starts it again; otherwise it would keep the space for good.
 PRAGMA journal_size_limit = 67108864
 -- name: cache

@@ -1,22 +1,22 @@
--- Workers: their rows, their beats, and marking workers lost that are gone.
+-- Workers: their rows and beats, and marking workers that are gone as lost.
 
 -- name: raise
--- A worker has seen token :above, so later tokens must be larger. If this file has not drawn it, other workers may
--- also know tokens that were drawn after it. So tokens jump above the time of day in microseconds as well or, if the
--- clock was set back, beyond :above by a step of up to 71 minutes, which grows every 4 seconds, and by chance.
+-- A worker has seen token :above, so later tokens must be larger. If this file has not drawn it, other workers may also
+-- know tokens that were drawn after it. So tokens jump above the time of day in microseconds as well or, if the clock
+-- was set back, beyond :above by a step of up to 71 minutes, which grows every 4 seconds and has a random part.
 UPDATE outlast_sequences
 SET value = CASE WHEN CAST(:now * 1000000 AS INTEGER) > :above THEN CAST(:now * 1000000 AS INTEGER)
                  ELSE :above + 1000000 + (CAST(:now * 1000000 AS INTEGER) & 4290772992) + (random() & 2097151) END
 WHERE name = 'token' AND value < :above
 
 -- name: again
--- A row is found by its id and the registration that made it; only active and draining rows change, so a worker that was
--- reaped learns it here. A reconnect waits, by BEGIN IMMEDIATE, for any exchange under way; from then on, an exchange at
--- the old epoch claims nothing.
+-- A row is found by its id and the registration that made it; only active and draining rows change, so a worker that
+-- was reaped learns it here. A reconnect waits, by BEGIN IMMEDIATE, for any exchange under way; from then on, an
+-- exchange at the old epoch claims nothing.
 --
--- "again": a repeated registration gets its row and counts as a beat, above what the lock file shows. "replace" marks
--- another live worker of the instance lost, in the same transaction. postgres/sql/workers.sql (`register`) argues about
--- both.
+-- "again": a repeated registration gets its row and counts as a beat, above the counter in the lock file. "replace"
+-- marks another live worker of the instance lost, in the same transaction. postgres/sql/workers.sql (`register`) argues
+-- about both.
 UPDATE outlast_workers
 SET beat = max(beat, :floor) + 1, heartbeat_at = :now, lease_expires_at = :now + lease
 WHERE registration = :registration
@@ -68,9 +68,9 @@ WHERE id = :id AND registration IS :registration AND status IN ('active', 'drain
 
 -- name: beat_seen
 -- A beat. With a lock file, the counter in that file is the beat, and "beat_seen" needs no write lock, so no long
--- transaction can starve it; "show_beat" then only keeps the row fresh for people, a few times in each lease: its
--- commit wakes all workers, as each commit does. Without a lock file, "heartbeat" is the beat. A row that was reaped is
--- never revived: by the observer's rule its worker had already stopped trusting its lease.
+-- transaction can starve it; "show_beat" then only keeps the row fresh for people, a few times in each lease, since
+-- each commit wakes all workers. Without a lock file, "heartbeat" is the beat. A row that was reaped is never revived:
+-- by the observer's rule its worker had already stopped trusting its lease.
 SELECT status, lock_device, lock_inode, drain_requested, beat, stacks, heartbeat_at, lease FROM outlast_workers
 WHERE id = :id AND registration IS :registration
 -- name: show_beat
@@ -86,11 +86,11 @@ RETURNING drain_requested, stacks
 -- name: observe
 -- Find workers that are gone, and mark them lost.
 --
--- The row and the lock file are read again under the write lock, and the worker is marked lost only if the counter
--- still stands where the observer saw it: no beat through the row can slip in between. A beat through the file can,
--- in the instant before the commit; that worker had then not beaten for a whole lease and no longer trusts it
--- (model/lease.py), so nothing is robbed. An exchange waits for this commit, then finds its row lost and claims
--- nothing.
+-- The row and the lock file are read again under the write lock, and the worker is marked lost only if the counter has
+-- not moved since the observer read it: no beat through the row can come in between. A beat through the file can, in
+-- the instant before the commit; that worker had then not beaten for a whole lease and no longer trusts it
+-- (model/lease.py), so it loses no job that it still trusts. An exchange waits for this commit, then finds its row lost
+-- and claims nothing.
 --
 -- "tell_gone": postgres/sql/workers.sql argues why the note needs no check.
 SELECT id AS worker_id, name, host, boot_id, beat, heartbeat, lease, lock_path, lock_device, lock_inode,

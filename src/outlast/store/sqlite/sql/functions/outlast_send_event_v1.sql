@@ -1,6 +1,6 @@
 -- Send an event from other languages: INSERT INTO outlast_send_event_v1 (name, value) keeps this value under its name,
--- unless one is kept already, as on PostgreSQL (docs/other-languages.md). The writer's transaction holds the write lock,
--- so it is seen together with its notice (dependencies.sql).
+-- unless a value is kept already, as on PostgreSQL (docs/other-languages.md). The writer's transaction holds the write
+-- lock, so it is seen together with its notice (dependencies.sql).
 CREATE VIEW outlast_send_event_v1 AS SELECT '' AS name, 'null' AS value WHERE 0;
 CREATE TRIGGER outlast_send_event_v1_insert INSTEAD OF INSERT ON outlast_send_event_v1
 BEGIN
