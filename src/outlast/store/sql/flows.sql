@@ -7,8 +7,8 @@
 SELECT j.id FROM outlast_jobs j /*! INDEXED BY outlast_jobs_blocked */
 WHERE j.state = 'blocked' AND j.id < :before ORDER BY j.id DESC LIMIT :most
 -- name: members
--- These jobs, as far as a flow shows them. may_return: it waits again, if what it waited for is requeued. phase: as
--- phase_of in documents.py, as far as the job itself tells it, without workers, pauses and limits.
+-- Read these jobs, with the columns that a flow shows. may_return: the job waits again if its upstream jobs are
+-- requeued. phase: as phase_of in documents.py, as far as the job itself shows it, without workers, pauses and limits.
 SELECT j.id, j.task, j.state, j.tenant, j.enqueued_at,
        CASE WHEN j.state <> 'queued' THEN j.state
             WHEN j.solo > 0 THEN 'suspect'
@@ -30,7 +30,7 @@ WITH RECURSIVE w (id, n) AS (
     FROM w WHERE w.id IS NOT NULL AND w.n < :most)
 SELECT id FROM w WHERE id IS NOT NULL
 -- name: links
--- What these jobs wait for, and what waits for them, at most :most rows; a row between two of these jobs comes twice.
+-- Read the dependencies from and to these jobs, at most :most rows; a row between two of these jobs comes twice.
 SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place FROM outlast_dependencies d WHERE d.job_id {ids}
 UNION ALL
 SELECT d.job_id, d.upstream_id, d.wants, d.state, d.place

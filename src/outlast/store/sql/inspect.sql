@@ -65,11 +65,11 @@ SELECT COALESCE(0 - MIN(d.place), 0) AS n FROM outlast_dependencies d WHERE d.jo
 SELECT token, number, printed, lines FROM outlast_logs WHERE job_id = :job_id ORDER BY job_id, token
 -- name: jobs_of
 -- These jobs as people read them, newest id first, with the workers that run them or completed them. :text_max:
--- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints
--- and results, cut as well; without it, the latter two are included only if nothing is cut. held_back: what a due job
--- in a blocked stream waits for: `throttled` if it is a rate or a hold, else `limited`; a place that is kept for
--- another stream (kept_until) is neither. event: the event for which it waits. The workers are looked up job by job,
--- which rules out plans that begin with all of them.
+-- arguments are cut at that many characters; NULL: nothing is cut. :whole: include stacks, and include checkpoints and
+-- results, cut as well; without it, the latter two are included only if nothing is cut. held_back: why a due job in a
+-- blocked stream waits: `throttled` for a rate or a hold, otherwise `limited`; a place that is kept for another stream
+-- (kept_until) is neither. event: the event for which the job waits. The workers are read job by job, which rules out
+-- plans that begin with all of them.
 SELECT {j.job}, j.state = 'queued' AND j.position IS NULL AND j.run_at > {now} AS waiting,
        CASE WHEN :text_max::integer IS NULL THEN j.args ELSE substr(j.args, 1, :text_max) END AS args,
        coalesce(j.worker_id, j.completed_by) AS worker_id,
@@ -91,8 +91,9 @@ SELECT {j.job}, j.state = 'queued' AND j.position IS NULL AND j.run_at > {now} A
            SELECT v.event FROM outlast_waits v WHERE v.job_id = j.id AND v.token = j.token AND NOT v.woken) END AS event
 FROM outlast_jobs j WHERE j.id {ids} ORDER BY j.id DESC
 -- name: dependencies
--- The jobs that a job waits or waited for, at most :most: first those that are left or have failed, with their number.
--- A quiet one (4) is met once the job has completed. Only those that are shown are looked up, but for quiet ones.
+-- The upstream jobs of a job, past ones included, at most :most: first those that are left or have failed, with their
+-- number. A quiet one (4) is met once the job has completed. Only the rows that are shown are looked up, except quiet
+-- ones.
 SELECT u.job_id, u.wants, u.is_met, u.has_failed, j.task, j.state,
        (SELECT count(*) FROM outlast_dependencies n WHERE n.job_id = :job_id AND n.state <> 2 AND (n.state <> 4 OR NOT EXISTS (
             SELECT 1 FROM outlast_jobs o WHERE o.id = n.upstream_id AND o.state = 'completed'))) AS number_left
@@ -101,10 +102,10 @@ FROM (SELECT d.upstream_id AS job_id, d.wants, d.place, d.state = 3 AS has_faile
       FROM outlast_dependencies d WHERE d.job_id = :job_id ORDER BY is_met, d.state <> 3, d.place LIMIT :most) u
 LEFT JOIN outlast_jobs j ON j.id = u.job_id ORDER BY u.is_met, NOT u.has_failed, u.place
 -- name: unresolved
--- Jobs whose state is not what they wait for, in one snapshot, for `outlast verify`: not blocked, and not cancelled, though
--- something is left that they wait for; blocked though nothing is; or blocked by a job that has ended, is gone or is not
--- awaited, without a notice about it. (A completion of which only a walk learns needs none: state 4, outlast_follow_v1.)
--- Or they wait for an event that is there, without a notice about it.
+-- Jobs whose state contradicts their dependencies, in one snapshot, for `outlast verify`: neither blocked nor
+-- cancelled, though a dependency is left; blocked though none is; or blocked by a job that has ended, is gone or is not
+-- awaited, without a notice about it. (A completion that only a walk sees needs none: state 4, outlast_follow_v1.) Or
+-- they wait for an event that was sent, without a notice about it.
 SELECT g.id AS job_id, d.upstream_id, true AS is_open, NULL AS event
 FROM outlast_dependencies d JOIN outlast_jobs g ON g.id = d.job_id LEFT JOIN outlast_jobs j ON j.id = d.upstream_id
 WHERE d.state <> 2 AND (d.state <> 4 OR j.state <> 'completed') AND d.place >= 0

@@ -1,5 +1,5 @@
--- Limits, for people: statements that all stores share (statements.py). What writes runs in
--- the transaction of an act, which store/acts.py argues for.
+-- Limits, for people: statements that all stores share (statements.py). Statements that write run in the transaction of
+-- an act, for which store/acts.py argues.
 
 -- name: limits
 -- Limits by name, :most at most, or the one of that name, with how many permits each has, counted by index up to :keys
@@ -31,8 +31,9 @@ WHERE j.state = 'queued' AND j.position IS NULL AND abs(j.solo) = 0
   AND strpos(j.needs, '[' || :permit::bigint || ',') > 0
 ORDER BY j.run_at LIMIT 1
 -- name: set_key
--- Give one key of a limit a cap of its own; NULL: take it back. The transaction has the lock of changes, as for the next one.
+-- Give one key of a limit a cap of its own; NULL: remove it. The transaction has the lock of changes, as in the next
+-- one.
 UPDATE outlast_permits SET own_running = :running WHERE id = :permit
 -- name: reset_keys
--- Take the caps of all keys of a limit back.
+-- Remove the caps of all keys of a limit.
 UPDATE outlast_permits SET own_running = NULL WHERE name = :name AND own_running IS NOT NULL

@@ -1,5 +1,5 @@
--- Schedules: statements that all stores share (statements.py). What writes runs in
--- the transaction of an act, which store/acts.py argues for.
+-- Schedules: statements that all stores share (statements.py). Statements that write run in the transaction of an act,
+-- for which store/acts.py argues.
 
 -- name: show
 -- Schedules by name, after :after, or the one of that name.
@@ -9,7 +9,7 @@ WHERE s.name > :after AND (:name::text IS NULL OR s.name = :name) AND s.origin <
 -- Pause a schedule that is locked.
 UPDATE outlast_schedules SET paused = true WHERE name = :name
 -- name: resume
--- Let a schedule that is locked go on.
+-- Resume a schedule that is locked.
 UPDATE outlast_schedules SET paused = false, revision = :revision, since = :since, next_tick = :since, owed = :owed
 WHERE name = :name
 -- name: delete

@@ -7,21 +7,21 @@
 --
 -- The line: position is NULL while a queued job is not due yet. It is drawn from an ever-rising sequence when the job
 -- becomes due, so (queue, priority, position) is the order of the line, and future jobs are not in it. A lane is the
--- part of the line with one queue, task and priority. Indexes compare by bytes, so clients order lanes as the index does,
--- for every locale of the database, and keys stay unique when the server's library begins to sort in another way. The line
--- has one index, which begins with the task, so that a worker never meets jobs of tasks that it does not know, in however
--- many queues they wait.
+-- part of the line with one queue, task and priority. Indexes compare by bytes, so clients order lanes as the index
+-- does, in every locale of the database, and keys stay unique when the server's library begins to sort in another way.
+-- The line has one index, which begins with the task, so that a worker never reads jobs of tasks that it does not know,
+-- in however many queues they wait.
 --
 -- A job that is under limits, or shares its task fairly (stream, and needs, its permits: tables/outlast_streams.sql),
--- has its position in the same way, and is in no lane: each stream has its part of an index of its own. It begins as
--- that of the line does, so that queries for people read both in the same way. aged: where waiting raises priorities, the
--- time in milliseconds at which the job became due, less the worth of its priority: its place in its stream, instead of its
--- position. It is computed once, from the server's clock, so no sweep changes it.
+-- gets its position in the same way, but is in no lane: each stream has its part of an index of its own. That index
+-- begins with the same columns as the line's, so that queries for people read both in the same way. aged: where waiting
+-- raises priorities, the time in milliseconds at which the job became due, less the worth of its priority; it orders
+-- the stream instead of the position. It is computed once, from the server's clock, so no sweep changes it.
 --
--- Scheduled jobs are indexed by their time over all queues, so that one look shows the due ones, and by queue for
--- requests that name queues. The wording of a statement decides which of the two it may use: abs(solo) >= 0 for the first
--- and solo >= 0 for the second, which all jobs are; otherwise a plan would look for the next job of one queue among those
--- of all queues (seen).
+-- Scheduled jobs are indexed by their time over all queues, so that one read shows the due ones, and by queue for
+-- requests that name queues. The wording of a statement decides which of the two indexes it may use: abs(solo) >= 0 for
+-- the first and solo >= 0 for the second, both true of all jobs; otherwise a plan would search for the next job of one
+-- queue among the jobs of all queues (seen).
 --
 -- worker_id is set exactly while the job is running, so the index of running jobs needs no predicate on state. (A
 -- prepared completion beside an index "WHERE state = 'running'" was seen to get a plan quadratic in the batch.) token
@@ -34,39 +34,39 @@
 -- whole worker. incident names that first shared death (by the lowest token in it). Claims for other jobs pass over
 -- suspects in the line and in streams; an index of their own shows them to claims for suspects.
 --
--- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of
--- a bit, and for a job that has begun and gone back to the queue. An expired job is recognised as one that is
--- cancelled without a request (cancel_requested) and without an attempt under way (started_at).
+-- expires_at: a job that has not begun by then is ended (outlast_expire_v1). It is NULL for most jobs, at the cost of a
+-- bit, and for a job that has begun and returned to the queue. An expired job is recognised as one that is cancelled
+-- without a request (cancel_requested) and without an attempt under way (started_at).
 --
--- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: it is deleted in the
--- commit of its end; NULL for most: as long as the workers' settings say. The index of ended jobs begins with when
--- that time is over; NULL for jobs without keep, which it shows by their end.
+-- keep: for how many seconds the row is kept once the job has completed or was cancelled; 0: the commit of its end
+-- deletes it; NULL for most: as long as the workers' settings say. The index of ended jobs begins with the end of that
+-- time; NULL for jobs without keep, which it orders by their end.
 --
--- fingerprint: what a dead job's last end has in common with similar ends (model/crash.py); otherwise NULL. Its
--- index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person last
--- asked.
+-- fingerprint: the hash of the common cause of a dead job's last end and similar ends (model/crash.py); otherwise NULL.
+-- Its index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person
+-- last asked.
 --
--- Workers: lacks maps tasks that a worker may not serve to the tags that it needs for them. presence: the incarnation of
--- the database under which the worker's advisory lock was taken, and the role of the session (INCARNATION/ROLE);
--- presence_off: why there is none. wakeup: how it is woken, and what is wrong with that. cause: why the row ended; begun:
--- the newest token that the worker had let begin, if known. failing: a live worker's failing duty, and its error. stacks:
--- the attempts whose stacks a worker is asked for (store/stacks.py); NULL: its release cannot show one.
+-- Workers: lacks maps tasks that a worker may not serve to the tags that it needs for them. presence: the incarnation
+-- of the database under which the worker's advisory lock was taken, and the role of the session (INCARNATION/ROLE);
+-- presence_off: why there is none. wakeup: how the worker is woken, and any fault in that. cause: why the row ended;
+-- begun: the newest token that the worker had let begin, if known. failing: a live worker's failing duty, and its
+-- error. stacks: the attempts whose stacks a worker is asked for (store/stacks.py); NULL: its release cannot show one.
 --
--- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the indexes
--- of queued jobs, until outlast_follow_v1 makes it queued. awaited: other jobs wait for this one, so its end, and a
--- requeue after it, is followed.
+-- A job that waits for others is blocked (tables/outlast_dependencies.sql): it is in no line, and in none of the
+-- indexes of queued jobs, until outlast_follow_v1 makes it queued. awaited: other jobs wait for this one, so its end,
+-- and a requeue after it, are followed.
 --
 -- The one CHECK of a job is the last line of safety, below all functions. It refuses states that would lose a job
--- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after its
--- end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL
--- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that it spent on enqueuing
--- a job; this one takes 45. So it names columns as seldom as possible, and leaves out conditions whose violation harms no
--- job: that only completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. The tables of SQLite
--- have CHECKs for them, under the same tests.
+-- (running without worker, token or start: never reclaimed), run it twice (a place in the line while it runs or after
+-- its end) or keep it for good (an end without its time), and a priority out of range, which callers choose. PostgreSQL
+-- parses each CHECK again in every statement that writes: ten small ones took 90 of the 270 us that it spent on
+-- enqueuing a job; this one takes 45. So it names as few columns as possible, and leaves out conditions whose violation
+-- harms no job: that only completed jobs have a result, that counts are not negative, that solo is 0, 1 or 2. The
+-- tables of SQLite have CHECKs for these, and the same tests.
 --
--- The columns of a job are in the order of how often they change, and its pages are filled by less than half. So the
--- next version of a row finds room on the same page, and only the stretch in the middle that has changed goes into
--- the WAL. This is room for the row's three versions (queued, running, ended), which the table needs at its peak anyway.
+-- The columns of a job are ordered by how often they change, and its pages are filled by less than half. So the next
+-- version of a row finds room on the same page, and only the changed stretch in the middle is written to the WAL. This
+-- is room for the row's three versions (queued, running, ended), which the table needs at its peak anyway.
 
 CREATE SEQUENCE outlast_token_seq CACHE 1;
 CREATE SEQUENCE outlast_position_seq CACHE 1;
@@ -241,10 +241,10 @@ CREATE TABLE outlast_refusals (
 );
 CREATE INDEX outlast_refusals_job ON outlast_refusals (job_id);
 
--- Schedules (store/schedules.py defines the columns). There is no row for each tick: since and next_tick
--- move forward in the commit that stores the job of the tick. version names the content, versions the replaced ones,
--- separated by spaces. Workers look at next_tick by its index, which holds only schedules that may fire: a
--- schedule that is paused or deleted, or that no code declares, costs no look.
+-- Schedules (store/schedules.py defines the columns). There is no row for each tick: the commit that stores the job of
+-- a tick moves since and next_tick forward. version names the content, versions the replaced ones, separated by spaces.
+-- Workers find next_tick by its index, which holds only schedules that may fire: a schedule that is paused or deleted,
+-- or that no code declares, costs no read.
 CREATE TABLE outlast_schedules (
     name          text COLLATE "C" PRIMARY KEY,
     call          text NOT NULL,
@@ -316,10 +316,10 @@ CREATE TABLE outlast_schema (
     CONSTRAINT outlast_schema_id CHECK ((number = 1) = (store_id IS NOT NULL))
 );
 
--- One row, drawn again for each run of the database that may know less than the one before. It names its home, the
--- run of the server and the database in which it was drawn (outlast_home_v1), and counts in no other: it may be
--- copied with the files, the database or a dump. The table is unlogged, so the recovery from a crash empties it; such a
--- recovery loses sessions and maybe the tail of the log, but not the start time (outlast_begin_incarnation_v1).
+-- One row, drawn again for each run of the database that may know less than the one before. It names its home, the run
+-- of the server and the database in which it was drawn (outlast_home_v1), and counts in no other: it may be copied with
+-- the files, the database or a dump. The table is unlogged, so the recovery from a crash empties it; such a recovery
+-- ends all sessions and may lose the tail of the WAL, but keeps the start time (outlast_begin_incarnation_v1).
 CREATE UNLOGGED TABLE outlast_incarnation (
     one  boolean PRIMARY KEY DEFAULT true CHECK (one),
     home text NOT NULL,
@@ -336,9 +336,9 @@ SELECT j.id, j.token, j.attempt_count, j.completed_by, w.name, w.host, NULL::int
 FROM outlast_jobs j LEFT JOIN outlast_workers w ON w.id = j.completed_by
 WHERE j.state = 'completed';
 
--- Jobs with their times as people read them, for psql and dashboards. No statement of Outlast reads it. A filter on one of
--- these times reads all jobs: an index has the numbers of outlast_jobs. A number that is no time, which a role that may
--- enqueue can write, is shown as NULL: otherwise it would break each read of the view.
+-- Jobs with their times as people read them, for psql and dashboards. No statement of Outlast reads this view. A filter
+-- on one of these times reads all jobs: indexes hold the numbers of outlast_jobs. A number that is not a time, which a
+-- role that may enqueue can write, is shown as NULL: otherwise it would break each read of the view.
 CREATE VIEW outlast_jobs_for_people AS
 SELECT j.id, j.task, j.queue, j.state, j.priority, j.tenant, j.key, j.attempt_count, j.failures, j.losses, j.token,
        j.worker_id, j.completed_by, j.solo, j.cancel_requested,
@@ -357,9 +357,9 @@ FROM outlast_jobs j;
 -- released function never changes, and a later migration includes its _v2. The text of an included file counts
 -- towards the checksum of this migration as if it stood here.
 --
--- The planner settings on functions that are called from outside (inner functions run under them) leave nested loops over
--- index scans as the only plan. That is right for 1 row in and for 500, in an empty table and among millions of finished
--- jobs, regardless of the statistics.
+-- The planner settings on functions that are called from outside (inner functions run under them) leave nested loops
+-- over index scans as the only plan. That is right for 1 row in and for 500, in an empty table and among millions of
+-- finished jobs, regardless of the statistics.
 
 -- Helpers of several functions.
 \ir functions/outlast_home_v1.sql
@@ -394,7 +394,7 @@ REVOKE ALL ON FUNCTION outlast_free_keys_v1 FROM PUBLIC;
 \ir functions/outlast_replace_v1.sql
 REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 
--- What roles that may only enqueue write beside their new jobs.
+-- The rows that roles that may only enqueue write beside their new jobs.
 \ir functions/outlast_add_lanes_v1.sql
 REVOKE ALL ON FUNCTION outlast_add_lanes_v1 FROM PUBLIC;
 \ir functions/outlast_line_up_v1.sql
@@ -424,20 +424,20 @@ REVOKE ALL ON FUNCTION outlast_fill_window_v1 FROM PUBLIC;
 \ir functions/outlast_leave_ends_v1.sql
 \ir functions/outlast_leave_permits_v1.sql
 
--- Jobs that wait for others: what follows from the notices of ends.
+-- Jobs that wait for others: the consequences of the notices of ends.
 \ir functions/outlast_wake_v1.sql
 \ir functions/outlast_follow_v1.sql
 \ir functions/outlast_follow_children_v1.sql
 \ir functions/outlast_resolve_v1.sql
 \ir functions/outlast_is_over_v1.sql
 
--- Hand in what has ended and claim what can run next, in one round trip and one commit.
+-- Hand in ended attempts and claim jobs, in one round trip and one commit.
 \ir types/outlast_claimed_v1.sql
 \ir functions/outlast_followed_v1.sql
 \ir functions/outlast_prepare_claim_v1.sql
 \ir functions/outlast_exchange_v1.sql
 
--- Find running jobs that no live worker runs, and give them back.
+-- Find running jobs that no live worker runs, and release them.
 \ir functions/outlast_facts_v1.sql
 \ir functions/outlast_gone_v1.sql
 \ir functions/outlast_orphans_v1.sql

@@ -1,16 +1,16 @@
 -- 0001 schema: the tables of Outlast.
 -- compatible_from: 0.1
 --
--- Tables and columns mean what they mean on PostgreSQL (postgres/sql/migration_0001_schema.sql and the tables/ beside it);
--- the comments here name the differences. Times are REAL seconds since 1970 from the program's clock; flags are 0 or 1.
--- There is no presence.
+-- Tables and columns have the same meaning as on PostgreSQL (postgres/sql/migration_0001_schema.sql and the tables/
+-- beside it); the comments here name the differences. Times are REAL seconds since 1970 from the program's clock; flags
+-- are 0 or 1. There is no presence.
 --
 -- The invariants of a state are one CASE: an IN list of more than two builds a temporary index for every row that is
 -- written, which was seen to double the cost of a claim.
 --
--- The tables are STRICT: a column holds its type or NULL, so that no blob or text stands where a number is read,
--- which would make each exchange that meets it fail. Each number is held to a range within which arithmetic is safe:
--- a value outside is refused when it is written. (NULL passes a CHECK.) Columns that are written once have separate
+-- The tables are STRICT: a column holds its type or NULL, so no blob or text stands in place of a number, where it
+-- would make each exchange that reads it fail. Each number is held to a range within which arithmetic is safe: a value
+-- outside is refused when it is written. (NULL passes a CHECK.) Columns that are written once have separate
 -- constraints: an update checks only those of the columns that it changes.
 --
 
@@ -165,9 +165,9 @@ CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at 
 CREATE INDEX outlast_permits_ahead ON outlast_permits (touched_at) WHERE opens_at IS NOT NULL;
 CREATE INDEX outlast_permits_freed ON outlast_permits (freed) WHERE freed = 1;
 
--- rank: the priority, negated. turn: the streams with the lowest start next. A stream that is neither blocked nor idle is
--- open. touched_at: when a job of it last started, or idle last changed. tenant: of all jobs with a position; NULL: they
--- may be of several. Each job that gets a position compares its own.
+-- rank: the priority, negated. turn: streams with lower turns start first. A stream that is neither blocked nor idle is
+-- open. touched_at: when a job of it last started, or idle last changed. tenant: of all jobs with a position; NULL:
+-- they may have several. Each job that gets a position compares its own.
 CREATE TABLE outlast_streams (
     id         INTEGER PRIMARY KEY,
     task       TEXT NOT NULL,
@@ -197,9 +197,9 @@ CREATE TABLE outlast_tasks (
     priority INTEGER NOT NULL
 ) WITHOUT ROWID, STRICT;
 
--- An attempt under limits gives its permits back in the transaction that ends it, with any verb. A refused end changes
--- no row, and gives back nothing. Each end writes ended_at, also one that leads back to the queue, and a claim does not:
--- so the trigger costs unlimited jobs little, and a claim nothing. A job with keep = 0 is deleted as it ends.
+-- An attempt under limits releases its permits in the transaction that ends it, whichever verb that is. A refused end
+-- changes no row, and releases nothing. Each end writes ended_at, even one that leads back to the queue, and a claim
+-- does not: so the trigger costs unlimited jobs little, and a claim nothing. A job with keep = 0 is deleted as it ends.
 CREATE TRIGGER outlast_jobs_ended AFTER UPDATE OF ended_at ON outlast_jobs
 WHEN OLD.stream IS NOT NULL AND OLD.state = 'running' AND NEW.state <> 'running'
 BEGIN
@@ -215,8 +215,8 @@ BEGIN
     WHERE id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e);
     UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;
--- A job that gets a place again, for example after a retry, opens its stream. Each statement that gives a place writes
--- run_at, and a claim does not. (Enqueuing opens streams itself, each once for all its jobs.)
+-- A job that gets a position again, for example after a retry, opens its stream. Each statement that gives a position
+-- writes run_at, and a claim does not. (Enqueuing opens streams itself, each once for all its jobs.)
 CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs
 WHEN NEW.stream IS NOT NULL AND NEW.position IS NOT NULL AND OLD.position IS NULL
 BEGIN
@@ -228,8 +228,8 @@ BEGIN
         tenant = iif(idle OR tenant = excluded.tenant, excluded.tenant, NULL)
     WHERE idle = 1 OR blocked = -2 OR tenant IS NOT NULL AND tenant IS NOT excluded.tenant;
 END;
--- The end of an attempt, or of a job that waits to run again, opens an ordered stream (",true]" in what the job needs):
--- its holder may be gone. The text may also occur in a key: then a stream is looked at once too often.
+-- The end of an attempt, or of a job that waits to run again, opens an ordered stream (",true]" in the text of its
+-- needs): its holder may be gone. If a key contains that text, a stream is checked once too often.
 CREATE TRIGGER outlast_jobs_order AFTER UPDATE OF ended_at ON outlast_jobs
 WHEN OLD.stream IS NOT NULL AND instr(OLD.needs, ',true]') > 0
 BEGIN

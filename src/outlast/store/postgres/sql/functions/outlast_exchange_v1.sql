@@ -19,8 +19,7 @@
 --    (outlast_begin_incarnation_v1): the reply says that the worker is not valid, and its reconnect draws one. The row
 --    of an incarnation is removed, or stops counting, only for sessions that begin afterwards, so the incarnation seen
 --    in step 1 holds until the commit. The work that step 1 or the ends have shown is done first
---    (outlast_prepare_claim_v1). If the lanes differ from those that the caller knows, they are read
---    (outlast_read_lanes_v1).
+--    (outlast_prepare_claim_v1). Unknown lanes are then read (outlast_read_lanes_v1).
 --    Only the session that holds the keeper lock (outlast_keeper_lock_v1) folds notices and claims from streams; it
 --    keeps the lock to its commit. Exchanges and changes of limits get the lock in the order in which they ask. An
 --    exchange waits for 30 ms at most, about as long as a few other exchanges take: when it only tried the lock,

@@ -1,6 +1,6 @@
--- Append the lanes of those of these jobs that are in the line (outlast_add_lanes_v1). Every function except an enqueue
--- that puts jobs into the line calls this in the same transaction: their lanes may have been deleted. Returns whether
--- all of the lanes existed before.
+-- Append the lanes of the jobs among these that are in the line (outlast_add_lanes_v1). Every function except an
+-- enqueue that puts jobs into the line calls this in the same transaction: their lanes may have been deleted. Returns
+-- whether all of the lanes existed before.
 CREATE FUNCTION outlast_line_up_v1(p_ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql
 AS $$

@@ -1,9 +1,10 @@
--- The lanes (task, queue, priority) that have jobs, or had some a while ago: claims read the line in these and no others.
--- Rows are appended and never changed, and no column is unique, so that no enqueue waits for another: several may name one
--- lane. outlast_add_lanes_v1 appends, outlast_thin_lanes_v1 deletes, and argue why no job is left in a lane that is not
--- here. added_by: the transaction that has appended the row. Ids are random, so that no two sets of rows have the same
--- bit_xor of their ids, by which clients see that there are others: of numbers that count up, sums can be equal.
--- Roles that may only enqueue name lanes, so a priority out of range is refused: no claim could read it.
+-- The lanes (task, queue, priority) that have jobs, or had some a while ago: claims read the line in these and no
+-- others. Rows are appended and never changed, and no column is unique, so that no enqueue waits for another: several
+-- rows may name one lane. outlast_add_lanes_v1 appends, outlast_thin_lanes_v1 deletes; both argue why no job is left in
+-- a lane that is missing here. added_by: the transaction that has appended the row. Ids are random, so that no two sets
+-- of rows have the same bit_xor of their ids, by which clients detect that the lanes have changed: for numbers that
+-- count up, it could be equal. Roles that may only enqueue name lanes, so a priority out of range is refused: no claim
+-- could read it.
 CREATE TABLE outlast_lanes (
     id       bigint PRIMARY KEY DEFAULT (random() * 4611686018427387904)::bigint,
     task     text COLLATE "C" NOT NULL,

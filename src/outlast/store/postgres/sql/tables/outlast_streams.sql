@@ -1,34 +1,33 @@
 -- Limits (docs/limits.md; model/limits.py has the rules). A job that is under limits, or shares its task fairly with
 -- other tenants, waits in a stream and not in the line: in an outlast_streams row, with all jobs of the same task,
--- queue and priority that need the same permits at the same costs. The client computes the ids of streams and
--- permits, so an enqueue looks nothing up. Their rows are made by the exchange that meets the first job
--- (outlast_fold_v1).
+-- queue and priority that need the same permits at the same costs. The client computes the ids of streams and permits,
+-- so an enqueue looks nothing up. The exchange that meets the first job makes their rows (outlast_fold_v1).
 --
 -- A limit's row holds the declaration of the code (declared), the values that a person has set (own), and the values in
--- force (running to per); recounted_at: a permit of it had a wrong count (outlast_recount_v1). Each key of a limit has a
--- permit, and so has a limit without keys; own_running: the permit's own cap. used counts the running attempts under it,
--- and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of the next
--- start at the full pace of the rate. opens_at: when a stream that it blocks may go on, if only time is missing.
--- kept_for, kept_until: a place of it is kept for this stream (outlast_claim_streams_v1).
+-- force (running to per); recounted_at: one of its permits had a wrong count (outlast_recount_v1). Each key of a limit
+-- has a permit, and so has a limit without keys; own_running: the permit's own cap. used counts the running attempts
+-- under it, and changes only in the transaction that starts an attempt, and when a notice is folded. tat: the time of
+-- the next start at the full pace of the rate. opens_at: when a stream that it blocks may continue, if only time is
+-- missing. kept_for, kept_until: one of its places is kept for this stream (outlast_claim_streams_v1).
 --
--- A stream is open unless it is idle (it has no job that is due) or blocked, by a permit that is full. The rule that
--- keeps jobs from being forgotten: a stream is marked blocked only by an exchange at whose commit that permit is full; a
--- transaction that changes a permit and leaves it with room for a stream that it blocks leaves a notice, or writes
--- opens_at; and a stream is marked idle only where a fresh statement sees none of its jobs. Only sessions with the keeper
--- lock (outlast_keeper_lock_v1) write limits, permits and streams.
+-- A stream is open unless it is idle (it has no due job) or blocked, by a permit that is full. The rule that keeps jobs
+-- from being forgotten: only an exchange at whose commit that permit is full marks a stream as blocked; a transaction
+-- that changes a permit and leaves it with room for a stream that it blocks leaves a notice, or writes opens_at; and a
+-- stream is marked idle only where a fresh statement sees none of its jobs. Only sessions with the keeper lock
+-- (outlast_keeper_lock_v1) write limits, permits and streams.
 --
--- outlast_tasks: how jobs of each task wait, as the code of the newest worker says, by which SQL of other languages
--- finds their streams (outlast_stream_v1): a JSON array of the names of its limits, whether tenants take turns, how its
--- priority ages, and its own priority. Rows stay: a task may have no worker for long.
+-- outlast_tasks: how jobs of each task wait, as declared by the code of the newest worker. From it, SQL of other
+-- languages finds their streams (outlast_stream_v1): a JSON array of the names of its limits, whether tenants take
+-- turns, how its priority ages, and its own priority. Rows stay: a task may have no worker for long.
 --
 -- In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for good, and -2 in
--- blocked says that the stream waits for it.
+-- blocked says that the stream waits for that job.
 --
--- A notice says what the next exchange with the keeper lock has to do to a stream or a permit. It is appended, by any
--- transaction and without a lock, and deleted in the commit that does it. stream: this many attempts of it have ended
--- (ended), or a job of it has become due (arrived, with what finds that job: task, queue). permit: this cost was spent
--- (spent; below 0: given back by an attempt that never began), nothing starts until then, as a task says (held_until;
--- for so long by a clock that steps: held_for), or only that there is room.
+-- A notice tells the next exchange with the keeper lock how to change a stream or a permit. Any transaction appends it,
+-- without a lock, and the commit that applies it deletes it. stream: this many attempts of it have ended (ended), or a
+-- job of it has become due (arrived, with the task and queue that find that job). permit: this cost was spent (spent;
+-- below 0: returned by an attempt that never began), or a task lets nothing start until then (held_until; held_for: its
+-- length, should a clock step), or there is just room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,

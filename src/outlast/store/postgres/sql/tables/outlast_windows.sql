@@ -1,6 +1,6 @@
--- The job of a key and a task in the window that is under way (once_per): one row for each, which holds until its
--- window is over, and is then overwritten or pruned. job_id 0: an enqueue that took the row has stored no job. The row
--- is what two enqueues at once wait for: see outlast_take_window_v1.
+-- The job of a key and a task in the present window (once_per): one row for each key and task, which counts until its
+-- window is over, and is then overwritten or pruned. job_id 0: an enqueue that took the row has stored no job. Of two
+-- enqueues at once, the second waits for this row (outlast_take_window_v1).
 CREATE TABLE outlast_windows (
     key    text COLLATE "C" NOT NULL,
     task   text COLLATE "C" NOT NULL,
