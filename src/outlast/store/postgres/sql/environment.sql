@@ -4,8 +4,8 @@
 -- Show the server and its settings, as this session sees them. $1: the process id of the backend that greeted the
 -- connection; behind a pooler another one answers. Only members of pg_read_all_stats see the age of other roles'
 -- sessions, and their kind may be hidden: they count as clients. open_schemas: schemas of the search_path in which
--- PUBLIC may create, before the path was narrowed; callers' own connections keep that path. connections: the tightest
--- limit among those of the server, the role and the database; a superuser is under the server's alone.
+-- PUBLIC may create, before the path was narrowed; callers' own connections keep that path. connections: the limit (of
+-- the server, the role or the database) that leaves the fewest; a superuser is under the server's alone.
 SELECT current_setting('server_version_num')::integer AS version,
        date_part('epoch', clock_timestamp()) AS clock,
        current_setting('fsync') AS fsync,

@@ -138,9 +138,9 @@ JOIN outlast_limits l ON l.name = p.name AND l.declared LIKE '%"ordered"%'
 GROUP BY p.name
 
 -- name: permits
--- Read permits of a limit, :most at most, the permits with the most running attempts first: chosen from the first :most
--- by name, the permits of some of the first :rows running jobs, and the permits :blocking. noted: ends that no exchange
--- has folded yet; one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting.
+-- Read permits of a limit, :most at most, the permits with the most running attempts first: chosen from :most found by
+-- the limit's name, those of the first :rows running jobs, and :blocking. noted: ends that no exchange has folded yet;
+-- one snapshot, so used - noted is the number of running attempts. waiting: counted up to :waiting.
 WITH looked AS MATERIALIZED (
     (SELECT o.id FROM outlast_permits o WHERE o.name = :name LIMIT :most)
     UNION

@@ -17,8 +17,8 @@ SELECT id, kind, name, paused_at, paused_by, reason, stop,
 FROM paused
 
 -- name: resume
--- Workers take such jobs again once they have read that the pause is over; a worker that has not read it yet only
--- starts them later.
+-- Workers claim the paused jobs again once they have read that the pause is over; a worker that has not read it yet
+-- only claims them later.
 WITH resumed AS (
     DELETE FROM outlast_pauses WHERE kind = :kind AND name = :name
     RETURNING id, kind, name, paused_at, paused_by, reason, stop)

@@ -29,8 +29,8 @@
 --   * A stream that needs several permits, beside streams that need one of them: if some of its permits have room while
 --     others are full or lack only time, one place is kept for it on the row of each permit with room. The place is
 --     kept for half as long as the stream has waited, and not again before as long a time has passed: so the stream
---     starts in the end, and the place rests for half of the time at most. A later look reads that the place is taken,
---     and in opens_at when it no longer is (outlast_leave_permits_v1).
+--     starts in the end, and the place is unused for half of the time at most. A later look reads that the place is
+--     taken, and in opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
     p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,

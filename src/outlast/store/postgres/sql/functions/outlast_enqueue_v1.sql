@@ -1,5 +1,5 @@
--- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses the same as the
--- Python enqueue. Budgets are given, or the defaults; limits: outlast_stream_v1.
+-- Store one job for a program in any language, and return its id (docs/other-languages.md). It refuses all that the
+-- Python enqueue refuses. Budgets that are not given have their defaults; limits: outlast_stream_v1.
 --
 -- It runs as its owner, so that a role may do this and nothing else (the migration revokes EXECUTE from PUBLIC). Names
 -- are found in the schema in which it was created, under any search_path of the caller, and no setting of the caller

@@ -1,7 +1,7 @@
 -- Answer writes that were not accepted, from a fresh snapshot:
 --   * `busy` while the row is still this attempt's (another session held its lock a moment ago);
---   * `already` if exactly this end is stored; also for the check of a completion in the task's own transaction if the
---     job is gone: that commit deletes a job that is kept for no time (keep = 0), and nothing is left to do;
+--   * `already` only if exactly this end is stored, or if this checks a completion in the task's own transaction and
+--     the job is gone: that commit deletes a job that is kept for no time (keep = 0), and nothing is left to do;
 --   * `refused` otherwise, which is recorded under p_verb (NULL: not recorded). The newest p_kept records are kept.
 CREATE FUNCTION outlast_judge_v1(
     p_ids bigint[], p_tokens bigint[], p_outcomes text[], p_verb text, p_kept integer)

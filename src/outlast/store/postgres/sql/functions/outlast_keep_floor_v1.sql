@@ -5,7 +5,7 @@
 -- Dead entries stay in such an index until vacuum removes them, which it cannot do behind an open transaction, and each
 -- look would walk over all of them. One rule serves all these indexes:
 --   * If a look from the first entry on has met more than 1,000 entries, this session keeps a floor: the first live
---     entry, or now if there is none, less 0.2 s. Later looks read from there, and move it on. An index that is quick
+--     entry or now, if that is earlier, less 0.2 s. Later looks read from there, and move it on. An index that is quick
 --     to read has no floor.
 --   * A floor is a hint. An entry may lie below it if its transaction was open for longer than 0.2 s, or if it is from
 --     before a step of the clock. The next look from the first entry on finds it. That look comes one second later for

@@ -6,7 +6,7 @@
 -- changes the row. This waits for nothing, so a transaction that stays open for long delays no other; its notices count
 -- from its commit on. If the caller's snapshot is older than `awaited` (REPEATABLE READ), this fails (40001). In such a
 -- caller's transaction this is planned by the caller's settings, like the completion itself: a plan made for a small
--- table ends with ANALYZE.
+-- table lasts until ANALYZE.
 --
 -- A stream gets one notice, which says how many attempts have ended and whether a job has joined it. In an ordered
 -- stream (",true]" in the text of a job's needs) the end of an attempt, or of a job that waits to run again, counts as

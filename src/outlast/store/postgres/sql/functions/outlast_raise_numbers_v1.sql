@@ -11,8 +11,8 @@
 -- Rows that came in this way may have come without their lanes (outlast_thin_lanes_v1).
 --
 -- Against a concurrent enqueue, claim, reap or late worker: this locks no row of theirs. A sequence is read after the
--- rows, so none is judged to be behind that is not. Sequences are not transactional: numbers that others draw between
--- the read and setval lie within the 10,000, and the lock on the incarnation's row lets one session raise at a time. A
+-- rows, so none is wrongly judged to be behind. Sequences are not transactional: numbers that others draw between the
+-- read and setval lie within the 10,000, and the lock on the incarnation's row lets one session raise at a time. A
 -- session that drew a taken number before the jump has failed, and has stored nothing.
 CREATE FUNCTION outlast_raise_numbers_v1(p_raise boolean) RETURNS text[]
 LANGUAGE plpgsql

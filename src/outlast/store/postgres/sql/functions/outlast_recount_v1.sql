@@ -4,7 +4,7 @@
 --
 -- It counts twice. The first count takes no lock: a permit's count, the notices of ends and the running attempts change
 -- in one commit each, and one statement reads one snapshot, so a difference is an error. Then the keeper lock is taken,
--- and a later statement counts again; if the lock is not free in time, the next call does.
+-- and a later statement counts again; if the lock is not free in time, the next call tries.
 --   * A claim raises the count, and a fold takes notices away, under that lock, so all of these have committed before.
 --   * An end, a reap, a late worker: an attempt that stops running is noted in the same commit; the statement sees both
 --     or neither.

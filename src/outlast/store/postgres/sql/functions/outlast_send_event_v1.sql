@@ -1,5 +1,5 @@
--- Send an event from any language (docs/flows.md), through outlast_keep_event_v1. It refuses the same as the Python
--- function. It runs as its owner, for roles to which it is granted.
+-- Send an event from any language (docs/flows.md), through outlast_keep_event_v1. It refuses all that the Python
+-- function refuses. It runs as its owner, for roles to which it is granted.
 CREATE FUNCTION outlast_send_event_v1(name text, value text DEFAULT 'null') RETURNS boolean
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -1,4 +1,4 @@
--- Find the stream in which a job that SQL enqueues waits, and the permits that it needs: as find_needs and in_stream
+-- Find the stream for a job that SQL enqueues, and the permits that it needs: as find_needs and in_stream
 -- (client/limits.py) do, but from the announcements of workers: the task (outlast_tasks) and its limits. stream is NULL
 -- for a job that waits in the line. A task that no worker has announced may be under limits, so it is refused: its jobs
 -- could exceed them.

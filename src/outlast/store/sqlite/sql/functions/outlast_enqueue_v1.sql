@@ -1,8 +1,8 @@
--- Enqueue from other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses the same as
--- the Python enqueue (docs/other-languages.md). The writer's transaction holds the write lock, so nothing races with
--- the search for a key. Jobs of a task with limits wait in streams, whose ids are hashes. SQLite has no hash, so such
--- tasks are refused, and so are tasks that no worker has announced, since they may have limits. Budgets are those of a
--- task without options, or those given.
+-- Enqueue from other languages: INSERT INTO outlast_enqueue_v1 (task, args, …) stores a job, and refuses all that the
+-- Python enqueue refuses (docs/other-languages.md). The writer's transaction holds the write lock, so nothing races
+-- with the search for a key. Jobs of a task with limits wait in streams, whose ids are hashes. SQLite has no hash, so
+-- such tasks are refused, and so are tasks that no worker has announced, since they may have limits. Budgets are those
+-- of a task without options, or those given.
 CREATE VIEW outlast_enqueue_v1 AS
 SELECT '' AS task, '{}' AS args, 'default' AS queue, 0 AS priority, 0.0 AS delay, 0.0 AS run_at,
        0.0 AS expires_at, '' AS key, '' AS tenant, 0 AS retries, 0.0 AS timeout,
