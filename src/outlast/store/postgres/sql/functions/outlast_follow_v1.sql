@@ -22,8 +22,8 @@
 --     met.
 --   * The completion of a quiet job that the walk does not see yet, while that completion does not see that its job
 --     would be watched: the dependency is put into state 0 with a notice, and the next exchange checks it under the
---     lock of the upstream job (outlast_resolve_v1); this exchange would keep the row of a job that is about to end
---     locked to its commit.
+--     lock of the upstream job (outlast_resolve_v1). A lock taken here would hold the row of a job that is about to end
+--     until this commit.
 --   * A requeue of the upstream job while its end is resolved: its state is read under the lock of the blocked job.
 --     Either the requeue is seen here, or an exchange that locks the blocked job after this commit resolves the notice
 --     of the requeue, and undoes the failure.
