@@ -10,7 +10,7 @@
 -- down the places passes over completed ones and stops at the first that has not; that one is watched next, through a
 -- notice. So each quiet dependency of a blocked job above its highest one in state 0, 1 or 3 has been met; and a job is
 -- free when no such dependency is above the one that was just met, and the walk down from there finds none. A walk
--- stops after ten times p_most quiet ones, and continues by a notice; it passes over state 2. Any other end of a quiet
+-- passes over state 2, and stops after ten times p_most quiet ones, to continue by a notice. Any other end of a quiet
 -- upstream job is seen at once.
 --
 -- Nothing here waits: rows that other sessions hold are passed over (SKIP LOCKED). Why no end is missed, and none is
@@ -18,8 +18,7 @@
 --   * Jobs stored by the same statement as the jobs that wait for them are awaited from the start, so each end is
 --     followed: a completion by this function, any other end by a notice (outlast_note_v1).
 --   * Two ends at once, each the last but one: a session that resolves a dependency first locks the row of the blocked
---     job, and only then, by a new statement, counts the dependencies that are left. So one of the two sees all of them
---     met.
+--     job, and only then, by a new statement, counts the dependencies that are left. So one of the two sees all met.
 --   * The completion of a quiet job that the walk does not see yet, while that completion does not see that its job
 --     would be watched: the dependency is put into state 0 with a notice, and the next exchange checks it under the
 --     lock of the upstream job (outlast_resolve_v1). A lock taken here would hold the row of a job that is about to end

@@ -11,17 +11,17 @@
 -- The orders of events that might go wrong:
 --   * The worker reconnects as the same role: its lock counts from the moment it has it, before the row is written, and
 --     the role on the row stays true. As another role: its lock counts once the row is committed, and is absent in a
---     look before that. One look makes no worker gone; a reap in that instant marks the worker lost, and the worker
---     finds that out as after any reap.
+--     look before that. A single look finds no worker gone; a reap in that instant marks the worker lost, and the
+--     worker finds that out as after any reap.
 --   * A session of another role has the key before the worker (it waited while the worker's session was cut): the
 --     worker learns whose session it is, reports it, takes its presence off its row and tries again with each
 --     heartbeat. Unknown presence proves nothing, so beats decide. Until then the worker is absent and beats: no worker
 --     is found gone by absence alone.
 --   * A session of another role has the key after a crash, a restart or a failover: the row names another incarnation,
---     under which no worker is held or absent, and only a worker that has its lock writes the present one.
+--     for which the answer is neither `held` nor `absent`, and only a worker that has its lock writes the present one.
 --   * The worker dies, and a session of another role has the key: absent, as if the lock were free.
 --   * A worker is late under an id that was issued again, after the store was set back: the key belongs to its
---     registration, and so does the update of the row. It takes a lock that no look asks for.
+--     registration, and so does the update of the row. The late worker takes a lock for which no look asks.
 --
 -- Sessions are read after the rows, as locks are: a session that holds a lock existed before the row that names it was
 -- committed.
