@@ -42,7 +42,7 @@
 -- deletes it; NULL for most: as long as the workers' settings say. The index of ended jobs begins with the end of that
 -- time; NULL for jobs without keep, which it orders by their end.
 --
--- fingerprint: the hash of the common cause of a dead job's last end and similar ends (model/crash.py); otherwise NULL.
+-- fingerprint: a hash that a dead job's last end has in common with similar ends (model/crash.py); otherwise NULL.
 -- Its index shows their groups and queues without reading rows. stack, stack_at: where an attempt was when a person
 -- last asked.
 --

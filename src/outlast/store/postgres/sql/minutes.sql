@@ -12,7 +12,8 @@ ON CONFLICT DO NOTHING
 
 -- name: turn
 -- Return whether this transaction may add up counts: it then holds a lock to its end, so that no other does so
--- meanwhile. If a worker is stopped in between, the others wait until the server ends its idle transaction.
+-- meanwhile. Nothing waits: if a worker is stopped in between, the others add up nothing until the server ends its idle
+-- transaction.
 SELECT pg_try_advisory_xact_lock(hashtextextended('outlast:minutes', 0::bigint)) AS is_mine
 
 -- name: take

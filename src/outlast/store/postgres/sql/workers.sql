@@ -173,7 +173,8 @@ SELECT id, CASE WHEN $6::boolean THEN pg_notify(outlast_channel_v1(), 'gone:' ||
 
 -- name: reap
 -- Mark a worker as lost, with the cause, if its counter has not moved since it was read. FOR UPDATE keeps later
--- exchanges from claiming. If a beat was committed meanwhile, the re-check lets the worker live.
+-- exchanges from claiming. If a beat was committed meanwhile, the re-check sees another counter and lets the worker
+-- live.
 --
 -- The reap waits for no lock (SKIP LOCKED): one row must not delay the reaping of other workers. While an exchange, a
 -- beat or another reap holds the row, the answer is "held", and the caller tries again with the next look; claims of

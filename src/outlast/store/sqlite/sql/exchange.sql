@@ -65,7 +65,7 @@ DELETE FROM outlast_attempts WHERE token = (
 SELECT losses FROM outlast_jobs WHERE id = ? AND token = ? AND state = 'running'
 -- name: give_back_rate
 -- Return the rate that an attempt has taken and never used, except what has refilled since: another start may have
--- taken that. Runs before its end, under the same guard. The trigger on the job's row returns the count.
+-- taken that. Runs before its end, under the same guard. The trigger on the job's row lowers the count.
 UPDATE outlast_permits AS p
 SET tat = tat - max(0.0, n.cost * coalesce(l.spacing, 0) - max(0.0, :now - n.started_at)), opens_at = NULL
 FROM (SELECT json_extract(j.needs, e.fullkey || '[0]') AS permit, json_extract(j.needs, e.fullkey || '[1]') AS name,

@@ -1,14 +1,14 @@
 -- Take the next jobs of open streams, and count them as started. This is one round: outlast_exchange_v1 calls it again
--- while it has places. The caller starts exactly the returned rows, in this transaction, at `started`.
+-- while it has places. The caller starts exactly the returned rows, in this transaction, with `started` as their start.
 --
--- Order: the first stream of each queue by rank and turn, then the second of each, and so on; within each of these rows
--- by turn. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out. Streams of a lower
--- priority than the first of their queue get the places that the others leave; if these start fewer jobs than they were
--- offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A stream that started a
--- job goes to the end of the turns. So a queue with streams of high priority starves no other, and a tenant with a
--- million jobs delays the others by one turn. A call considers at most 256 pairs of task and queue that have open
--- streams, in queues behind p_from. If there may be more, `reached` is the last of these queues, for the caller's next
--- call; otherwise it is empty.
+-- Order: the first stream of each queue by rank and turn, then the second of each, and so on; all the first ones by
+-- turn, then all the second ones. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out.
+-- Streams of a lower priority than the first of their queue get the places that the others leave; if these start fewer
+-- jobs than they were offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A
+-- stream that started a job goes to the end of the turns. So a queue with streams of high priority starves no other,
+-- and a tenant with a million jobs delays the others by one turn. A call considers at most 256 pairs of task and queue
+-- that have open streams, in queues behind p_from. If there may be more, `reached` is the last of these queues, for the
+-- caller's next call; otherwise it is empty.
 --
 -- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect: suspects are passed over, and
 -- their streams stay open. Above 0: for suspects of this kind.
@@ -19,13 +19,15 @@
 --     commit; a row that has changed since the snapshot is re-checked when it is locked.
 --   * A permit's count rises in the commit that draws the tokens. If the commit fails, no job has started. If its reply
 --     is lost, the attempts are running and hold their permits, until reconcile or reap releases them.
---   * blocked is written only where this transaction's own starts fill the permit; idle only where a statement finds no
---     other job of the stream, paused ones included. A job that becomes due later, and an end, leave a notice; its fold
---     needs the lock, and so follows this commit.
+--   * blocked is written only where the permit has no room once the starts of this transaction are counted (those that
+--     took place, not those that were offered); idle only where a statement finds no other job of the stream, paused
+--     ones included. A job that becomes due later, and an end, leave a notice; its fold needs the lock, and so follows
+--     this commit.
 --   * A late worker, a reap: they change jobs that are running, not these.
 --   * An ordered stream starts one job at a time. Its holder is the job that has begun and not ended for good: only the
 --     holder may start, once it has a place, and until then the stream is blocked (-2), even if others wait in it. If
---     its end, or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded later.
+--     its end, or its next place, commits after its row was read here, its notice (outlast_note_v1) is folded after
+--     this commit.
 --   * A stream that needs several permits, beside streams that need one of them: if some of its permits have room while
 --     others are full or lack only time, one place is kept for it on the row of each permit with room. The place is
 --     kept for half as long as the stream has waited, and not again before as long a time has passed: so the stream

@@ -17,8 +17,9 @@
 --   * a checkpoint that was accepted while its reply was lost: losses are counted from the locked row. If a checkpoint
 --     forgave losses meanwhile, an end by an exhausted budget of losses becomes a return to the queue.
 --   * the end of a child that this attempt waits for (blocked): the session that resolves that end locks this job's row
---     before it checks it. Either it did so before this end locked the row, and the second statement, with its newer
---     snapshot, sees that no child is left; or it comes after this commit, and finds the job blocked.
+--     before it checks what the job waits for, and holds it to its commit. Either it did so before this end locked the
+--     row, and the second statement, with its newer snapshot, sees that no child is left; or it comes after this
+--     commit, and finds the job blocked.
 --   * evidence written twice: evidence is written from RETURNING of the update, in the same statement.
 --   * deadlock: nothing here waits for a job's row, so the order of locks does not matter.
 --

@@ -19,7 +19,8 @@
 --    (outlast_begin_incarnation_v1): the reply says that the worker is not valid, and its reconnect draws one. The row
 --    of an incarnation is removed, or stops counting, only for sessions that begin afterwards, so the incarnation seen
 --    in step 1 holds until the commit. The work that step 1 or the ends have shown is done first
---    (outlast_prepare_claim_v1). Unknown lanes are then read (outlast_read_lanes_v1).
+--    (outlast_prepare_claim_v1). If the lanes then differ from those that the caller knows, all are read
+--    (outlast_read_lanes_v1).
 --    Only the session that holds the keeper lock (outlast_keeper_lock_v1) folds notices and claims from streams; it
 --    keeps the lock to its commit. Exchanges and changes of limits get the lock in the order in which they ask. An
 --    exchange waits for 30 ms at most, about as long as a few other exchanges take: when it only tried the lock,
@@ -40,8 +41,8 @@
 --    updating are two statements, so that the update works on the versions that were locked. It finds them by ctid: the
 --    lock was taken on the newest version, and only its holder could make another. The update runs in table order; the
 --    head of the reply gives the order in which the jobs were chosen. A job of the line that has expired by the time of
---    the update (step 3 may have read from a floor and missed it) is ended instead, unless this exchange has ended 500:
---    it took the place of a job behind it, so next_due is now. The reply lists its id, but has no row for it.
+--    the update (steps 1 and 3 may have read from a floor and missed it) is ended instead, unless this exchange has
+--    ended 500: it took the place of a job behind it, so next_due is now. The reply lists its id without a row.
 --
 --    Tokens: a token is drawn while the worker's row is locked. A jump of the sequence (outlast_raise_tokens_v1) locks
 --    the workers' table against all holders of such a lock, so it never sets the sequence below a token drawn here.

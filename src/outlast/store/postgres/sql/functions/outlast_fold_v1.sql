@@ -8,8 +8,8 @@
 -- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes these rows. Why this is right:
 --   * Others append notices at the same time: the next exchange folds a notice that is not committed yet. If this
 --     transaction ends without a commit, its changes and the deletion of notices are undone together.
---   * A claim that marked a stream idle or blocked had the lock before, so its writes are seen here; each later
---     arrival, end or change has left a notice, which is folded here or later.
+--   * A claim that marked a stream idle or blocked had the lock before, so its writes are seen here; each arrival, end
+--     or change that it did not see has left a notice, which is folded here or later.
 --   * A late worker, a reap: a refused end changes no row and leaves no notice (outlast_note_v1).
 --   * A stream or permit without a row has nothing to release: the row was deleted because it was not in use
 --     (prune.sql), and an arrival makes it again. A permit's count is at least the number of its noted ends, so no
@@ -105,7 +105,7 @@ BEGIN
         permits := ARRAY(SELECT u FROM unnest(v_targets) AS u
                          WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL);
         v_look := permits;
-        -- open streams that permits with room block, by rank and turn; if the caller can claim from none, others
+        -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
         FOR v_own IN 0..1 LOOP
             SELECT array_agg(f.permit) AS permits, array_agg(f.stream) AS streams, array_agg(f.own) AS own INTO v_open
             FROM (SELECT t.id AS permit, b.id AS stream, b.own

@@ -20,9 +20,9 @@
 -- this commit (outlast_leave_ends_v1).
 --
 -- Returns the answers other than `accepted` (outlast_judge_v1), how many of them are busy, the number of ends, which
--- jobs can run now, and whether there may be work before a claim (is_long; never set by plain completions outside
--- streams). Runs inside outlast_exchange_v1, under its planner settings. `= ANY (ARRAY[h.job_id])`: only the index on
--- id can serve this condition, in any plan (decision 60).
+-- jobs can run now, and whether there may be work before a claim (is_long; not set if plain completions outside streams
+-- all succeed at the first try). Runs inside outlast_exchange_v1, under its planner settings.
+-- `= ANY (ARRAY[h.job_id])`: only the index on id can serve this condition, in any plan (decision 60).
 CREATE FUNCTION outlast_hand_in_v1(
     p_done_ids bigint[], p_done_tokens bigint[], p_done_results text[], p_ends text, p_refusals_kept integer,
     OUT others json, OUT busy integer, OUT handed integer, OUT runnable bigint[], OUT ended bigint[], OUT is_long boolean)

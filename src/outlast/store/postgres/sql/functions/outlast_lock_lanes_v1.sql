@@ -13,7 +13,8 @@
 --
 -- Suspects are passed over. A suspect that is cleared below its lane's floor is found by the next look there.
 --
--- Runs under the planner settings of outlast_exchange_v1, which argues why this is right against other claims.
+-- Runs inside outlast_exchange_v1, under its planner settings; the exchange argues why this is right against other
+-- claims.
 CREATE FUNCTION outlast_lock_lanes_v1(
     p_req outlast_claim_request_v1, p_request integer,
     p_queues text[], p_tasks text[], p_ranks smallint[], p_floors bigint[], p_mixed boolean,

@@ -6,7 +6,7 @@
 -- time of day in microseconds, which a store with fewer than a million claims a second cannot have reached, wherever it
 -- has run since. If the clock is behind the tokens, it was set back and does not bound the tokens that others know.
 -- Then tokens jump beyond p_above by a step of up to 71 minutes. The step grows every 4 seconds, with the bits 22 to 31
--- of the clock, so that the next server to jump from p_above jumps farther; a random part of up to half of it keeps two
+-- of the clock, so that the next server to jump from p_above jumps farther; a random part of up to 2 seconds keeps two
 -- copies apart.
 --
 -- setval alone could step back below tokens drawn since the sequence was read. Tokens are drawn only under ROW SHARE on

@@ -6,8 +6,9 @@
 -- is changed, or loses its key: so roles that may only enqueue change no other.
 --
 -- A job that has not begun is changed in place: it keeps its id, waits where the new arguments do, and is due at the
--- new time, at most p_due_max seconds after it was first enqueued. The next claim no longer finds it in its old stream.
--- A job that has begun loses its key, on which its attempt, its retries and its end do not depend.
+-- new time, at most p_due_max seconds after it was first enqueued. Its old stream gets no notice: the next claim there
+-- finds the stream without the job. A job that has begun loses its key, on which its attempt, its retries and its end
+-- do not depend.
 --
 -- Why this is right against
 --   * a claim: this waits for the row, and claims skip locked rows. If the claim was first, the job has begun once this

@@ -1,5 +1,5 @@
 -- Delete rows more than a day old whose lane has no jobs, and all but the newest of several rows of a lane. Append
--- lanes that have jobs but no row: of rows that came by COPY or the like, that a person has changed, or whose lane was
+-- lanes that have jobs but no row: of jobs that came by COPY or the like, that a person has changed, or whose lane was
 -- lost by a failover while a client relied on it.
 --
 -- Why no job is left behind in a lane that is forgotten: a transaction that puts a job into a line has added the lane
