@@ -56,3 +56,18 @@ def test_an_import_that_takes_long_shows_its_line(hangs: Path) -> None:
         child.communicate()
         os.close(read)
         os.close(write)
+
+
+@pytest.mark.xfail(strict=True, reason="it prints a traceback")
+def test_a_check_whose_parent_has_gone_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a worker is told to end while it starts."""
+    (tmp_path / "quick.py").write_text("import outlast\n\napp = outlast.App()\n")
+    monkeypatch.chdir(tmp_path)
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", SOON.replace("hangs", "quick"), str(write)]
+    ended = subprocess.run(command, pass_fds=(write,), stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert ended.stderr == ""

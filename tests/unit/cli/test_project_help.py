@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import outlast
 from outlast.cli.program import run
+from tests.cases import each_case
 
 PROGRAM = "python manage.py outlast"
+TOLD = [
+    ["why", "1"],
+    ["job", "1"],
+    ["logs", "1"],
+    ["schedules", "show", "nightly"],
+    ["limits", "show", "mail"],
+    ["limits", "set", "mail", "--running", "1"],
+    ["resume", "queue", "mail"],
+    ["dead", "discard", "1"],
+]
 COMMANDS = [[], ["worker"], ["dev"], ["enqueue"], ["run-task"], ["jobs"], ["dead", "requeue"]]
 
 
@@ -29,3 +43,22 @@ def test_the_help_of_the_program_itself_names_both(capsys: pytest.CaptureFixture
     assert "MODULE:APP" in capsys.readouterr().out
     assert run(["--help"]) == 0
     assert "$OUTLAST_URL" in capsys.readouterr().out
+
+
+@pytest.mark.xfail(strict=True, reason="some texts name `outlast` alone")
+@each_case("command", TOLD)
+def test_commands_that_are_advised_are_those_of_the_project(
+    command: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OUTLAST_URL", f"sqlite:///{tmp_path}/jobs.db")
+    app = outlast.App()
+    job = app.task(name="mail")(print).enqueue_sync("ann")
+    job.cancel_sync()
+    app.close_sync()
+    run(command, app="shop.runner:app", program=PROGRAM)
+    told = "".join(capsys.readouterr())
+    assert f"`{PROGRAM} " in told
+    assert "`outlast " not in told
