@@ -106,7 +106,7 @@ def pages_are_safe(case: tuple[State, str, str]) -> None:
     refusals = [_with(each, text) for each in REFUSALS]
     out = Console(file=io.StringIO(), highlight=False, markup=False, width=240)
     details = JobDetails(row=row, attempts=attempts, refusals=refusals, workers=[worker], now=NOW)
-    Page(out, details).write()
+    Page(out, details, why(details)).write()
     command = _with(row, text, task=SHELL_TASK, args=_quoted(text), result=_quoted(text))
     out.print(jobs_table(out, JobList([row, command], Served([([], [text])]), {}, NO_PAUSES), NOW))
     out.print(dead_table(out, [(row, text)], NOW))

@@ -154,7 +154,7 @@ def main(spec: str, answer: int) -> None:
     faulthandler.dump_traceback_later(IMPORT_SLOW_SECONDS, repeat=True)
     found = probe_application(spec)
     faulthandler.cancel_dump_traceback_later()
-    with os.fdopen(answer, "wb") as pipe:
+    with contextlib.suppress(BrokenPipeError), os.fdopen(answer, "wb") as pipe:  # no one waits
         pipe.write(msgspec.json.encode(found) + b"\n")
         pipe.flush()
     sys.stdout.flush()

@@ -88,7 +88,15 @@ def flush_errors() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def tell(error: Exception) -> int:
+def as_typed(text: str, program: str) -> str:
+    """Return advice with commands as they are typed here: a project's own program, which knows the
+    application, runs them under its own name."""
+    if program == "outlast":
+        return text
+    return text.replace("`outlast ", f"`{program} ").replace(" MODULE:APP`", "`")
+
+
+def tell(error: Exception, program: str) -> int:
     """Report an error to a person at a prompt; return the exit code."""
     code = code_of(error)
     message = text_of(error)
@@ -105,7 +113,7 @@ def tell(error: Exception) -> int:
         tail = error.tail if isinstance(error, AppImportError) else rest
         if kept := tail.rstrip().splitlines()[-TRACEBACK_LINES_MAX:]:
             _print(safe(hide_logins("\n".join(kept))))
-    say(message)
+    say(as_typed(message, program))
     return code
 
 

@@ -15,6 +15,7 @@ from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import job_document, logs_document, stack_document
+from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
 from outlast.insight.resource import SCHEMA
 from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
@@ -34,6 +35,7 @@ NOTHING_AT_ALL = "it has printed nothing"
 
 
 def job(
+    context: typer.Context,
     job_id: JobId,
     stacks: Annotated[bool, flag("--stacks", "Show the stacks of all threads of a crash.")] = False,
     url: Url = None,
@@ -57,7 +59,7 @@ def job(
     if json:
         print_json(job_document(found.row, found.attempts, found.refusals, phase=found.phase))
     else:
-        Page(console(), found, stacks=stacks).write()
+        Page(console(), found, _explain(context, found), stacks=stacks).write()
 
 
 def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = False) -> None:
@@ -73,9 +75,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
     about = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if about is None:
         raise JobNotFound(describe_missing(job_id, url))
-    answer = explained(about)
-    moves = [advise(context, move) for move in answer.moves]
-    answer = msgspec.structs.replace(answer, moves=moves)
+    answer = _explain(context, about)
     if json:
         print_json(why_document(about.row, answer))
         return
@@ -87,7 +87,15 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         out.print(f"-> {move}", style="bold", soft_wrap=True)
 
 
+def _explain(context: typer.Context, about: JobDetails) -> Explanation:
+    answer = explained(about)
+    sentences = [advise(context, one) for one in answer.sentences]
+    moves = [advise(context, one) for one in answer.moves]
+    return msgspec.structs.replace(answer, sentences=sentences, moves=moves)
+
+
 def logs(
+    context: typer.Context,
     job_id: JobId,
     follow: Annotated[bool, flag("--follow", "Continue until the job has ended.", "-f")] = False,
     url: Url = None,
@@ -123,7 +131,7 @@ def logs(
                 break
             await asyncio.sleep(LOOK_SECONDS)
         if not json and not printed:
-            print(_describe_nothing(row))
+            print(advise(context, _describe_nothing(row)))
 
     on_store(url, work)
 

@@ -15,9 +15,8 @@ from rich.text import Text
 from outlast.base.text import ago, count_of, line, lines, pretty, safe, span, stamp
 from outlast.cli.show import Row, bar, table, word
 from outlast.insight.documents import find_open_attempt
-from outlast.insight.explanation import JobDetails
+from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.facts import MESSAGE_MAX, Fact, facts_of_crash, facts_of_job, format_progress
-from outlast.insight.why import why
 from outlast.model.crash import Charge, Crash, own_stack
 from outlast.payload.payloads import show_stored
 from outlast.store.logs import LogRow
@@ -36,11 +35,19 @@ STYLES = {"": "", "care": "yellow", "bad": "bold red"}
 class Page:
     """Writes a job's details to a console."""
 
-    def __init__(self, out: Console, details: JobDetails, *, stacks: bool = False) -> None:
-        """``stacks``: show all threads of crash reports, not only the task's thread."""
+    def __init__(
+        self,
+        out: Console,
+        details: JobDetails,
+        answer: Explanation,
+        *,
+        stacks: bool = False,
+    ) -> None:
+        """``answer``: of `why`; ``stacks``: show all threads of crash reports, not only the
+        task's thread."""
         self._out = out
         self._stacks = stacks
-        self._all = details
+        self._all, self._answer = details, answer
         self._row = details.row
 
     def write(self) -> None:
@@ -65,9 +72,8 @@ class Page:
         self._out.print(Text.assemble(*title), end="\n\n")
 
     def _standing(self) -> None:
-        answer = why(self._all)
-        self._field("why", " ".join(answer.sentences))
-        self._field("next", " ".join(answer.moves))
+        self._field("why", " ".join(self._answer.sentences))
+        self._field("next", " ".join(self._answer.moves))
         self._facts(facts_of_job(self._row))
         self._progress()
 

@@ -9,7 +9,7 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, shell_word, span
 from outlast.cli.connect import me, on_store
-from outlast.cli.options import Json, Url, make_group, option
+from outlast.cli.options import Json, Url, advise, make_group, option
 from outlast.cli.show import console, print_json, print_table, table
 from outlast.client.limits import make_set_limit
 from outlast.errors import ConfigError
@@ -86,6 +86,7 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
 
 
 def set_(
+    context: typer.Context,
     name: Name,
     running: Annotated[
         int | None, option("--running", "N", "Jobs at once; 0: none starts.")
@@ -113,10 +114,8 @@ def set_(
         raise ConfigError("say what to set: --running 40, --rate 600/min or --burst 50")
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
     on_store(url, lambda store: set_limit(store, new, me()), reads=False)
-    print(
-        f"{line(name)} is set: `outlast limits reset {shell_word(name)}` restores the values in the"
-        " code"
-    )
+    back = f"`outlast limits reset {shell_word(name)}` restores the values in the code"
+    print(f"{line(name)} is set: {advise(context, back)}")
 
 
 def reset(name: Name, key: Key = None, url: Url = None) -> None:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from outlast.base.config import parse_seconds
+from outlast.cli.errors import as_typed
 from outlast.cli.usage import CheckedCommand, CommandGroup, lay_out, show_help
 from outlast.errors import ConfigError, UsageError, text_of
 from outlast.insight.filters import FILTERS, AskedJobs
@@ -276,12 +277,8 @@ def _source_of(context: typer.Context, name: str) -> str:
 
 
 def advise(context: typer.Context, text: str) -> str:
-    """Return advice with commands as they are typed here: a project's own program, which knows the
-    application, runs them under its own name."""
-    program = context.find_root().info_name
-    if program == "outlast":
-        return text
-    return text.replace("`outlast ", f"`{program} ").replace(" MODULE:APP`", "`")
+    """Return advice with commands as they are typed in this command line."""
+    return as_typed(text, context.find_root().info_name or "outlast")
 
 
 @contextmanager

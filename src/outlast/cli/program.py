@@ -43,7 +43,7 @@ def _run(given: list[str], app: str | None, program: str) -> int:
     except SystemExit:  # rich ends a program like this when its output has no reader
         return _unwritten(BrokenPipeError())
     except Exception as error:
-        return _unwritten(error) if _is_of_output(error) else _report_error(error)
+        return _unwritten(error) if _is_of_output(error) else _report_error(error, program)
     return code
 
 
@@ -56,7 +56,7 @@ def _invoke(given: list[str], app: str | None, program: str) -> int:
     return invoke(given, app, program)
 
 
-def _report_error(error: Exception) -> int:
+def _report_error(error: Exception, program: str) -> int:
     """Report an error: typer's own (recognised by their methods, not by their class), or ours."""
     from typer import Abort
 
@@ -64,7 +64,7 @@ def _report_error(error: Exception) -> int:
         return INTERRUPTED
     told = getattr(error, "format_message", None)
     if told is None:
-        return tell(error)
+        return tell(error, program)
     text = plainly(str(told()).replace("Value error, ", ""), error)
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\nrun `{path} --help` to see how it is used")

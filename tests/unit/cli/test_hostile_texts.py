@@ -176,7 +176,7 @@ def test_the_name_of_a_worker_is_one_line() -> None:
 
 
 def page_of(details: JobDetails) -> Any:
-    return lambda out: Page(out, details).write()
+    return lambda out: Page(out, details, why(details)).write()
 
 
 @each_case("state", State)

@@ -45,7 +45,6 @@ def test_the_help_of_the_program_itself_names_both(capsys: pytest.CaptureFixture
     assert "$OUTLAST_URL" in capsys.readouterr().out
 
 
-@pytest.mark.xfail(strict=True, reason="some texts name `outlast` alone")
 @each_case("command", TOLD)
 def test_commands_that_are_advised_are_those_of_the_project(
     command: list[str],
@@ -55,8 +54,7 @@ def test_commands_that_are_advised_are_those_of_the_project(
 ) -> None:
     monkeypatch.setenv("OUTLAST_URL", f"sqlite:///{tmp_path}/jobs.db")
     app = outlast.App()
-    job = app.task(name="mail")(print).enqueue_sync("ann")
-    job.cancel_sync()
+    app.task(name="mail")(print).enqueue_sync("ann").cancel_sync()
     app.close_sync()
     run(command, app="shop.runner:app", program=PROGRAM)
     told = "".join(capsys.readouterr())
