@@ -96,7 +96,7 @@ def as_typed(text: str, program: str) -> str:
     return text.replace("`outlast ", f"`{program} ").replace(" MODULE:APP`", "`")
 
 
-def tell(error: Exception, program: str) -> int:
+def tell(error: Exception, program: str = "outlast") -> int:
     """Report an error to a person at a prompt; return the exit code."""
     code = code_of(error)
     message = text_of(error)
