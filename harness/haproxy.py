@@ -65,9 +65,10 @@ class HaProxyServer(Front):
             return False
 
     def wait(self) -> None:
-        """Wait until it knows who leads: before its first checks it leads to all of them."""
+        """Wait until it leads to one node only: before its first checks it leads to all of them,
+        and to one that goes down ("UP 1/3") until three have failed."""
         deadline = time.monotonic() + _READY_SECONDS
-        while [line.split(",")[17] for line in self._servers()].count("UP") != 1:
+        while sum(line.split(",")[17].startswith("UP") for line in self._servers()) != 1:
             if time.monotonic() > deadline:
                 raise RuntimeError(f"haproxy finds no primary:\n{self.log_tail()}")
             time.sleep(0.05)

@@ -89,9 +89,9 @@ class ForkServer:
         """Run ``outlast`` with these arguments and wait for its end, as ``subprocess.run``.
 
         ``meanwhile`` is called with its pid once it has begun. ``patience``: seconds that it waits
-        for locks and for a server; ``user``: the number of the user that it becomes; ``streams``:
-        names of standard streams -> paths that they lead to, GONE (a pipe without a reader) or
-        None (closed).
+        for locks and for a server (``reach``: for that alone); ``user``: the number of the user
+        that it becomes; ``streams``: names of standard streams -> paths that they lead to, GONE (a
+        pipe without a reader) or None (closed).
         """
         order = json.dumps({"arguments": list(arguments), "cwd": str(cwd), "env": dict(env), **odd})
         with contextlib.ExitStack() as files:
@@ -226,7 +226,7 @@ def _run_script(path: str) -> int:
 def _become(order: Any) -> None:
     """Do what only some orders ask for: see ``ForkServer.run``."""
     if "patience" in order:
-        _be_impatient(order["patience"])
+        _be_impatient(order["patience"], order.get("reach", order["patience"]))
     if "user" in order:
         os.setgroups([])
         os.setgid(order["user"])
@@ -255,15 +255,15 @@ def _lead(name: str, path: str | None) -> None:
         setattr(sys, name, os.fdopen(number, mode, closefd=False))
 
 
-def _be_impatient(seconds: float) -> None:
+def _be_impatient(seconds: float, reach: float) -> None:
     from outlast.store.postgres.store import PostgresStore
     from outlast.store.sqlite.store import SqliteStore
 
-    for store, names in (
-        (SqliteStore, ["busy_timeout"]),
-        (PostgresStore, ["statement_timeout", "connect_timeout"]),
+    for store, options in (
+        (SqliteStore, {"busy_timeout": seconds}),
+        (PostgresStore, {"statement_timeout": seconds, "connect_timeout": reach}),
     ):
-        made: Any = functools.partialmethod(_made, store.__init__, dict.fromkeys(names, seconds))
+        made: Any = functools.partialmethod(_made, store.__init__, options)
         store.__init__ = made  # type: ignore[method-assign]
 
 

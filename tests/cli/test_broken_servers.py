@@ -160,7 +160,7 @@ def test_each_command_against_a_store_whose_rows_are_locked(
     made = assault(pg_url, Broken(("another session may hold a lock",), refused=refused))
     with psycopg.connect(pg_url) as session:
         session.execute(lock.encode())
-        made.run_each(1)  # the turn of migrate --check
+        made.run_each(1, reach=SECONDS)  # the turn of migrate --check
     assert not made.failures, made.told()
 
 
