@@ -189,8 +189,8 @@ def test_each_page_looks_as_it_should_on_the_site() -> None:
     texts = {page: text_of(page) for page in SHOWN if page.suffix == ".md"}
     dead = [(page.name, link) for page, text in texts.items() for link in dead_links(page, text)]
     assert dead == []
-    swallowed = {page.name: SWALLOWED.findall(prose_of(text)) for page, text in texts.items()}
-    wrong = {name: lists for name, lists in swallowed.items() if lists}
+    swallowed = {page: SWALLOWED.findall(prose_of(text)) for page, text in texts.items()}
+    wrong = {page: lists for page, lists in swallowed.items() if lists}
     assert wrong == {}, "put an empty line between"
 
 
