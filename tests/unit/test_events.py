@@ -83,7 +83,7 @@ def test_other_fields_than_those_of_the_catalogue_are_an_error(fields):
 
 def test_the_events_of_the_code_are_those_of_the_catalogue():
     emitted = {path: list(emits(path.read_text())) for path in SOURCES}
-    wrong = {path.name: unlike_the_catalogue(said) for path, said in emitted.items()}
+    wrong = {path: unlike_the_catalogue(said) for path, said in emitted.items()}
     assert {name: said for name, said in wrong.items() if said} == {}
     names = {name for said in emitted.values() for name, _ in said}
     assert set(events.CATALOGUE) - names == set(), "no code emits these"
