@@ -65,6 +65,21 @@ async def all_completed(stage: Scene, accepted: list[int]) -> None:
     assert stage.workers[0].process.poll() is None
 
 
+async def outlives_it(stage: Scene, disk: Disk, words: str) -> None:
+    """Fill the disk under a worker, which says so in these words, and make room: no accepted job
+    is lost."""
+    await stage.worker()
+    running = await stage.enqueue("counts_while_wanted")
+    await stage.started(1)
+    disk.fill()
+    accepted, why = await accepted_until_full(stage)
+    assert words in why
+    await is_told_of(stage, words)
+    disk.free()
+    stage.enough()
+    await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+
+
 async def answers(server: PostgresServer) -> bool:
     """Return whether it works; start it again where it ended because it could not write its log."""
     if not server.running:
@@ -80,16 +95,7 @@ async def test_a_full_disk_under_a_file_loses_no_accepted_job(
     (tmp_path / "disk").mkdir()
     disk = small_disk(disks, tmp_path / "disk", 16)
     async with scene(f"sqlite:///{disk.folder}/outlast.db", tmp_path) as stage:
-        await stage.worker()
-        running = await stage.enqueue("counts_while_wanted")
-        await stage.started(1)
-        disk.fill()
-        accepted, why = await accepted_until_full(stage)
-        assert "the disk is full: make room" in why
-        await is_told_of(stage, "the disk is full: make room")
-        disk.free()
-        stage.enough()
-        await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+        await outlives_it(stage, disk, "the disk is full: make room")
 
 
 async def test_a_file_on_a_full_disk_is_read_and_a_little_space_lets_it_be_pruned(
@@ -160,17 +166,8 @@ async def test_a_server_that_lives_on_without_room_loses_no_accepted_job(
     """It goes on, and refuses what needs room: the worker stays, and its row says why it fails."""
     server, disk = tables
     async with scene(server.create_database("small"), tmp_path) as stage:
-        await stage.worker()
-        running = await stage.enqueue("counts_while_wanted")
-        await stage.started(1)
-        disk.fill()
-        accepted, why = await accepted_until_full(stage)
-        assert "the server's disk is full: make room there" in why
-        await is_told_of(stage, "the server's disk is full: make room there")
-        assert server.running
-        disk.free()
-        stage.enough()
-        await all_completed(stage, [running, *accepted, await stage.enqueue("noop")])
+        await outlives_it(stage, disk, "the server's disk is full: make room there")
+    assert server.running
 
 
 async def test_a_server_without_room_for_a_new_session_says_so(

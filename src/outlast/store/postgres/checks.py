@@ -126,7 +126,7 @@ def find_no_writes(
 ) -> NoWrites | None:
     """Return why a server stores nothing, and since when; None if it does."""
     if not (standby or read_only):
-        late = _describe_wait(standby_wait or 0.0, now)
+        late = f"commits {_describe_wait(standby_wait or 0.0, now)}"
         return NoWrites(late, is_refused=False) if (standby_wait or 0.0) > STANDBY_LATE else None
     what, of = (
         "this database is read-only (default_transaction_read_only is on)",
@@ -142,8 +142,7 @@ def find_no_writes(
 def _describe_wait(seconds: float, now: float) -> str:
     since = f"the oldest for {span(seconds)} (since {stamp(now - seconds)})"
     return (
-        f"commits wait for a synchronous standby, {since}: no job is accepted, claimed or ended"
-        " meanwhile"
+        f"wait for a synchronous standby, {since}: no job is accepted, claimed or ended meanwhile"
     )
 
 
@@ -224,7 +223,7 @@ FINDINGS: Table[PostgresFacts] = (
         "Add ?target_session_attrs=primary."),
     Check(OK, "hosts", lambda f: f.hosts, lambda f: f"{_hosts(f)}."),
     Check(PROBLEM, "replication", lambda f: (f.standby_wait or 0.0) > STANDBY_LATE,
-        lambda f: f"C{_describe_wait(f.standby_wait or 0.0, f.clock)[1:]}.",
+        lambda f: f"Commits {_describe_wait(f.standby_wait or 0.0, f.clock)}.",
         lambda f: f"Bring one of synchronous_standby_names ({line(f.standby_names, 100)}) back, or"
         " take it out of that list; leases do not wait for it."),
     Check(WARNING, "replication",

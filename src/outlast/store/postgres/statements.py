@@ -24,9 +24,8 @@ _NAMED = re.compile(r"(?<![:\w]):([a-z_]+)")
 @cache
 def numbered(topic: str, name: str) -> tuple[str, list[str], list[str]]:
     """Return a statement with numbered parameters, and their names in the order of the numbers:
-    first the columns of a job, then the others. The driver knows text[]; to learn what a bigint[]
-    is, it would ask the server, in two trips of each session."""
-    text = statements("postgres", topic)[name].replace(":ids::bigint", ":ids::text[]::bigint")
+    first the columns of a job, then the others."""
+    text = statements("postgres", topic)[name]
     names = dict.fromkeys(_NAMED.findall(text))
     columns = [each for each in names if each in PATHS]
     others = [each for each in names if each not in PATHS]
@@ -45,8 +44,6 @@ def fetch(
 ) -> Awaitable[Any]:
     """Return the rows of a statement; columns of a job are read of this one, if there is one."""
     text, columns, others = numbered(topic, name)
-    if "ids" in others:
-        values = {**values, "ids": list(map(str, values["ids"]))}
     given = [values[each] for each in columns] if job is None else _take(topic, name)(job)
     rows: Awaitable[Any] = connection.fetch(text, *given, *[values[each] for each in others])
     return rows
