@@ -159,7 +159,7 @@ async def test_a_step_is_taken_once(store: Store, other_store: Store, hands: Han
     row = await only(store)
     assert (row.counts, row.before_id, row.state) == ({"requeued": 1}, 50, ActionState.RUNNING)
     assert await store.inspector.running_actions() == [row]
-    await other_store.take_step(BulkStep(action_id=action_id, before_id=50, then=None), {})
+    await other_store.take_step(BulkStep(action_id=action_id, before_id=50, then=None))
     assert (await only(store)).state is ActionState.DONE
     assert await store.inspector.running_actions() == []
 
@@ -179,7 +179,7 @@ async def test_no_step_is_taken_of_what_was_stopped(store: Store, hands: Hands) 
 
 async def test_an_action_that_is_gone_has_no_steps(store: Store) -> None:
     with pytest.raises(Overtaken):
-        await store.take_step(BulkStep(action_id=7, before_id=1, then=None), {})
+        await store.take_step(BulkStep(action_id=7, before_id=1, then=None))
 
 
 async def test_what_is_noted_is_bounded_and_a_text_in_every_store(store: Store) -> None:

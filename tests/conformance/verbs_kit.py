@@ -53,7 +53,7 @@ async def _fire(hands: Hands, _: Claimed) -> None:
 
 async def _take_step(hands: Hands, _: Claimed) -> None:
     with contextlib.suppress(Overtaken):
-        await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None), {})
+        await hands.store.take_step(BulkStep(action_id=1, before_id=1, then=None))
 
 
 async def _spawn(hands: Hands, held: Claimed) -> None:

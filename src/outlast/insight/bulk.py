@@ -231,7 +231,7 @@ async def _take_step(store: Store, row: ActionRow, search: _Search) -> Unchanged
     step = BulkStep(action_id=row.id, before_id=before, then=then)
     if chosen:
         return await _do(store, verb, which, chosen, step)
-    await store.take_step(step, {})
+    await store.take_step(step)
     return {}
 
 

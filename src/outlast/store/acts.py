@@ -270,16 +270,20 @@ def _ids(jobs: Iterable[Row]) -> list[int]:
     return [job["id"] for job in jobs]
 
 
-class ActVerbs:
-    """The verbs of a store for acts of people."""
+class ActVerbs(Protocol):
+    """The verbs of a store for acts of people.
 
-    async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T:
-        raise NotImplementedError
+    ``tokens``: a job whose last token is another one is left alone, and left out of the answer.
+    ``record``: written with the act, if it changes anything.
+    """
+
+    async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T: ...
 
     async def cancel(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> dict[int, Cancelled]:
-        """A bulk action counts the jobs that it has waited for with the step that has left them."""
+        """Cancel queued jobs, and request the cancel of running ones. Unknown ids are left out.
+        A bulk action counts the jobs that it has waited for with the step that has left them."""
 
         async def cancel_free(it: Acting) -> dict[int, Cancelled]:
             free = _ids(await it.rows("actions", "lock_free", ids=list(job_ids)))
@@ -301,6 +305,9 @@ class ActVerbs:
         tokens: Tokens | None = None,
         record: Record | None = None,
     ) -> dict[int, Requeued]:
+        """Requeue dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
+        without their checkpoint), in the order of their ids: the first one gets a shared key.
+        Tokens go on rising. Unknown ids are left out."""
         return await self._act(
             record, lambda it: requeue(it, job_ids, tokens, from_scratch=from_scratch), _count
         )
@@ -308,6 +315,9 @@ class ActVerbs:
     async def skip(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> set[int]:
+        """Complete dead and blocked jobs without a result, by an attempt of no worker: jobs that
+        were cancelled because of them wait again, and their dependents may run. Return the skipped
+        jobs; others stay as they are."""
         return await self._act(
             record, lambda it: skip(it, job_ids, tokens), lambda ids: _some(skipped=len(ids))
         )
@@ -315,6 +325,7 @@ class ActVerbs:
     async def discard(
         self, job_ids: Sequence[int], *, tokens: Tokens | None = None, record: Record | None = None
     ) -> set[int]:
+        """Delete dead jobs and their attempts; return which."""
         return await self._act(
             record, lambda it: discard(it, job_ids, tokens), lambda ids: _some(discarded=len(ids))
         )
@@ -322,17 +333,23 @@ class ActVerbs:
     async def request_drain(
         self, worker_ids: Sequence[int], *, record: Record | None = None
     ) -> set[int]:
+        """Ask live workers to drain and leave: each learns it with its next beat. Return the
+        workers that are asked, now or before; the others are gone."""
         rows = await self._change(record, "asked", "workers", "request_drain", ids=list(worker_ids))
         return set(_ids(rows))
 
     async def ask_stack(
         self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
     ) -> bool:
+        """Ask the worker that runs this attempt for its stack (``store.stacks``): replace the
+        requests on its row, ``seen``, by ``then``. False: they have changed, or nothing runs the
+        attempt."""
         values = {"job_id": job_id, "token": token, "seen": seen, "then": then}
         return bool(await self._change(record, "asked", "jobs", "ask_stack", **values))
 
     async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        """Wakes workers, so that they read it."""
+        """Store a pause. Workers act on it once they have read it, and confirm that by
+        ``acknowledge_pauses``; pausing the same again draws a new id, and they do both again."""
         values = {name: getattr(new, name) for name in new.__struct_fields__}
         (row,) = await self._change(record, "paused", "pauses", "pause", **values)
         return pause_of(list(row.values()))
@@ -340,12 +357,14 @@ class ActVerbs:
     async def resume(
         self, kind: PauseKind, name: str, *, record: Record | None = None
     ) -> Pause | None:
+        """End a pause and return it. None: there was none."""
         rows = await self._change(record, "resumed", "pauses", "resume", kind=kind, name=name)
         return pause_of(list(rows[0].values())) if rows else None
 
     async def pause_schedule(
         self, name: str, *, paused: bool, record: Record | None = None
     ) -> bool:
+        """Pause a schedule, or resume it at the first tick after now. False: unknown."""
         word = "paused" if paused else "resumed"
         return await self._act(
             record,
@@ -354,6 +373,8 @@ class ActVerbs:
         )
 
     async def delete_schedule(self, name: str, *, record: Record | None = None) -> Deleted:
+        """Delete a schedule, unless an active worker's code declares it. Its jobs stay. Up to when
+        its ticks are accounted for is kept for UNDECLARED_SECONDS."""
         return await self._act(
             record,
             lambda it: delete_schedule(it.rows, name),
@@ -361,32 +382,43 @@ class ActVerbs:
         )
 
     async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
+        """Set a limit, or reset it to the values of the code. False: there is none of that name.
+        Running attempts go on, also above a lowered limit."""
         return await self._act(
             record, lambda it: set_limit(it, new), lambda known: _some(changed=int(known))
         )
 
     async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
+        """Let nothing start under a permit for a while. False: there is no such limit."""
         return await self._act(
             record, lambda it: hold_limit(it, hold), lambda known: _some(changed=int(known))
         )
 
     async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
+        """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
+        already."""
         return await self._act(
             record, lambda it: it.send_event(event), lambda kept: _some(sent=int(kept))
         )
 
     async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
+        """Store a job of a schedule that a person asks for."""
         return await self._act(
             record, lambda it: it.enqueue(job), lambda made: _some(enqueued=int(made.created))
         )
 
     async def note(self, note: Note) -> int:
+        """Record an act that no other verb records, or begin a bulk action; return its id."""
         return await self._in_transaction(partial(_note, note=note, counts={}))
 
-    async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        await self._act(step, _nothing, lambda _: counts)
+    async def take_step(self, step: BulkStep) -> None:
+        """Advance a bulk action by a step that changes no job. Overtaken, as by each verb that is
+        given a step: it cannot be taken."""
+        await self._act(step, _nothing, lambda _: {})
 
     async def stop_action(self, action_id: int) -> bool:
+        """Stop a bulk action that is under way. False: it is over, or unknown."""
+
         async def work(it: Acting) -> list[Row]:
             return await it.rows("actions", "stop", id=action_id)
 

@@ -14,10 +14,9 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
-from outlast.model.pause import Pause, PauseKind
-from outlast.store.actions import BulkStep, Counts, Note, Record, Tokens
+from outlast.store.acts import ActVerbs
 from outlast.store.inspector import Inspector
-from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Hold, Miscounted, NewLimit, SetLimit
+from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
 from outlast.store.rows import WorkerStatus
@@ -37,7 +36,6 @@ from outlast.store.values import (
     EVENTS_SECONDS,
     Answer,
     Beat,
-    Cancelled,
     ClaimRequest,
     Enqueued,
     Exchanged,
@@ -47,7 +45,6 @@ from outlast.store.values import (
     NamedStep,
     NewEvent,
     NewJob,
-    NewPause,
     NewWorker,
     Orphan,
     OverdueAttempt,
@@ -55,7 +52,6 @@ from outlast.store.values import (
     Purpose,
     Registered,
     Report,
-    Requeued,
     RunBy,
     Save,
     Snapshot,
@@ -80,7 +76,7 @@ ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in one statement; a single job 
 SWITCHED_OFF = "switched off (--no-presence)"
 
 
-class Store(Protocol):
+class Store(ActVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable if the store cannot be
     reached or the connection breaks (then the outcome of a write is unknown), and BadData for a
     value that it refuses; also StoreCorrupt, SchemaMismatch and NotPermitted."""
@@ -335,15 +331,6 @@ class Store(Protocol):
         again. Later exchanges open the streams for which a changed limit leaves room."""
         ...
 
-    async def set_limit(self, new: SetLimit, *, record: Record | None = None) -> bool:
-        """Set a limit, or reset it to the values of the code. False: there is none of that name.
-        Running attempts go on, also above a lowered limit."""
-        ...
-
-    async def hold_limit(self, hold: Hold, *, record: Record | None = None) -> bool:
-        """Let nothing start under a permit for a while. False: there is no such limit."""
-        ...
-
     async def recount_limits(self, settled: float = RECOUNT_SECONDS) -> list[Miscounted]:
         """Correct permits that block streams, have a wrong count of running attempts, and have not
         changed for ``settled`` seconds; return the wrong counts. Only other programs make some."""
@@ -372,17 +359,6 @@ class Store(Protocol):
         """
         ...
 
-    async def delete_schedule(self, name: str, *, record: Record | None = None) -> Deleted:
-        """Delete a schedule, unless an active worker's code declares it. Its jobs stay. Up to when
-        its ticks are accounted for is kept for UNDECLARED_SECONDS."""
-        ...
-
-    async def pause_schedule(
-        self, name: str, *, paused: bool, record: Record | None = None
-    ) -> bool:
-        """Pause a schedule, or resume it at the first tick after now. False: unknown."""
-        ...
-
     async def due_schedules(
         self, limit: int = DUE_MAX, after: tuple[float, str] = FIRST_PAGE
     ) -> DueSchedules:
@@ -398,102 +374,6 @@ class Store(Protocol):
     async def note_undeclared(self, names: Sequence[str]) -> int:
         """Mark schedules of the code that no worker has declared for DECLARED_SECONDS as
         undeclared, until the next declaration. Return how many were marked."""
-        ...
-
-    # -- acts of people. ``tokens``: a job whose last token is another one is left alone, and left
-    # out of the answer. ``record``: written with the act, if it changes anything
-
-    async def cancel(
-        self,
-        job_ids: Sequence[int],
-        *,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> dict[int, Cancelled]:
-        """Cancel queued jobs, and request the cancel of running ones. Unknown ids are left out."""
-        ...
-
-    async def requeue(
-        self,
-        job_ids: Sequence[int],
-        *,
-        from_scratch: bool = False,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> dict[int, Requeued]:
-        """Requeue dead or cancelled jobs with fresh budgets, under no suspicion (``from_scratch``:
-        without their checkpoint), in the order of their ids: the first one gets a shared key.
-        Tokens go on rising. Unknown ids are left out."""
-        ...
-
-    async def skip(
-        self,
-        job_ids: Sequence[int],
-        *,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> set[int]:
-        """Complete dead and blocked jobs without a result, by an attempt of no worker: jobs that
-        were cancelled because of them wait again, and their dependents may run. Return the skipped
-        jobs; others stay as they are."""
-        ...
-
-    async def discard(
-        self,
-        job_ids: Sequence[int],
-        *,
-        tokens: Tokens | None = None,
-        record: Record | None = None,
-    ) -> set[int]:
-        """Delete dead jobs and their attempts; return which."""
-        ...
-
-    async def request_drain(
-        self, worker_ids: Sequence[int], *, record: Record | None = None
-    ) -> set[int]:
-        """Ask live workers to drain and leave: each learns it with its next beat. Return the
-        workers that are asked, now or before; the others are gone."""
-        ...
-
-    async def ask_stack(
-        self, job_id: int, token: int, *, seen: str, then: str, record: Record | None = None
-    ) -> bool:
-        """Ask the worker that runs this attempt for its stack (``store.stacks``): replace the
-        requests on its row, ``seen``, by ``then``. False: they have changed, or nothing runs the
-        attempt."""
-        ...
-
-    async def pause(self, new: NewPause, *, record: Record | None = None) -> Pause:
-        """Store a pause. Workers act on it once they have read it, and confirm that by
-        ``acknowledge_pauses``; pausing the same again draws a new id, and they do both again."""
-        ...
-
-    async def resume(
-        self, kind: PauseKind, name: str, *, record: Record | None = None
-    ) -> Pause | None:
-        """End a pause and return it. None: there was none."""
-        ...
-
-    async def send_event(self, event: NewEvent, *, record: Record | None = None) -> bool:
-        """Keep an event, and make the jobs due that wait for it. False: one of that name is kept
-        already."""
-        ...
-
-    async def trigger(self, job: NewJob, *, record: Record | None = None) -> Enqueued:
-        """Store a job of a schedule that a person asks for."""
-        ...
-
-    async def note(self, note: Note) -> int:
-        """Record an act that no other verb records, or begin a bulk action; return its id."""
-        ...
-
-    async def take_step(self, step: BulkStep, counts: Counts) -> None:
-        """Advance a bulk action by a step that changes no job. Overtaken, as by each verb that is
-        given a step: it cannot be taken."""
-        ...
-
-    async def stop_action(self, action_id: int) -> bool:
-        """Stop a bulk action that is under way. False: it is over, or unknown."""
         ...
 
 

@@ -13,7 +13,7 @@ from outlast.store.postgres.enqueue import enqueue
 from outlast.store.postgres.errors import is_key_taken
 from outlast.store.postgres.inspector import fetch
 from outlast.store.postgres.limits import put_limit
-from outlast.store.postgres.pool import Connections
+from outlast.store.postgres.pool import Verbs
 from outlast.store.statements import Row, statements
 from outlast.store.values import Enqueued, NewEvent, NewJob
 
@@ -23,10 +23,8 @@ _EVENTS = statements("postgres", "events")
 _KEYS = statements("postgres", "enqueue")
 
 
-class PostgresActVerbs(ActVerbs):
+class PostgresActVerbs(Verbs, ActVerbs):
     """The verbs of ``PostgresStore`` for acts of people."""
-
-    _connections: Connections
 
     async def _in_transaction(self, work: Callable[[Acting], Awaitable[T]]) -> T:
         async def act(connection: Any, notify: bool) -> T:  # noqa: FBT001
