@@ -46,6 +46,7 @@ _SETTINGS = {
     "log_min_messages": "warning",
     "log_line_prefix": "%m [%p] %d ",
 }
+_MADE: dict[Path, Path] = {}  # by the programs: data that no server has run on, to copy
 _START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 
@@ -157,7 +158,7 @@ class PostgresServer(Disposable):
             installed = self.binaries or installed_binaries()
             self.bin = _runnable_binaries(installed, self.folder, self._as_user)
             if self.standby_of is None:
-                self._initdb()
+                self._initdb(installed)
             else:
                 self._copy(self.standby_of)
         except BaseException:
@@ -276,9 +277,15 @@ class PostgresServer(Disposable):
 
     # --- how -----------------------------------------------------------------------------------
 
-    def _initdb(self) -> None:
-        options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
-        self._make_data("initdb", "-D", self.data, "--no-sync", *options)
+    def _initdb(self, installed: Path) -> None:
+        """Make the data, or copy what was made for an earlier server that is not disposed yet:
+        a copy takes a seventh of the processor time."""
+        made = _MADE.get(installed)
+        if made is None or not made.exists():
+            made = _MADE[installed] = self.folder / "made"
+            options = ["--username=postgres", "--auth=trust", "--encoding=UTF8", "--no-locale"]
+            self._make_data("initdb", "-D", made, "--no-sync", *options)
+        self._make_data("/bin/cp", "-Rp", made, self.data)
 
     def _copy(self, primary: PostgresServer) -> None:
         """Copy a running server's data, with what makes the copy follow it."""
