@@ -37,6 +37,7 @@ async def test_under_a_shared_limit_each_start_is_a_turn(store: Store, hands: Ha
     await declare(store, running=1)
     for tenant in ("acme", "beta"):
         await enqueued(store, *[limited(need("a"), fair=tenant, tenant=tenant)] * 12)
+    await hands.settle()
     got: Counter[str | None] = Counter()
     last: list[Transition] = []
     for _ in range(12):
