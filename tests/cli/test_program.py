@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 import outlast as package
 from outlast.cli import main, tree
-from outlast.cli.errors import FAULT, code_of
+from outlast.cli.errors import FAULT, WRONG_USAGE, code_of
 from outlast.errors import OutlastError
 from tests.cases import each_case
 from tests.cli.conftest import Outlast
@@ -59,6 +61,21 @@ def test_help_has_examples(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
     assert new_interpreter("--version").out == f"outlast {package.__version__}\n"
+
+
+@pytest.mark.xfail(strict=True, reason="reported as a fault of Outlast")
+@each_case(
+    "words", [("jobs",), ("migrate",), ("enqueue", "shop:app", "mail"), ("worker", "shop:app")]
+)
+def test_a_folder_that_was_deleted_is_named(
+    words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with contextlib.chdir(gone):
+        gone.rmdir()
+        assert main(words) == WRONG_USAGE
+    assert "the folder that this runs in was deleted" in capfd.readouterr().err
 
 
 def test_help_is_a_command_too(outlast: Outlast) -> None:
