@@ -63,7 +63,6 @@ def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
     assert new_interpreter("--version").out == f"outlast {package.__version__}\n"
 
 
-@pytest.mark.xfail(strict=True, reason="reported as a fault of Outlast")
 @each_case(
     "words", [("jobs",), ("migrate",), ("enqueue", "shop:app", "mail"), ("worker", "shop:app")]
 )
