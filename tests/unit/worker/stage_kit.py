@@ -97,6 +97,10 @@ class Stage:
         me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)
         self.worker._take_beat(asked_at, me, Beat(renewed=renewed))
 
+    def miss(self) -> None:
+        """A heartbeat has failed."""
+        self.worker._take_miss()
+
     def loses(self) -> None:
         self.worker.registration.lose("for a test")
 

@@ -6,14 +6,15 @@ import math
 
 import pytest
 
-from outlast.errors import NotPermitted
-from outlast.store.values import WorkerRef
+from outlast.errors import NotPermitted, StoreUnavailable
+from outlast.model.crash import CrashKind
+from outlast.store.values import Answer, WorkerRef
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
 from outlast.worker.service import GIVE_UP_SECONDS, Failure
 from tests.unit.worker import stage_kit
 from tests.unit.worker.stage_kit import Stage
-from tests.unit.worker.worker_kit import COMPLETED, claimed, heard
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, crash, heard
 
 stage = stage_kit.stage
 
@@ -66,6 +67,63 @@ async def test_a_lease_that_the_store_calls_lost_ends_at_once(stage):
     assert stage.pool.killed_all == []
     await stage.clock.run_for(0.2)
     assert stage.pool.killed_all == ["lease_lost"]
+
+
+@pytest.mark.parametrize(
+    ("misses", "word"),
+    [
+        pytest.param(True, "released", marks=pytest.mark.xfail(strict=True, reason="a loss")),
+        (False, "lost_lease"),
+    ],
+)
+async def test_attempts_cost_nothing_if_the_store_took_no_heartbeats(stage, misses, word):
+    """A worker that stood still has sent none."""
+    stage.in_flight.claim([claimed(1)])
+    stage.clock.advance(51.0)
+    if misses:
+        stage.miss()
+    stage.worker.check_lease()
+    stage.in_flight.end(1, crash(CrashKind.LOST_LEASE))
+    (end,) = stage.in_flight.take(1)
+    assert (end.outcome, end.charge == "none") == (word, misses)
+
+
+@pytest.mark.xfail(strict=True, reason="a loss")
+async def test_a_heartbeat_that_failed_before_the_last_renewal_excuses_nothing(stage):
+    stage.in_flight.claim([claimed(1)])
+    stage.miss()
+    stage.beat(2.0)
+    stage.clock.advance(53.0)
+    stage.worker.check_lease()
+    stage.in_flight.end(1, crash(CrashKind.LOST_LEASE))
+    assert stage.in_flight.take(1)[0].outcome == "lost_lease"
+
+
+@pytest.mark.xfail(strict=True, reason="a loss")
+async def test_a_lost_lease_after_an_outage_is_no_excuse(stage):
+    stage.miss()
+    stage.clock.advance(51.0)
+    stage.worker.check_lease()
+    await stage.clock.run_for(1.0)
+    assert stage.worker.me == WorkerRef(2, 1)
+    stage.in_flight.claim([claimed(1)])
+    stage.beat(stage.clock.boot(), renewed=False)
+    stage.in_flight.end(1, crash(CrashKind.LOST_LEASE))
+    assert stage.in_flight.take(1)[0].outcome == "lost_lease"
+
+
+@pytest.mark.xfail(strict=True, reason="a loss")
+async def test_the_old_row_stands_until_the_ends_are_handed_in(stage):
+    """A database that is read-only answers to reads. An orphan is charged a loss."""
+    stage.in_flight.claim([claimed(1)])
+    stage.in_flight.end(1, RELEASED)
+    fails(stage, "exchange", StoreUnavailable("read-only"))
+    stage.loses()
+    await stage.clock.run_for(10 * LEAVE_SECONDS)
+    assert stage.store.verbs() == ["register"]
+    stage.in_flight.take_answers(stage.in_flight.take(1), [Answer.ACCEPTED])
+    await stage.clock.run_for(LEAVE_SECONDS)
+    assert stage.worker.me == WorkerRef(2, 1)
 
 
 async def test_a_worker_without_attempts_registers_again_at_once(stage):

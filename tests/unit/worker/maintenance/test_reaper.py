@@ -10,8 +10,9 @@ import msgspec
 import pytest
 
 from outlast.errors import StoreUnavailable
-from outlast.model.lease import LOOK_SECONDS, DeathCause, Presence
+from outlast.model.lease import LOOK_SECONDS, DeathCause, LeaseTerms, Presence, Trust
 from outlast.store.values import WorkerSeen
+from outlast.worker.base import Lease
 from outlast.worker.service import Service
 from tests.unit.worker.maintenance import reaper_kit
 from tests.unit.worker.maintenance.reaper_kit import OWN, Scene, fail_once, orphan, seen, with_lock
@@ -40,6 +41,19 @@ async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene)
     assert scene.rows.reaped == [3, 2]
     assert names == ["worker_reaped", "workers_deactivated"]
     assert scene.rows.causes == [DeathCause.SILENCE] * 2
+
+
+@pytest.mark.xfail(strict=True, reason="reaped")
+@pytest.mark.parametrize("presence", [Presence.HELD, Presence.ABSENT])
+async def test_silence_is_no_sign_where_the_store_takes_no_own_beats(scene, presence):
+    """As in a database that is read-only, and answers all looks."""
+    own = scene.reaper._own = Lease(LeaseTerms(), scene.clock)
+    scene.clock.advance(10.0)
+    scene.rows.workers = [seen(2, presence=presence, incarnation="a"), seen(OWN)]
+    await scene.looks(100)
+    own.trust = Trust(own.terms, scene.clock.boot())
+    await scene.looks(2)
+    assert scene.rows.reaped == []
 
 
 async def test_a_worker_does_not_reap_itself(scene):
