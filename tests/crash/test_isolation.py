@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from harness.journal import alive
 from harness.scene import boot
 from harness.servers import PostgresServer
@@ -17,7 +15,6 @@ from tests.crash.kit import scene
 LEASE = 6.0
 
 
-@pytest.mark.xfail(strict=True, reason="a loss")
 async def test_an_outage_longer_than_the_lease_ends_only_tasks_that_must_not_run_twice(
     tmp_path: Path,
 ) -> None:
@@ -60,7 +57,6 @@ async def test_an_outage_longer_than_the_lease_ends_only_tasks_that_must_not_run
             assert len(await stage.worker_rows()) == 1, "the registration is the same"
 
 
-@pytest.mark.xfail(strict=True, reason="a loss")
 async def test_a_database_that_is_read_only_beyond_the_lease_charges_nobody(
     tmp_path: Path,
 ) -> None:

@@ -15,7 +15,7 @@ from harness.front import Front
 from harness.patroni import NODES, TTL_SECONDS, Cluster
 from tests.chaos.disk import Disk
 from tests.ha.check import Facts
-from tests.ha.stage import DEADLINE, Stage
+from tests.ha.stage import DEADLINE, LEASE_SECONDS, Stage
 
 SETTLE_SECONDS = 3.0
 HEARD_SECONDS = 10.0  # a worker tells of what lasts longer than five
@@ -152,7 +152,8 @@ def wait_for_standby(stage: Stage, seconds: float = 60.0) -> None:
 
 
 def be_read_only(stage: Stage, seconds: float) -> None:
-    """The standby leads from now on, and takes no writes for so long."""
+    """The standby leads from now on, and takes no writes for so long: beyond the lease, so that
+    workers stop their attempts."""
     leader, standby, _ = stage.cluster.roles()
     before = stage.findings()
     stage.fault()
@@ -280,15 +281,13 @@ def small_disk(cluster: Cluster, part: str) -> Iterator[Disk]:
 
 class Drill(NamedTuple):
     """One drill. ``is_first``: the leader stands first in the URL, or last; None: either.
-    ``disk``: the part of the leader's data that has a small disk of its own; ``lease``: of the
-    workers, in seconds, longer than the drill takes writes away."""
+    ``disk``: the part of the leader's data that has a small disk of its own."""
 
     play: Callable[[Stage], None]
     is_first: bool | None = None
     synchronous: bool = True
     needs_hosts: bool = False
     disk: str | None = None
-    lease: float = 60.0
     prepare: Callable[[Stage], None] = lambda stage: None  # the database, before the load
 
 
@@ -306,7 +305,7 @@ DRILLS: dict[str, Drill] = {
     "started-meanwhile": Drill(start_meanwhile),
     "etcd-lost": Drill(lambda stage: lose_etcd(stage, 30.0)),
     "commits-wait": Drill(wait_for_standby),
-    "read-only": Drill(lambda stage: be_read_only(stage, 60.0), lease=120.0),
+    "read-only": Drill(lambda stage: be_read_only(stage, LEASE_SECONDS + 15.0)),
     "log-disk-full": Drill(fill_log, disk="pg_wal"),
     "table-disk-full": Drill(fill_tables, disk="base"),
     "restarted-one-by-one": Drill(restart_all),
@@ -329,7 +328,7 @@ def play(
         rng.shuffle(others)
         is_first = rng.random() < 0.5 if drill.is_first is None else drill.is_first
         order = (leader, *others) if is_first else (*others, leader)
-        stage = Stage(cluster, folder, order, front, disk=disk, lease=drill.lease)
+        stage = Stage(cluster, folder, order, front, disk=disk)
         stage.make_database()
         drill.prepare(stage)
         with stage.under_load():

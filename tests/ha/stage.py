@@ -42,7 +42,17 @@ PAGE = 500
 CALM_SECONDS = 30.0  # for duties and wake-ups, which try again with pauses, to work again
 A_JOB = """SELECT id FROM outlast_jobs WHERE state IN ('queued', 'running')
 ORDER BY run_at LIMIT 1"""
-SETTINGS = ("--runners", "1", "--concurrency", "10", "--log-format", "json")
+LEASE_SECONDS = 60.0  # of the workers: the default
+SETTINGS = (
+    "--runners",
+    "1",
+    "--concurrency",
+    "10",
+    "--log-format",
+    "json",
+    "--lease",
+    f"{LEASE_SECONDS:g}",
+)
 MAKE_PROBES = "CREATE TABLE probes (node integer, at double precision)"
 HAND_IN = "SELECT others FROM outlast_hand_in_v1(%s::bigint[], %s::bigint[], %s::text[], NULL, 100)"
 
@@ -150,8 +160,7 @@ class LateHands:
 
 class Stage:
     """What a drill plays on. ``order``: the nodes as the URL names them, or ``front``, which the
-    URL names in their place; ``disk``: a small one that the leader has; ``lease``: of the workers,
-    in seconds."""
+    URL names in their place; ``disk``: a small one that the leader has."""
 
     def __init__(
         self,
@@ -161,7 +170,6 @@ class Stage:
         front: Front | None = None,
         *,
         disk: Disk | None = None,
-        lease: float = 60.0,
     ) -> None:
         database = folder.name.replace("-", "_").lower()
         self.cluster = cluster
@@ -174,7 +182,7 @@ class Stage:
         self.workers: list[WorkerProcess] = []
         self._more_workers: list[WorkerProcess] = []
         self.database = database
-        self._disk, self._lease = disk, lease
+        self._disk = disk
         each = {node: cluster.node_url(node, database) for node in NODES}
         self.prober = Prober(each if front is None else {FRONT: self.url})
         self.late = LateHands(self.url, self.journal)
@@ -213,7 +221,7 @@ class Stage:
         worker = WorkerProcess(
             self.url,
             self.journal,
-            *(*SETTINGS, "--lease", f"{self._lease:g}"),
+            *SETTINGS,
             *("--name", name),
             env={
                 "OUTLAST_TEST_APP": "tests.ha.app:app",

@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.model.crash import Progress
-from outlast.model.lease import DeathCause, LeaseTerms, Trust
+from outlast.model.lease import PAUSE_BEATS, PAUSE_SECONDS, DeathCause, LeaseTerms, Trust
 from outlast.model.lifecycle import Transition
 from outlast.runner.protocol import Hello
 from outlast.store.limits import CodeLimits
@@ -238,6 +238,11 @@ class Lease:
         """Whether attempts may continue under the current lease."""
         return not self._fenced and self._clock.boot() < self.trust.stop_at
 
+    def is_renewed(self) -> bool:
+        """Whether the store has lately taken a heartbeat of this worker."""
+        pause = self.terms.heartbeat * PAUSE_BEATS + PAUSE_SECONDS
+        return self._clock.boot() - self.trust.asked_at <= pause
+
     def may_claim(self) -> bool:
         """Whether new jobs may be taken, and claimed attempts begin."""
         return not self.draining and self.is_trusted()
@@ -282,8 +287,8 @@ class Owner(Protocol):
         """Note a new row or epoch."""
         ...
 
-    async def hand_in_the_rest(self) -> None:
-        """Hand in all ended attempts to the store."""
+    async def hand_in_the_rest(self) -> bool:
+        """Hand in all ended attempts to the store; return False if it does not take some now."""
         ...
 
     def give_up(self, error: Exception, seconds: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from outlast.base.clock import Clock
 from outlast.base.config import WorkerSettings, lease_terms
 from outlast.base.credentials import hide_logins
-from outlast.errors import describe
+from outlast.errors import StoreUnavailable, describe
 from outlast.events import emit
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
@@ -100,7 +100,13 @@ class Worker:
             wakeup=wakeup,
         )
         self.heartbeat = Heartbeat(
-            open_beating_store, self.me, terms, clock=clock, on_beat=self._take_beat, lock=lock
+            open_beating_store,
+            self.me,
+            terms,
+            clock=clock,
+            on_beat=self._take_beat,
+            on_miss=self.registration.note_miss,
+            lock=lock,
         )
         self.services: dict[str, Service] = {}
         for duty in self._make_duties():
@@ -402,9 +408,13 @@ class Worker:
                 return
             await self._clock.sleep(0.02)
 
-    async def hand_in_the_rest(self) -> None:
-        """Let the exchange hand in all ended attempts, within LEAVE_SECONDS."""
+    async def hand_in_the_rest(self) -> bool:
+        """Let the exchange hand in all ended attempts, within LEAVE_SECONDS. Return False if some
+        wait for a store that does not take them."""
         deadline = self._clock.boot() + LEAVE_SECONDS
         while not self.in_flight.is_empty() and self._clock.boot() < deadline:
             self.plan.nudge.give()
             await self._clock.sleep(0.01)
+        failure = self.services[VITAL].find_failure()
+        is_away = failure is not None and isinstance(failure.error, StoreUnavailable)
+        return self.in_flight.is_empty() or not is_away

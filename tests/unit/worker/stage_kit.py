@@ -99,7 +99,7 @@ class Stage:
 
     def miss(self) -> None:
         """A heartbeat has failed."""
-        self.worker._take_miss()
+        self.worker.registration.note_miss()
 
     def loses(self) -> None:
         self.worker.registration.lose("for a test")

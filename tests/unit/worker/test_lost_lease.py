@@ -72,7 +72,7 @@ async def test_a_lease_that_the_store_calls_lost_ends_at_once(stage):
 @pytest.mark.parametrize(
     ("misses", "word"),
     [
-        pytest.param(True, "released", marks=pytest.mark.xfail(strict=True, reason="a loss")),
+        (True, "released"),
         (False, "lost_lease"),
     ],
 )
@@ -88,7 +88,6 @@ async def test_attempts_cost_nothing_if_the_store_took_no_heartbeats(stage, miss
     assert (end.outcome, end.charge == "none") == (word, misses)
 
 
-@pytest.mark.xfail(strict=True, reason="a loss")
 async def test_a_heartbeat_that_failed_before_the_last_renewal_excuses_nothing(stage):
     stage.in_flight.claim([claimed(1)])
     stage.miss()
@@ -99,7 +98,6 @@ async def test_a_heartbeat_that_failed_before_the_last_renewal_excuses_nothing(s
     assert stage.in_flight.take(1)[0].outcome == "lost_lease"
 
 
-@pytest.mark.xfail(strict=True, reason="a loss")
 async def test_a_lost_lease_after_an_outage_is_no_excuse(stage):
     stage.miss()
     stage.clock.advance(51.0)
@@ -112,7 +110,6 @@ async def test_a_lost_lease_after_an_outage_is_no_excuse(stage):
     assert stage.in_flight.take(1)[0].outcome == "lost_lease"
 
 
-@pytest.mark.xfail(strict=True, reason="a loss")
 async def test_the_old_row_stands_until_the_ends_are_handed_in(stage):
     """A database that is read-only answers to reads. An orphan is charged a loss."""
     stage.in_flight.claim([claimed(1)])

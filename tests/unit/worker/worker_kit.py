@@ -161,8 +161,9 @@ class FakeOwner(Lease):
     def note_registration(self) -> None:
         """Nothing watches."""
 
-    async def hand_in_the_rest(self) -> None:
+    async def hand_in_the_rest(self) -> bool:
         """There is none."""
+        return True
 
     def give_up(self, error: Exception, seconds: float) -> None:
         self.failures.append(error)

@@ -35,6 +35,8 @@ from outlast.worker.claims.pacing import TripPlan
 # used for every job: a lookup in the class takes 0.3 us on Python 3.11
 _COMPLETED, _BUSY, _REFUSED = OutcomeKind.COMPLETED, Answer.BUSY, Answer.REFUSED
 _DEAD, _CANCELLED = State.DEAD, OutcomeKind.CANCELLED
+_LOST_LEASE = CrashKind.LOST_LEASE
+_NO_BEATS = "the store took no heartbeat of its worker, which had to stop it"
 TRIP_BYTES_MIN = 64 * 1024
 TRIP_BYTES_MAX = 16 * 1024 * 1024
 ALONE_TRIES = 3  # attempts to send an end that is larger than the bound
@@ -126,6 +128,11 @@ class InFlight:
         self._busy_since: dict[int, float] = {}
         self._unreported: list[Claimed] = []  # attempts whose begin no event has reported yet
         self.token_seen = 0
+        self._excuses_lost_leases = False
+
+    def excuse_lost_leases(self, *, yes: bool) -> None:
+        """From now on attempts that end because the lease is lost cost nothing; or a loss again."""
+        self._excuses_lost_leases = yes
 
     def held(self) -> set[int]:
         """Return every token whose end the store has not answered."""
@@ -204,6 +211,8 @@ class InFlight:
         running = self.running.pop(token, None)
         if running is None:
             return None
+        if self._excuses_lost_leases and outcome.crash and outcome.crash.kind is _LOST_LEASE:
+            outcome = Outcome(kind=OutcomeKind.RELEASED, message=_NO_BEATS, pid=outcome.pid)
         if end.completed_in:
             self._in_transaction.add(token)
             if outcome.kind is _COMPLETED:

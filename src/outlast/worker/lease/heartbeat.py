@@ -27,7 +27,8 @@ PAUSE_SECONDS_MIN = 0.05  # between the end of a beat and the next
 
 
 class Heartbeat:
-    """Renews the lease of ``me`` and reports each beat to ``on_beat``, on the main loop."""
+    """Renews the lease of ``me``, on the main loop reports each beat to ``on_beat``, and to
+    ``on_miss`` each that the store has not taken."""
 
     name = "heartbeat"
 
@@ -39,6 +40,7 @@ class Heartbeat:
         *,
         clock: Clock,
         on_beat: Callable[[float, WorkerRef, Beat], None],
+        on_miss: Callable[[], None],
         lock: LockFile | None = None,
     ) -> None:
         self.me = me
@@ -47,6 +49,7 @@ class Heartbeat:
         self._terms = terms
         self._clock = clock
         self._on_beat = on_beat
+        self._on_miss = on_miss
         self._store: Store | None = None
         self._main = asyncio.get_running_loop()
         self._main_turned_at = clock.boot()
@@ -110,6 +113,10 @@ class Heartbeat:
                 await self._beat(asked_at, self.me)
                 pause = self._terms.heartbeat
             except Exception as error:  # any error: a thread that ended would never beat again
+                if (
+                    self._clock.boot() - asked_at < self._terms.lease / 2
+                ):  # no standstill of its own
+                    self._tell_main(self._on_miss)
                 await self._note_miss(error)
         return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
 

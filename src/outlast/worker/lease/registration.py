@@ -2,7 +2,9 @@
 
 When the window of ``model.lease.Trust`` closes, or the store says that the lease is lost, every
 attempt is stopped and then killed; their last ends are handed in, and refused if another worker
-took over. The worker registers again only when no attempt runs any more.
+took over. They cost nothing if the store did not take the heartbeats; they count a loss if the
+worker sent none, since an attempt may have caused that. The worker registers again only when no
+attempt runs any more.
 """
 
 from __future__ import annotations
@@ -64,6 +66,7 @@ class Registration(Lease):
         self._pool = pool
         self._hold_until = hold_until
         self._refused_at: float | None = None  # when the store first refused a new row
+        self._has_missed = False  # whether the store has not taken the last heartbeat
         self.has_left = True  # whether no row in the store says that this worker lives
         self._isolation = Isolation(in_flight, keep=False)
         self._registering = asyncio.Lock()
@@ -104,6 +107,7 @@ class Registration(Lease):
         self._announced = new.tasks, new.lacks
         self._take_row(WorkerRef(registered.worker_id, registered.epoch, registered.registration))
         self.trust = Trust(self.terms, asked_at)
+        self._has_missed = False
         self._hold_until(self.trust.kill_at)
         self._in_flight.counters.note_death(DeathCause.RESTARTED, registered.replaced)
         emit(
@@ -153,10 +157,15 @@ class Registration(Lease):
         if not beat.renewed:
             self.lose(LOST, STOP_GRACE_SECONDS)
             return False
+        self._has_missed = False
         self.trust.renewed(asked_at)
         if self.is_trusted():
             self._hold_until(self.trust.kill_at)
         return True
+
+    def note_miss(self) -> None:
+        """Note a heartbeat that the store has not taken."""
+        self._has_missed = True
 
     def lose(self, why: str, grace: float = math.inf, *, keep: bool = False) -> None:
         """Stop every attempt, kill attempts that do not stop, then register again.
@@ -168,6 +177,7 @@ class Registration(Lease):
         if self._fenced:
             return
         self._fenced = True
+        self._in_flight.excuse_lost_leases(yes=keep and self._has_missed)
         emit(
             "lease_lost",
             worker_id=self.me.worker_id,
@@ -216,22 +226,22 @@ class Registration(Lease):
             return False
         self.trust = Trust(self.terms, asked_at)
         self._hold_until(self.trust.kill_at)
-        self._fenced = False
+        self._end_fence()
         emit("lease_kept", worker_id=self.me.worker_id, running=len(self._in_flight.running))
         self._owner.look_for_work()
         return True
 
     async def _hand_in_ends(self) -> bool:
         """Hand in the attempts that ended before the lease was lost, while the old row stands: once
-        it says ``stopped``, finished work would run again. Return whether the store answers."""
+        it says ``stopped``, they are orphans, finished work runs again, and the rest counts a loss.
+        Return whether the store answers, and takes them."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS_MAX):
                 await self._store.observe()
         except Exception as error:
             await self._note_failed_return(error)
             return False
-        await self._owner.hand_in_the_rest()
-        return True
+        return await self._owner.hand_in_the_rest()
 
     async def _come_back(self) -> bool:
         try:
@@ -242,8 +252,12 @@ class Registration(Lease):
         except Exception as error:
             await self._note_failed_return(error)
             return False
-        self._fenced = False
+        self._end_fence()
         return True
+
+    def _end_fence(self) -> None:
+        self._fenced = False
+        self._in_flight.excuse_lost_leases(yes=False)
 
     async def _note_failed_return(self, error: Exception) -> None:
         """Prepare another try after any error: without it the worker would stay fenced."""

@@ -8,8 +8,9 @@ Two kinds of evidence show a death. Either the host-local lock file is free (the
 when the last process that held it died), as seen here or, on another host, by the worker's own
 tether, which notes it on the row; or its presence in the database is gone, and its next beat is
 overdue. Without such evidence the observer's rule decides (``model/lease.py``). The observers start
-over after a failed scan, and after one that another incarnation of the database answers: neither an
-outage of the store nor the loss of beats in a failover counts as silence of a worker.
+over after a failed scan, after one that another incarnation of the database answers, and while the
+store takes no heartbeat of this worker either: neither an outage of the store, nor one of writes
+alone, nor the loss of beats in a failover counts as silence of a worker.
 
 The consequences of a scan are tried one by one, and again after a failure: a row that stays locked
 does not delay the rescue of other workers' jobs.
@@ -136,6 +137,9 @@ class Reaper:
         if look.incarnation != self._incarnation:
             self._forget()
             self._incarnation = look.incarnation
+        if self._own is not None and not self._own.is_renewed():
+            self._observer.forget()
+            self._presence.forget()
         return look
 
     def _forget(self) -> None:

@@ -59,12 +59,14 @@ class Heart:
         self.store = BeatingStore(self.clock)
         self.opened = 0
         self.told: list[tuple[float, WorkerRef, Beat]] = []
+        self.missed: list[float] = []
         self.heartbeat = Heartbeat(
             self._open,  # type: ignore[arg-type]
             ME,
             TERMS,
             clock=self.clock,
             on_beat=lambda *beat: self.told.append(beat),
+            on_miss=lambda: self.missed.append(self.clock.boot()),
         )
 
     async def _open(self) -> BeatingStore:
@@ -115,6 +117,15 @@ async def test_a_missed_beat_is_reported_once_and_retried_soon(heart, error):
     assert names == ["store_unavailable", "store_recovered"]
     assert heart.store.drops == 2
     assert len(heart.told) == 1
+
+
+async def test_each_missed_beat_is_told_unless_this_process_stood_still(heart):
+    heart.store.fails = [StoreUnavailable("away"), TimeoutError()]
+    await heart.beat()
+    assert heart.missed == [0.25]
+    heart.store.takes = TERMS.lease / 2
+    await heart.beat()
+    assert len(heart.missed) == 1
 
 
 @pytest.mark.parametrize("error", [None, TimeoutError()], ids=["answered", "lost"])

@@ -43,7 +43,6 @@ async def test_a_worker_that_was_not_seen_to_beat_for_its_lease_is_reaped(scene)
     assert scene.rows.causes == [DeathCause.SILENCE] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="reaped")
 @pytest.mark.parametrize("presence", [Presence.HELD, Presence.ABSENT])
 async def test_silence_is_no_sign_where_the_store_takes_no_own_beats(scene, presence):
     """As in a database that is read-only, and answers all looks."""
