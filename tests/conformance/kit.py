@@ -11,13 +11,15 @@ import msgspec
 import pytest
 
 from harness.rounds import MOST
+from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import StoreUnavailable
 from outlast.model import lifecycle
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import JobFacts
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
-from outlast.store.protocol import Store
+from outlast.store.foreign import open_driver
+from outlast.store.protocol import ForeignConnection, Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.values import (
     Answer,
@@ -104,6 +106,12 @@ async def reap(store: Store, gone: WorkerSeen, cause: DeathCause = DeathCause.SI
             with contextlib.suppress(StoreUnavailable):
                 return await store.reap(gone, cause)
             await asyncio.sleep(0.01)
+
+
+def on(connection: object, clock: Clock = SYSTEM, *, notify: bool = True) -> ForeignConnection:
+    """Return the verbs on a caller's own connection."""
+    driver, callers = open_driver(connection)
+    return callers.connect(driver, notify=notify, clock=clock)
 
 
 class Hands:

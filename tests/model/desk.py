@@ -96,9 +96,7 @@ class Desk:
         return db, applied[0].state.value if applied else ""
 
     def complete_in(self, db: Db, job: int, token: int) -> tuple[Db, bool]:
-        return self._do(
-            db, lambda c: sqlite_jobs.complete_on(c.connection, job + 1, token, None, NOW)
-        )
+        return self._do(db, lambda c: sqlite_jobs.complete(c, NOW, job + 1, token, None))
 
     def save(self, db: Db, job: int, token: int, number: int, value: int) -> tuple[Db, str]:
         save = Save(job + 1, token, number, str(value))

@@ -24,9 +24,9 @@ from outlast.store.postgres.exchange import (
     ClaimFloors,
     LookBelow,
 )
-from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, WorkerRef
-from tests.conformance.kit import crashed
+from tests.conformance.kit import crashed, on
 from tests.manual_clock import ManualClock
 from tests.postgres.entries_kit import entries_read
 
@@ -81,7 +81,7 @@ async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
-    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    (held,) = await on(other).enqueue([NewJob(task="t")])
     await line.add(*[NewJob(task="t")] * 10)
     assert len(await line.take()) == 10
     await line.settle()
@@ -134,7 +134,7 @@ async def test_a_claim_from_floors_alone_says_when_it_is_looked_below_them(
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
-    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    (held,) = await on(other).enqueue([NewJob(task="t")])
     await line.add(*[NewJob(task="t")] * 10)
     assert len(await line.take()) == 10
     await line.settle()
@@ -156,7 +156,7 @@ async def test_a_large_transaction_that_commits_late_is_worked_off_without_pause
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
-    held = await enqueue_on(other, [NewJob(task="t")] * 30)
+    held = await on(other).enqueue([NewJob(task="t")] * 30)
     await line.add(*[NewJob(task="t")] * 10)
     assert len(await line.take()) == 10
     await line.settle()
@@ -171,7 +171,7 @@ async def test_a_job_that_commits_a_little_late_is_found_at_once(line: Line, pg_
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
-    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    (held,) = await on(other).enqueue([NewJob(task="t")])
     await line.add(*[NewJob(task="t")] * 10)
     assert len(await line.take()) == 10
     await late.commit()
@@ -203,7 +203,7 @@ async def test_a_late_reply_sets_no_floor_in_a_lane_that_its_exchange_has_not_re
     await line.take()
     late = session.transaction()
     await late.start()
-    (new,) = await enqueue_on(session, [NewJob(task="t", queue="new")])
+    (new,) = await on(session).enqueue([NewJob(task="t", queue="new")])
     known = await line.add(NewJob(task="t"))
     send = line.store._send
 
@@ -306,7 +306,7 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     monkeypatch.setattr(exchange, "PART", 300)
     other = await asyncpg.connect(pg_url)
     await other.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    (held,) = await enqueue_on(other, [NewJob(task="t")])
+    (held,) = await on(other).enqueue([NewJob(task="t")])
     await line.add(*[NewJob(task="t")] * 1_000)
     for _ in range(2):
         assert len(await line.take(500)) == 500

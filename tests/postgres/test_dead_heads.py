@@ -12,8 +12,8 @@ import pytest
 from harness.stores import held_open
 from outlast.model.job import Policy
 from outlast.model.schedule_plan import Overlap
-from outlast.store.postgres.store import PostgresStore, enqueue_on
-from tests.conformance.kit import Hands, ended, enqueued, job
+from outlast.store.postgres.store import PostgresStore
+from tests.conformance.kit import Hands, ended, enqueued, job, on
 from tests.conformance.schedules_kit import firing, schedule
 from tests.postgres.entries_kit import entries_read
 
@@ -191,7 +191,7 @@ async def test_a_job_that_expired_below_a_floor_stands_in_no_ones_way(
 ) -> None:
     late_commit = watcher.transaction()
     await late_commit.start()
-    await enqueue_on(watcher, [job(expires=0.001)])
+    await on(watcher).enqueue([job(expires=0.001)])
     (behind,) = await enqueued(store, job())
     await session.execute(SNAPSHOT)
     await enqueued(store, *[job(queue="other", expires=0.001) for _ in range(DEAD)])

@@ -9,10 +9,9 @@ import pytest
 
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.postgres.store import complete_on, enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, NamedStep, NewEvent, NewJob, Spawn, Upstream
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, row_of
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, on, row_of
 
 
 def after(*upstream: int) -> NewJob:
@@ -30,7 +29,7 @@ async def test_an_end_within_an_enqueue_that_is_not_committed_yet_counts(
     (first,) = await enqueued(store)
     mine = await hands.claim_one()
     async with session.transaction():
-        (late,) = await enqueue_on(session, [after(first)])
+        (late,) = await on(session).enqueue([after(first)])
         await hands.hand_in(ended(mine))
         assert await hands.claim(1) == []
     assert (await hands.claim_one()).job_id == late.job_id
@@ -43,7 +42,7 @@ async def test_an_enqueue_within_an_end_that_is_not_committed_yet_waits_for_it(
     (first,) = await enqueued(store)
     mine = await hands.claim_one()
     async with session.transaction():
-        assert await complete_on(session, first, mine.token, "7")
+        assert await on(session).complete(first, mine.token, "7")
         (late,) = await enqueued(store, after(first))
         assert await hands.claim(1) == []
         assert await state_of(store, late) is State.BLOCKED
@@ -60,7 +59,7 @@ async def test_an_end_in_an_older_snapshot_fails_rather_than_to_miss_who_waits(
             await session.fetchval("SELECT 1")  # its snapshot
             (late,) = await enqueued(store, after(first))
             assert await hands.claim(1) == []  # the first look: the end will leave a notice
-            await complete_on(session, first, mine.token, "7")
+            await on(session).complete(first, mine.token, "7")
     await hands.hand_in(ended(mine))
     assert (await hands.claim_one()).job_id == late
 
@@ -89,7 +88,7 @@ async def test_an_upstream_job_that_is_gone_counts_as_ended_and_not_as_completed
     (first,) = await enqueued(store)
     await hands.hand_in(ended(await hands.claim_one()))
     async with session.transaction():
-        (late,) = await enqueue_on(session, [after(first)])
+        (late,) = await on(session).enqueue([after(first)])
         assert await store.prune(jobs_older_than=0.0, workers_older_than=1e6) == 1
     assert await hands.claim(1) == []
     assert await state_of(store, late.job_id) is State.CANCELLED
@@ -106,7 +105,7 @@ async def test_an_end_that_was_resolved_before_its_parent_watched_is_not_missed(
     await store.spawn([job()], Spawn(NamedStep(parent.job_id, parent.token, "spawn 0", "1"), 0))
     child = await hands.claim_one()
     async with session.transaction():
-        assert await complete_on(session, child.job_id, child.token, "7")
+        assert await on(session).complete(child.job_id, child.token, "7")
         if resolved:
             await session.fetch("SELECT * FROM outlast_resolve_v1(100)")
         assert await store.watch_children(parent.job_id, parent.token, [child.job_id])
@@ -151,7 +150,7 @@ async def test_an_end_in_a_transaction_of_the_caller_is_followed_after_its_commi
     first, then = await enqueued(store, job(), after(-1))
     mine = await hands.claim_one()
     async with session.transaction():
-        assert await complete_on(session, first, mine.token, "7")
+        assert await on(session).complete(first, mine.token, "7")
         assert await hands.claim(1) == []
     assert (await hands.claim_one()).job_id == then
 

@@ -9,10 +9,9 @@ import pytest
 from outlast.errors import BadData
 from outlast.insight.verify import verify
 from outlast.store.postgres.statements import ends_text
-from outlast.store.postgres.store import send_on
 from outlast.store.protocol import Store
 from outlast.store.values import NewEvent
-from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.kit import Hands, enqueued, job, on
 from tests.conformance.test_events import NAME, send, waits
 
 
@@ -23,7 +22,7 @@ async def test_an_event_of_a_transaction_that_was_open_before_anyone_waited_wake
     await enqueued(store)
     mine = await hands.claim_one()
     async with session.transaction():
-        assert await send_on(session, NewEvent(NAME, "[1]"))
+        assert await on(session).send_event(NewEvent(NAME, "[1]"))
         await hands.hand_in(waits(mine))
         assert await hands.claim() == []
     assert (await hands.claim_one()).job_id == mine.job_id
@@ -61,10 +60,10 @@ async def test_the_first_sender_to_commit_is_the_one_whose_value_is_kept(
 ) -> None:
     transaction = session.transaction()
     await transaction.start()
-    assert await send_on(session, NewEvent(NAME, "[1]"))
+    assert await on(session).send_event(NewEvent(NAME, "[1]"))
     await transaction.rollback()
     assert await send(store, "[2]")
-    assert not await send_on(session, NewEvent(NAME, "[3]"))
+    assert not await on(session).send_event(NewEvent(NAME, "[3]"))
     assert await store.find_event(NAME) == "[2]"
 
 

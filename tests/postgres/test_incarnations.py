@@ -10,9 +10,9 @@ import pytest
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.limits import DeclaredTask
-from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, NewJob, Save
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, row_of
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, on, row_of
 from tests.conformance.limits_kit import limited, need
 from tests.postgres.kit import blocked
 
@@ -150,7 +150,7 @@ async def test_the_jump_waits_for_no_open_transaction_of_an_enqueue(
     await lose_the_newest(session, first)
     other = PostgresStore(store.url)
     async with session.transaction():
-        (mine,) = await enqueue_on(session, [job()], notify=True)
+        (mine,) = await on(session).enqueue([job()])
         async with asyncio.timeout(10):
             (theirs,) = await enqueued(other)
     assert first + STEP < mine.job_id < theirs

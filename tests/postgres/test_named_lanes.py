@@ -14,9 +14,9 @@ from outlast.base.clock import SYSTEM
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.foreign import checked
 from outlast.store.postgres.checks import LANES_MAX, PostgresFacts
-from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob, OnKey, Upstream
-from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, reclaimed
+from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, on, reclaimed
 from tests.conformance.test_children import spawned, waits
 from tests.postgres.kit import change_function
 
@@ -70,16 +70,16 @@ async def test_a_lane_counts_as_named_only_once_that_is_committed(
         transaction = session.transaction()
         await transaction.start()
         for _ in range(3):
-            await enqueue_on(session, [job(queue="new")])
+            await on(session).enqueue([job(queue="new")])
         await transaction.rollback()
     async with session.transaction():
         savepoint = session.transaction()
         await savepoint.start()
-        await enqueue_on(session, [job(queue="new")])
+        await on(session).enqueue([job(queue="new")])
         await savepoint.rollback()
-        (stored,) = await enqueue_on(session, [job(queue="new")])
+        (stored,) = await on(session).enqueue([job(queue="new")])
     assert await ids_claimed(hands) == [stored.job_id]
-    (again,) = await enqueue_on(session, [job(queue="new")])
+    (again,) = await on(session).enqueue([job(queue="new")])
     assert await ids_claimed(hands) == [again.job_id]
 
 
@@ -93,9 +93,9 @@ async def test_a_session_that_believes_its_own_transaction_leaves_a_job_behind(
     )
     transaction = session.transaction()
     await transaction.start()
-    await enqueue_on(session, [job(queue="new")])
+    await on(session).enqueue([job(queue="new")])
     await transaction.rollback()
-    await enqueue_on(session, [job(queue="new")])
+    await on(session).enqueue([job(queue="new")])
     assert await ids_claimed(hands) == []
 
 
@@ -104,8 +104,8 @@ async def test_an_enqueue_waits_for_no_other_that_names_the_same_lane(
 ) -> None:
     other = await asyncpg.connect(pg_url, server_settings={"lock_timeout": "1s"})
     async with session.transaction():
-        await enqueue_on(session, [job(queue="new")])
-        (first,) = await enqueue_on(other, [job(queue="new")])
+        await on(session).enqueue([job(queue="new")])
+        (first,) = await on(other).enqueue([job(queue="new")])
         assert await ids_claimed(hands) == [first.job_id]
     await other.close()
     assert len(await hands.claim()) == 1
@@ -120,12 +120,12 @@ async def test_of_two_serializable_callers_that_are_first_in_a_lane_one_comes_ag
     transactions = [each.transaction(isolation="serializable") for each in (session, other)]
     for each, transaction in zip((session, other), transactions, strict=True):
         await transaction.start()
-        await enqueue_on(each, [job(queue="new")])
+        await on(each).enqueue([job(queue="new")])
     await transactions[0].commit()
     with pytest.raises(asyncpg.SerializationError):
         await transactions[1].commit()
     async with other.transaction(isolation="serializable"):
-        await enqueue_on(other, [job(queue="new")])
+        await on(other).enqueue([job(queue="new")])
     await other.close()
     assert len(await hands.claim()) == 2
 
@@ -143,10 +143,10 @@ async def test_a_session_names_a_lane_twice_and_then_not_for_minutes(
 
     monkeypatch.setattr(asyncpg.Connection, "fetch", counted)
     for _ in range(4):
-        await enqueue_on(session, [job()])
+        await on(session).enqueue([job()])
     assert calls == [True, False, True, False, False, False]
     monkeypatch.setattr(type(SYSTEM), "boot", lambda _: 9e9)
-    await enqueue_on(session, [job()])
+    await on(session).enqueue([job()])
     assert calls[6:] == [True, False], "it relies on that for some minutes"
 
 

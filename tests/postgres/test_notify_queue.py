@@ -15,10 +15,9 @@ from outlast.errors import StoreUnavailable
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
-from outlast.store.postgres.store import enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import Cancelled, FollowedWakeups, LockIdentity, NewPause, Requeued
-from tests.conformance.kit import Hands, crashed, enqueued, eventually, job, lost_worker
+from tests.conformance.kit import Hands, crashed, enqueued, eventually, job, lost_worker, on
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 from tests.conformance.test_actions import NOTE
 
@@ -190,9 +189,9 @@ async def test_in_the_caller_s_transaction_only_notify_false_helps(
         await fill()
         with pytest.raises(asyncpg.ProgramLimitExceededError):
             async with connection.transaction():
-                await enqueue_on(connection, [job()])
+                await on(connection).enqueue([job()])
         async with connection.transaction():
-            await enqueue_on(connection, [job()], notify=False)
+            await on(connection, notify=False).enqueue([job()])
     finally:
         await connection.close()
     assert await store.inspector.counts() == {("default", State.QUEUED): 1}

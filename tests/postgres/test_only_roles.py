@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 
 from outlast.model.job import Policy
-from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob, OnKey, Purpose, Upstream
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, on
 from tests.conformance.limits_kit import declare, limited, need
 
 ROLE = "outlast_only"
@@ -207,17 +207,17 @@ async def test_what_was_stored_before_or_within_a_savepoint_is_new_to_the_whole_
     (there,) = await enqueued(store, job(delay=3_600.0))
     labelled = Policy(labels=("a",))
     async with role.transaction():
-        first = await enqueue_on(role, [job(after=(Upstream(there),)), job(policy=labelled)])
+        first = await on(role).enqueue([job(after=(Upstream(there),)), job(policy=labelled)])
         async with role.transaction():
-            second = await enqueue_on(role, [job(), job(after=(Upstream(-1),), policy=labelled)])
+            second = await on(role).enqueue([job(), job(after=(Upstream(-1),), policy=labelled)])
             with suppress(RuntimeError):
                 async with role.transaction():
-                    await enqueue_on(role, [job(after=(Upstream(there),))])
+                    await on(role).enqueue([job(after=(Upstream(there),))])
                     raise RuntimeError
         ids = [each.job_id for each in (*first, *second)]
         for job_id in ids:
             await role.execute("SELECT outlast_check_new_v1($1)", [job_id])
-        third = await enqueue_on(role, [job(after=(Upstream(ids[1]), Upstream(ids[3])))])
+        third = await on(role).enqueue([job(after=(Upstream(ids[1]), Upstream(ids[3])))])
     with pytest.raises(asyncpg.InsufficientPrivilegeError):
         await role.execute("SELECT outlast_check_new_v1($1)", [ids[0]])
     assert await _work(hands) == [ids[1], ids[2], ids[3], third[0].job_id]

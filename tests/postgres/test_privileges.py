@@ -20,13 +20,7 @@ from outlast.store.limits import Hold, SetLimit
 from outlast.store.postgres import privileges
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
-from outlast.store.postgres.store import (
-    PostgresStore,
-    complete_on,
-    enqueue_on,
-    keep_step_on,
-    store_id_on,
-)
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import JobFilter
@@ -41,6 +35,7 @@ from tests.conformance.kit import (
     job,
     lost_worker,
     new_worker,
+    on,
 )
 from tests.conformance.limits_kit import declare as declare_limit
 from tests.conformance.limits_kit import limited, need
@@ -279,15 +274,15 @@ async def _beside(role: str) -> None:
     await session.connection.close()
     own = await asyncpg.connect(role)
     async with own.transaction():
-        await enqueue_on(own, [job()])
+        await on(own).enqueue([job()])
         claimed = await eventually(lambda: hands.claim(1))
         step = NamedStep(claimed[0].job_id, claimed[0].token, "cover", "1")
-        assert await keep_step_on(own, step)
-        await complete_on(own, claimed[0].job_id, claimed[0].token, "null")
+        assert await on(own).keep_step(step)
+        await on(own).complete(claimed[0].job_id, claimed[0].token, "null")
         await store.enqueue([job(policy=Policy(keep=0.0), priority=100)])
         claimed = await eventually(lambda: hands.claim(1))
-        assert await complete_on(own, claimed[0].job_id, claimed[0].token, "null")
-    await store_id_on(own)
+        assert await on(own).complete(claimed[0].job_id, claimed[0].token, "null")
+    await on(own).store_id()
     await own.fetch("SELECT * FROM outlast_history")
     await own.close()
     await store.close()

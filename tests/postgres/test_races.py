@@ -16,11 +16,11 @@ from outlast.errors import StoreUnavailable
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.minutes import Counted
-from outlast.store.postgres.store import PostgresStore, complete_on, enqueue_on, keep_step_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.protocol import Store
 from outlast.store.statements import statements
 from outlast.store.values import Answer, Cancelled, ClaimRequest, NamedStep, Requeued, Spawn
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, row_of
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, lost_worker, on, row_of
 from tests.postgres.kit import blocked, change_function, exchange_on, until
 
 JOBS = statements("postgres", "jobs")
@@ -208,7 +208,7 @@ async def test_a_row_under_an_open_complete_in_is_busy_and_delays_no_other(
     await enqueued(store, *[job() for _ in range(4)])
     held, *others = await hands.claim(3)
     async with session.transaction():
-        assert await complete_on(session, held.job_id, held.token, "1")
+        assert await on(session).complete(held.job_id, held.token, "1")
         async with asyncio.timeout(25):
             reply = await hands.exchange(*map(ended, [held, *others]), limit=2)
             again = await hands.exchange(ended(held), limit=1)
@@ -227,7 +227,7 @@ async def test_a_complete_in_that_waited_for_the_loss_of_its_token_is_stale(
     other = await asyncpg.connect(pg_url)
     async with session.transaction():
         (orphan,) = await session.fetch(RECLAIM["orphans"], 1)
-        completing = asyncio.create_task(complete_on(other, claimed.job_id, claimed.token, "1"))
+        completing = asyncio.create_task(on(other).complete(claimed.job_id, claimed.token, "1"))
         await blocked(watcher)
         await session.execute(
             "SELECT * FROM outlast_close_v1(json_build_array(json_build_object("
@@ -247,7 +247,7 @@ async def test_a_cancel_that_waits_for_a_completion_comes_too_late(
     (job_id,) = await enqueued(store)
     claimed = await hands.claim_one()
     async with session.transaction():
-        await complete_on(session, job_id, claimed.token, "1")
+        await on(session).complete(job_id, claimed.token, "1")
         cancelling = asyncio.create_task(store.cancel([job_id]))
         await blocked(watcher)
     assert await cancelling == {job_id: Cancelled.ENDED}
@@ -275,7 +275,7 @@ async def test_a_requeue_waits_for_an_enqueue_of_a_key_and_goes_on_with_the_othe
     await store.cancel(ids)
     caller = session.transaction()
     await caller.start()
-    await enqueue_on(session, [job(key="k")])
+    await on(session).enqueue([job(key="k")])
     requeuing = asyncio.create_task(store.requeue(ids))
     await blocked(watcher)
     await (caller.commit() if commits else caller.rollback())
@@ -300,7 +300,7 @@ async def test_lines_written_while_complete_in_waits_go_with_the_job(
     await session.fetch(JOBS["keep_logs"], *lines)
     task = await asyncpg.connect(store.url)
     async with task.transaction():
-        done = asyncio.create_task(complete_on(task, claimed.job_id, claimed.token, "null"))
+        done = asyncio.create_task(on(task).complete(claimed.job_id, claimed.token, "null"))
         await blocked(watcher)
         await writes.commit()
         assert await done
@@ -336,7 +336,7 @@ async def test_a_reclaim_waits_for_the_commit_of_a_step_in_a_transaction(
     task = session.transaction()
     await task.start()
     kept = NamedStep(first.job_id, first.token, "book", '"order 1"')
-    assert await keep_step_on(session, kept)
+    assert await on(session).keep_step(kept)
     await hands.vanish()
     assert await store.reclaim(lost_worker) == []
     await (task.commit if commits else task.rollback)()
@@ -357,7 +357,7 @@ async def test_a_step_in_a_transaction_that_waited_for_a_reclaim_is_refused(
     task = await asyncpg.connect(store.url)
     async with task.transaction():
         kept = NamedStep(first.job_id, first.token, "book", '"order 1"')
-        keeping = asyncio.create_task(keep_step_on(task, kept))
+        keeping = asyncio.create_task(on(task).keep_step(kept))
         await blocked(watcher)
         await session.execute("UPDATE outlast_jobs SET token = token + 1")
         await reclaims.commit()

@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from outlast.store.limits import DeclaredTask
-from outlast.store.postgres.store import enqueue_on
 from outlast.store.protocol import Store
 from outlast.store.values import NewJob, OnKey
-from tests.conformance.kit import TASK, Hands, ended, enqueued, job, row_of
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, on, row_of
 from tests.postgres.kit import blocked
 
 BEGIN = """UPDATE outlast_jobs SET state = 'running', token = nextval('outlast_token_seq'),
@@ -43,7 +42,7 @@ async def test_the_end_of_a_job_that_lets_go_of_its_key_comes_after_the_commit(
     (first,) = await enqueued(store, keyed('{"n":1}'))
     mine = await hands.claim_one()
     async with session.transaction():
-        (second,) = await enqueue_on(session, [keyed('{"n":2}')])
+        (second,) = await on(session).enqueue([keyed('{"n":2}')])
         assert second.created
         (busy,) = await hands.hand_in(ended(mine))
         assert busy.value == "busy"
@@ -70,7 +69,7 @@ async def test_an_enqueue_in_a_window_waits_for_one_that_is_not_committed_yet(
 
     transaction = session.transaction()
     await transaction.start()
-    (first,) = await enqueue_on(session, [once])
+    (first,) = await on(session).enqueue([once])
     await session.execute(
         "UPDATE outlast_jobs SET state = 'cancelled', ended_at = 0, position = NULL WHERE id = $1",
         first.job_id,

@@ -15,9 +15,9 @@ from outlast.errors import SchemaMismatch
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.presence import PostgresPresence
-from outlast.store.postgres.store import PostgresStore, enqueue_on
+from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Purpose, Requeued, Save
-from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.kit import Hands, enqueued, job, on
 from tests.postgres.wakeup_kit import hears
 
 STRANGER, OWNER, WORKER = "outlast_stranger", "outlast_owner", "outlast_other"
@@ -186,7 +186,7 @@ async def test_callers_connections_keep_their_path(pg_url: str) -> None:
     own = await asyncpg.connect(pg_url)
     path = await own.fetchval("SHOW search_path")
     async with own.transaction():
-        await enqueue_on(own, [job()])
+        await on(own).enqueue([job()])
         assert await own.fetchval("SHOW search_path") == path
     await own.close()
 

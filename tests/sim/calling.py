@@ -19,10 +19,11 @@ import msgspec
 
 from outlast.base.clock import seeded
 from outlast.store.lockfile import directory_for
+from outlast.store.sqlite import foreign
 from outlast.store.sqlite import jobs as sqlite_jobs
-from outlast.store.sqlite import store as sqlite_store
 from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.values import Upstream
+from tests.conformance.kit import on
 from tests.sim.awaiting import AwaitingWorld
 from tests.sim.chunks import Patches, Twins, play_kind
 from tests.sim.disk import Disk
@@ -82,7 +83,7 @@ class CallingWorld(AwaitingWorld):
         keys = [f"{'committed' if commits else 'rolled back'} {number} {place}" for place in (0, 1)]
         jobs = [msgspec.structs.replace(job, key=key) for job, key in zip(new, keys, strict=True)]
         jobs[1] = msgspec.structs.replace(jobs[1], key=keys[1], after=(Upstream(-1),))
-        made = sqlite_store.enqueue_on(own.cursor(), jobs, clock.wall())
+        made = await on(own, clock).enqueue(jobs)
         await asyncio.sleep(OPEN_SECONDS * self._own_chance())
         own.execute("COMMIT" if commits else "ROLLBACK")
         own.close()
@@ -120,15 +121,15 @@ def _begins(connection: sqlite3.Connection) -> bool:
 
 
 def _committed_at_once() -> Patches:
-    real = sqlite_jobs.enqueue_on
+    real = sqlite_jobs.enqueue
 
-    def enqueue_on(cursor: Any, *args: Any) -> Any:
+    def enqueue(cursor: Any, *args: Any) -> Any:
         made = real(cursor, *args)
         cursor.execute("COMMIT")
         cursor.execute("BEGIN IMMEDIATE")
         return made
 
-    yield mock.patch.object(sqlite_store, "enqueue_on", enqueue_on)
+    yield mock.patch.object(foreign, "enqueue", enqueue)
 
 
 TWINS: Twins = {"an enqueue commits its caller's transaction": (_committed_at_once, 1)}

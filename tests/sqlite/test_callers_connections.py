@@ -17,9 +17,9 @@ import outlast
 from outlast.client.attempt import Attempt
 from outlast.errors import BadData, LostLease, StoreUnavailable, UsageError
 from outlast.model.job import State
-from outlast.store.sqlite.store import SqliteStore, enqueue_on
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
-from tests.conformance.kit import Hands
+from tests.conformance.kit import Hands, on
 from tests.conformance.shop_kit import Link, an_app
 
 since_312 = pytest.mark.skipif(
@@ -98,10 +98,10 @@ async def test_a_connection_that_commits_each_statement_stores_all_jobs_of_a_cal
     with connected(path, mode) as mine:
         jobs = [NewJob(task="one"), NewJob(task="two", args='"a NUL: \0"')]
         with pytest.raises(BadData):
-            enqueue_on(mine, jobs, 1.0)
+            await on(mine).enqueue(jobs)
         assert not mine.in_transaction
         assert await store.inspector.counts() == {}
-        assert len(enqueue_on(mine, [NewJob(task="one"), NewJob(task="two")], 1.0)) == 2
+        assert len(await on(mine).enqueue([NewJob(task="one"), NewJob(task="two")])) == 2
         assert not mine.in_transaction
     assert await store.inspector.counts() == {("default", State.QUEUED): 2}
 
@@ -121,7 +121,7 @@ async def test_between_the_statements_of_such_a_call_no_other_connection_writes(
                 refused.append(f"{error}: {statement}")
 
         mine.set_trace_callback(write)
-        enqueue_on(mine, [NewJob(task="t", key="k"), NewJob(task="t")], 1.0)
+        await on(mine).enqueue([NewJob(task="t", key="k"), NewJob(task="t")])
         mine.set_trace_callback(None)
     assert len(refused) >= 3, "each statement between BEGIN and COMMIT"
     assert all("locked" in each for each in refused)

@@ -22,10 +22,10 @@ from outlast.store import open_store
 from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import SqliteFacts
-from outlast.store.sqlite.store import SqliteStore, complete_on, enqueue_on, store_id_on
+from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
 from tests.cases import each_case
-from tests.conformance.kit import Hands, enqueued, job
+from tests.conformance.kit import Hands, enqueued, job, on
 from tests.sqlite import files_kit
 
 path = files_kit.path
@@ -250,15 +250,16 @@ async def test_jobs_are_enqueued_and_completed_in_the_callers_transaction(
     ) as connection:
         connection.row_factory = sqlite3.Row
         connection.text_factory = text_factory
-        assert store_id_on(connection) == await store.store_id()
+        caller = on(connection)
+        assert await caller.store_id() == await store.store_id()
         for end in ("ROLLBACK", "COMMIT"):
             if isolation_level is None:
                 connection.execute("BEGIN")
-            made = enqueue_on(connection, [NewJob(task="t", key="k"), NewJob(task="t")], 1.0)
-            again = enqueue_on(connection, [NewJob(task="t", key="k")], 1.0)
+            made = await caller.enqueue([NewJob(task="t", key="k"), NewJob(task="t")])
+            again = await caller.enqueue([NewJob(task="t", key="k")])
             assert [one.created for one in made + again] == [True, True, False]
-            assert complete_on(connection, claimed.job_id, claimed.token, "1", 2.0)
-            assert not complete_on(connection, claimed.job_id, claimed.token + 1, "1", 2.0)
+            assert await caller.complete(claimed.job_id, claimed.token, "1")
+            assert not await caller.complete(claimed.job_id, claimed.token + 1, "1")
             assert connection.in_transaction
             connection.execute(end)
             counts = await store.inspector.counts()

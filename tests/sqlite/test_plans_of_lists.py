@@ -15,7 +15,7 @@ from outlast.store.rows import JobFilter
 from outlast.store.schedules import NewSchedule
 from outlast.store.sqlite import jobs as sqlite_jobs
 from outlast.store.sqlite import schema
-from outlast.store.sqlite.schedules import put_on
+from outlast.store.sqlite.schedules import put
 from outlast.store.values import Upstream
 from tests.conformance.kit import job
 from tests.sqlite.inspector_kit import inspector_on
@@ -57,7 +57,7 @@ async def test_a_schedule_is_found_without_reading_the_others() -> None:
         schema.migrate(cursor, NOW)
         each = NewSchedule(name="", call=job(), spec='{"every":60}')
         names = [f"nightly-{number:04}" for number in range(JOBS)]
-        put_on(cursor, [msgspec.structs.replace(each, name=name) for name in names], NOW)
+        put(cursor, NOW, [msgspec.structs.replace(each, name=name) for name in names])
         inspector = inspector_on(cursor, NOW)
         assert await steps(cursor, inspector.schedule(names[-1])) < JOBS
 

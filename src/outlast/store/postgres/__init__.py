@@ -9,6 +9,7 @@ acts.py          the transaction of an act of a person
 exchange.py      the hot path: hand in ends and claim what is next; floors that skip dead rows
 enqueue.py       enqueues, on the store's own connection or in the caller's transaction
 callers.py       callers' own connections: asyncpg, psycopg
+foreign.py       the verbs on a caller's own connection
 inspector.py     runs the inspector's statements, and the reads that differ here
 presence.py      a worker's presence: a session advisory lock
 wakeup.py        wake-ups: LISTEN and NOTIFY, on one connection for all workers of an event loop

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -19,11 +18,7 @@ from outlast.store.foreign import (
     refuse_closed,
     refuse_other_loop,
 )
-from outlast.store.protocol import ForeignDriver
-from outlast.store.schedules import Deleted, NewSchedule, Put
-from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
-
-_store_ids: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+from outlast.store.protocol import ForeignConnection, ForeignDriver
 
 
 class _Asyncpg(Driver):
@@ -107,77 +102,10 @@ def _out_of_pool(connection: Any) -> Any:
     return held
 
 
-def _refuse_bytes(session: Any) -> None:
-    """Raise ConnectionMismatch if psycopg returns texts as bytes, because it cannot know their
-    encoding. The encoding is that of the database, unless the connection names one."""
-    if not is_of(session, "psycopg", "Connection") and not is_of(
-        session, "psycopg", "AsyncConnection"
-    ):
-        return
-    if session.info.parameter_status("client_encoding") == "SQL_ASCII":
-        raise ConnectionMismatch(
-            "the connection's client_encoding is SQL_ASCII, with which psycopg returns texts as"
-            " bytes: connect with client_encoding='UTF8', or say SET client_encoding TO 'UTF8'"
-        )
+def _connect(driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
+    from outlast.store.postgres.foreign import OnPostgres
 
-
-class _OnPostgres:
-    """The verbs on a connection to PostgreSQL; without a transaction, each commits at once."""
-
-    def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
-        from outlast.store.postgres import enqueue, store
-
-        self._store = store
-        self._forget_lanes = enqueue.forget_lanes
-        self._driver = driver
-        self._notify = notify
-        self.begin = driver.begin
-        self.in_transaction = driver.in_transaction
-
-    async def store_id(self, *, refresh: bool = False) -> str | None:
-        session = await self._driver.session()
-        known = _store_ids.get(session)
-        if known is None or refresh:
-            _refuse_bytes(session)
-            with self._driver.errors:
-                known = await self._store.store_id_on(self._driver)
-            self._forget_lanes(session)
-            if known is not None:
-                _store_ids[session] = known
-        return known
-
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        if any(job.after for job in jobs) and not await self.in_transaction():
-            raise ConnectionMismatch(
-                "jobs that wait for others are stored by several statements: open a transaction"
-                f" first, with {self.begin}"
-            )
-        with self._driver.errors:
-            return await self._store.enqueue_on(self._driver, jobs, notify=self._notify)
-
-    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
-        with self._driver.errors:
-            return await self._store.put_on(self._driver, schedules)
-
-    async def delete_schedule(self, name: str) -> Deleted:
-        with self._driver.errors:
-            return await self._store.delete_on(self._driver, name)
-
-    async def complete(self, job_id: int, token: int, result: Any) -> bool:
-        with self._driver.errors:
-            return await self._store.complete_on(self._driver, job_id, token, result)
-
-    async def find_step(self, step: NamedStep) -> StepFound:
-        with self._driver.errors:
-            return (await self._store.find_steps_on(self._driver, [step]))[0]
-
-    async def keep_step(self, step: NamedStep) -> bool:
-        with self._driver.errors:
-            return await self._store.keep_step_on(self._driver, step)
-
-    async def send_event(self, event: NewEvent) -> bool:
-        with self._driver.errors:
-            return await self._store.send_on(self._driver, event, notify=self._notify)
+    return OnPostgres(driver, notify=notify)
 
 
 def _defers_commit(connection: Any) -> bool:
@@ -195,5 +123,5 @@ CALLERS = Callers(
     engines="postgresql+psycopg (version 3) or postgresql+asyncpg",
     engine_drivers=("asyncpg", "psycopg", "psycopg_async"),
     defers_commit=_defers_commit,
-    connect=_OnPostgres,
+    connect=_connect,
 )

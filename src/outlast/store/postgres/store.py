@@ -15,38 +15,34 @@ import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.credentials import check_encoded
-from outlast.errors import ConnectionMismatch, StoreUnavailable
+from outlast.errors import StoreUnavailable
 from outlast.model.limits import permit_id
 from outlast.store.actions import ACTIONS_SECONDS
-from outlast.store.acts import delete_schedule
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import Counted, columns_of, merge
-from outlast.store.postgres.acts import PostgresActing, PostgresActVerbs, send
+from outlast.store.postgres.acts import PostgresActVerbs
 from outlast.store.postgres.connection import Transaction
-from outlast.store.postgres.enqueue import PostgresEnqueueVerbs, enqueue
-from outlast.store.postgres.errors import foreign_errors, has_no_place
+from outlast.store.postgres.enqueue import PostgresEnqueueVerbs
+from outlast.store.postgres.errors import has_no_place
 from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
-from outlast.store.postgres.schedules import PostgresScheduleVerbs, put
+from outlast.store.postgres.schedules import PostgresScheduleVerbs
 from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
-from outlast.store.schedules import UNDECLARED_SECONDS, Deleted, NewSchedule, Put
+from outlast.store.schedules import UNDECLARED_SECONDS
 from outlast.store.stacks import Stack
 from outlast.store.statements import Row, statements
 from outlast.store.values import (
     EVENTS_SECONDS,
     Answer,
-    Enqueued,
     NamedStep,
-    NewEvent,
-    NewJob,
     Purpose,
     Report,
     RunBy,
@@ -62,7 +58,6 @@ _JOBS = statements("postgres", "jobs")
 _STEPS = statements("postgres", "steps")
 _DEPENDENCIES = statements("postgres", "dependencies")
 _EVENTS = statements("postgres", "events")
-_MIGRATE = statements("postgres", "migrate")
 
 _STEP = ("job_id", "token", "name")
 T = TypeVar("T", Save, Report)
@@ -148,7 +143,8 @@ class PostgresStore(
         ]
 
     async def find_steps(self, steps: Sequence[NamedStep]) -> list[StepFound]:
-        return _found(await self._fetch(_STEPS["find"], *_columns(steps, *_STEP)))
+        rows = await self._fetch(_STEPS["find"], *_columns(steps, *_STEP))
+        return [step_found(row) for row in rows]
 
     async def keep_steps(self, steps: Sequence[NamedStep]) -> list[Answer]:
         columns = _columns(steps, *_STEP, "value")
@@ -257,66 +253,6 @@ class PostgresStore(
         ]
 
 
-# -- on the caller's connection, inside the caller's transaction
-
-
-async def enqueue_on(
-    connection: Any, jobs: Sequence[NewJob], *, notify: bool = True
-) -> list[Enqueued]:
-    with foreign_errors():
-        return await enqueue(connection, jobs, notify=notify)
-
-
-async def put_on(connection: Any, schedules: Sequence[NewSchedule]) -> list[Put]:
-    with foreign_errors():
-        return await put(connection, schedules)
-
-
-async def delete_on(connection: Any, name: str) -> Deleted:
-    with foreign_errors():
-        return await delete_schedule(PostgresActing(connection, notify=False).rows, name)
-
-
-async def complete_on(connection: Any, job_id: int, token: int, result: str | None) -> bool:
-    with foreign_errors():
-        if await connection.fetch(_JOBS["complete"], job_id, token, result):
-            return True
-        if not await connection.fetch(_JOBS["lock_unkept"], job_id, token):
-            return False
-        await connection.fetch(_JOBS["complete_away"], job_id, token)
-        return True
-
-
-async def find_steps_on(connection: Any, steps: Sequence[NamedStep]) -> list[StepFound]:
-    with foreign_errors():
-        return _found(await connection.fetch(_STEPS["find"], *_columns(steps, *_STEP)))
-
-
-async def keep_step_on(connection: Any, step: NamedStep) -> bool:
-    values = (step.job_id, step.token, step.name, step.value)
-    with foreign_errors():
-        return bool(await connection.fetch(_STEPS["keep_in"], *values))
-
-
-async def send_on(connection: Any, event: NewEvent, *, notify: bool = True) -> bool:
-    with foreign_errors():
-        return await send(connection, event, notify=notify)
-
-
-async def store_id_on(connection: Any) -> str | None:
-    """Breaks no transaction. ConnectionMismatch: the driver returns other types than by default."""
-    tables = (await connection.fetch(_MIGRATE["tables"], []))[0]
-    if (type(tables["schema_table"]), type(tables["one"])) != (bool, int):
-        raise ConnectionMismatch(
-            "the connection has a codec of your program's for bool or int8 (set_type_codec), and"
-            " would misread what is stored: use one without"
-        )
-    if not tables["schema_table"]:
-        return None
-    rows = await connection.fetch(_MIGRATE["store_id"])
-    return str(rows[0]["store_id"]) if rows else None
-
-
 # -- small helpers
 
 
@@ -328,13 +264,10 @@ def _columns(items: Sequence[object], *names: str) -> list[list[Any]]:
     return [[getattr(item, name) for item in items] for name in names]
 
 
-def _found(rows: Iterable[Any]) -> list[StepFound]:
-    return [
-        StepFound(Answer.REFUSED)
-        if not row["current"]
-        else StepFound(Answer.ACCEPTED if row["value"] is None else Answer.ALREADY, row["value"])
-        for row in rows
-    ]
+def step_found(row: Any) -> StepFound:
+    if not row["current"]:
+        return StepFound(Answer.REFUSED)
+    return StepFound(Answer.ACCEPTED if row["value"] is None else Answer.ALREADY, row["value"])
 
 
 def _answers(rows: Iterable[Any]) -> dict[Pair, Answer]:

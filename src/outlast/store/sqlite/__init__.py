@@ -7,6 +7,7 @@ streams.py      claims jobs from streams, whose turn it is; part of the exchange
 permits.py      counts the permits of what an exchange starts
 refusals.py     answers a write without a current attempt, and records it
 callers.py      callers' own connections: sqlite3, aiosqlite
+foreign.py      the verbs on a caller's own connection
 jobs.py         writes about jobs outside the exchange: enqueue, checkpoint, logs
 steps.py         steps: kept and found; children of attempts
 events.py       events: sent and found; who waits for them

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
 from outlast.store.backend import Callers
 from outlast.store.foreign import Driver, need_loop, refuse_closed
-from outlast.store.protocol import ForeignDriver
-from outlast.store.schedules import Deleted, NewSchedule, Put
-from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
+from outlast.store.protocol import ForeignConnection, ForeignDriver
 
 T = TypeVar("T")
 
@@ -45,51 +43,10 @@ class _Aiosqlite(_Sqlite3):
         return done
 
 
-class _OnSqlite:
-    """The verbs on a connection to SQLite; in autocommit mode, each commits at once."""
+def _connect(driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
+    from outlast.store.sqlite.foreign import OnSqlite
 
-    def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
-        from outlast.store.sqlite import store
-
-        self._store = store
-        self._driver = driver
-        self._clock = clock
-        self.begin = driver.begin
-        self.in_transaction = driver.in_transaction
-
-    async def store_id(self, *, refresh: bool = False) -> str | None:
-        """Read each time, since these connection objects cannot hold a note."""
-        lock = await self._driver.in_transaction()
-        return await self._driver.run(lambda cursor: self._store.store_id_on(cursor, lock=lock))
-
-    async def enqueue(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        now = self._clock.wall()
-        return await self._driver.run(lambda cursor: self._store.enqueue_on(cursor, jobs, now))
-
-    async def put_schedules(self, schedules: Sequence[NewSchedule]) -> list[Put]:
-        now = self._clock.wall()
-        return await self._driver.run(lambda cursor: self._store.put_on(cursor, schedules, now))
-
-    async def delete_schedule(self, name: str) -> Deleted:
-        now = self._clock.wall()
-        return await self._driver.run(lambda cursor: self._store.delete_on(cursor, name, now))
-
-    async def complete(self, job_id: int, token: int, result: Any) -> bool:
-        now = self._clock.wall()
-        return await self._driver.run(
-            lambda cursor: self._store.complete_on(cursor, job_id, token, result, now)
-        )
-
-    async def find_step(self, step: NamedStep) -> StepFound:
-        return await self._driver.run(lambda cursor: self._store.find_on(cursor, step))
-
-    async def keep_step(self, step: NamedStep) -> bool:
-        now = self._clock.wall()
-        return await self._driver.run(lambda cursor: self._store.keep_on(cursor, step, now))
-
-    async def send_event(self, event: NewEvent) -> bool:
-        now = self._clock.wall()
-        return await self._driver.run(lambda cursor: self._store.send_on(cursor, event, now))
+    return OnSqlite(driver, notify=notify, clock=clock)
 
 
 async def _migrate(driver: ForeignDriver, clock: Clock) -> object:
@@ -99,7 +56,7 @@ async def _migrate(driver: ForeignDriver, clock: Clock) -> object:
 
 
 def _defers_commit(connection: Any) -> bool:
-    from outlast.store.sqlite.jobs import defers_commit
+    from outlast.store.sqlite.foreign import defers_commit
 
     return defers_commit(connection.connection.driver_connection)
 
@@ -110,6 +67,6 @@ CALLERS = Callers(
     engines="sqlite or sqlite+aiosqlite",
     engine_drivers=("pysqlite", "aiosqlite"),
     defers_commit=_defers_commit,
-    connect=_OnSqlite,
+    connect=_connect,
     migrate=_migrate,
 )

@@ -1,5 +1,5 @@
 """Stores events, and notes who waits for them: plain functions of a cursor, under the write lock
-(sqlite/sql/events.sql). ``send_on`` runs on a connection of the caller's own."""
+(sqlite/sql/events.sql)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.model.lifecycle import Transition
-from outlast.store.sqlite.jobs import clear_errors, one_commit
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import NewEvent
 
@@ -19,11 +18,6 @@ def send_event(cursor: Any, now: float, event: NewEvent) -> bool:
         return False
     cursor.execute(_SQL["note"], (event.name,))
     return True
-
-
-def send_on(cursor: Any, event: NewEvent, now: float) -> bool:
-    with clear_errors(), one_commit(cursor):
-        return send_event(cursor, now, event)
 
 
 def find_event(cursor: Any, _: float, name: str) -> str | None:

@@ -1,29 +1,23 @@
-"""Changes jobs outside the exchange: plain functions of a cursor.
-
-``enqueue_on``, ``complete_on`` and ``store_id_on`` also run on a connection of the caller's own,
-inside the caller's transaction: they do not depend on its text factory or isolation level, and
-commit only statements that the connection would commit one by one otherwise.
+"""Changes jobs outside the exchange: plain functions of a cursor, some of which also run on a
+connection of the caller's own (sqlite/foreign.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from math import inf
-from pathlib import Path
 from sqlite3 import Cursor
 from typing import Any
 
 import msgspec
 
-from outlast.errors import BadData, SchemaMismatch
+from outlast.errors import BadData
 from outlast.store.batches import share_the_rest
 from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.new_rows import OWN, SHARED, rest_of, values_of
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.sqlite.dependencies import check, depend
-from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.pruning import forget
 from outlast.store.sqlite.refusals import refuse
@@ -34,44 +28,19 @@ from outlast.store.values import Answer, Enqueued, NewJob, Report, Save
 _ENQUEUE = statements("enqueue")
 _JOBS = statements("jobs")
 _TABLES = statements("migrate")["tables"]
-_LOCK = statements("migrate")["lock"]
 _STORE_ID = statements("migrate")["store_id"]
-_SESSION = statements("session")
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 
 
-# --------------------------------------------------- also on a connection of the caller's
-
-
-def enqueue_on(cursor: Any, jobs: Sequence[NewJob], now: float) -> list[Enqueued]:
-    """Store jobs as ``Store.enqueue`` does, in autocommit mode in a transaction of their own. After
-    an error some may be stored, until the caller rolls back."""
-    with clear_errors(), one_commit(cursor):
-        return enqueue(cursor, now, jobs)
-
-
-def complete_on(cursor: Any, job_id: int, token: int, result: str | None, now: float) -> bool:
+def complete(cursor: Any, now: float, job_id: int, token: int, result: str | None) -> bool:
     values = {"now": now, "result": result, "job_id": job_id, "token": token}
-    with clear_errors():
-        if cursor.execute(_JOBS["complete"], values).rowcount == 1:
-            return True
-        if cursor.execute(_JOBS["is_kept"], values).fetchone()[0]:
-            return False
-        forget(cursor, [job_id])
+    if cursor.execute(_JOBS["complete"], values).rowcount == 1:
         return True
-
-
-def store_id_on(cursor: Any, *, lock: bool = False) -> str | None:
-    """``lock``: take the write lock first. A transaction whose first statement reads can no longer
-    write once another connection has written."""
-    try:
-        with clear_errors():
-            if lock:
-                cursor.execute(_LOCK)
-            return store_id(cursor)
-    except SchemaMismatch:
-        return None
+    if cursor.execute(_JOBS["is_kept"], values).fetchone()[0]:
+        return False
+    forget(cursor, [job_id])
+    return True
 
 
 def store_id(cursor: Any) -> str | None:
@@ -79,43 +48,6 @@ def store_id(cursor: Any) -> str | None:
         return None
     row = cursor.execute(_STORE_ID).fetchone()
     return None if row is None else bytes(row[0]).decode()
-
-
-@contextmanager
-def clear_errors() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        raised = getattr(error, "orig", None) or error  # SQLAlchemy wraps what the driver raises
-        other = translate(raised, Path("the database of this connection"))
-        if other is raised:
-            raise
-        raise other from error
-
-
-@contextmanager
-def one_commit(cursor: Any) -> Iterator[None]:
-    """Commit the writes of the block together, if the connection would commit each of them."""
-    if defers_commit(getattr(cursor, "connection", cursor)):
-        yield
-        return
-    cursor.execute(_SESSION["begin"])
-    try:
-        yield
-        cursor.execute(_SESSION["commit"])
-    except BaseException:
-        with suppress(Exception):  # SQLite may have done it
-            cursor.execute(_SESSION["rollback"])
-        raise
-
-
-def defers_commit(connection: Any) -> bool:
-    """Return whether a write waits for a commit: Python 3.12's ``autocommit`` decides, and if it is
-    at its default, ``isolation_level``."""
-    begins = connection.isolation_level is not None
-    if getattr(connection, "autocommit", None) is True:
-        begins = False
-    return bool(begins or connection.in_transaction)
 
 
 # --------------------------------------------------------------------------------- enqueue

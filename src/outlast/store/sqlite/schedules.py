@@ -8,7 +8,6 @@ from sqlite3 import Cursor
 from typing import Any, NamedTuple
 
 from outlast.model.schedule_plan import owe
-from outlast.store.acts import delete_schedule
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -19,7 +18,6 @@ from outlast.store.schedules import (
     RENEW_SECONDS,
     VERSION_LENGTH,
     VERSIONS_KEPT,
-    Deleted,
     DueSchedule,
     DueSchedules,
     FireAnswer,
@@ -31,29 +29,12 @@ from outlast.store.schedules import (
     fired_columns,
 )
 from outlast.store.sqlite.connection import reads, writes
-from outlast.store.sqlite.inspector import run_at_once
-from outlast.store.sqlite.jobs import clear_errors, enqueue_unless_taken, one_commit
+from outlast.store.sqlite.jobs import enqueue_unless_taken
 from outlast.store.sqlite.lanes import draw
 from outlast.store.sqlite.statements import statements
 
 _SQL = statements("schedules")
 _DUE = DueSchedule.__struct_fields__
-
-
-def put_on(cursor: Any, schedules: Sequence[NewSchedule], now: float) -> list[Put]:
-    """In autocommit mode, put in a transaction of its own."""
-    with clear_errors(), one_commit(cursor):
-        return put(cursor, now, schedules)
-
-
-def delete_on(cursor: Any, name: str, now: float) -> Deleted:
-
-    async def rows(topic: str, name: str, /, **values: Any) -> list[Any]:
-        found = cursor.execute(statements(topic)[name], values | {"now": now})
-        return list(found.fetchall())
-
-    with clear_errors(), one_commit(cursor):
-        return run_at_once(delete_schedule(rows, name))
 
 
 def put(

@@ -1,7 +1,5 @@
 """Keeps the values of steps, and finds them for later attempts; stores the children of attempts,
 and lets an attempt's end wait for them (sql/dependencies.sql). Plain functions of a cursor.
-
-``find_on`` and ``keep_on`` run on a connection of the caller's own, inside its transaction.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any
 import msgspec
 
 from outlast.store.dependencies import not_spawned
-from outlast.store.sqlite.jobs import clear_errors, enqueue_flow
+from outlast.store.sqlite.jobs import enqueue_flow
 from outlast.store.sqlite.refusals import refuse
 from outlast.store.sqlite.statements import statements
 from outlast.store.values import Answer, Enqueued, NamedStep, NewJob, Spawn, StepFound
@@ -24,11 +22,11 @@ _CHILDREN = statements("dependencies")
 _encode = msgspec.json.Encoder().encode
 
 
-def find_steps(cursor: Any, _: float, steps: Sequence[NamedStep]) -> list[StepFound]:
-    return [_find(cursor, step) for step in steps]
+def find_steps(cursor: Any, now: float, steps: Sequence[NamedStep]) -> list[StepFound]:
+    return [find_step(cursor, now, step) for step in steps]
 
 
-def _find(cursor: Any, step: NamedStep) -> StepFound:
+def find_step(cursor: Any, _: float, step: NamedStep) -> StepFound:
     values = {"job_id": step.job_id, "token": step.token, "name": step.name}
     row = cursor.execute(_STEPS["find"], values).fetchone()
     if row is None:
@@ -42,29 +40,19 @@ def keep_steps(cursor: Cursor, now: float, steps: Sequence[NamedStep]) -> list[A
 
 
 def _keep(cursor: Cursor, now: float, step: NamedStep) -> Answer:
-    if _is_new(cursor, step, now):
+    if is_new(cursor, now, step):
         return Answer.ACCEPTED
     if cursor.execute(_JOBS["is_current"], (step.job_id, step.token)).fetchone():
         return Answer.ALREADY
     return refuse(cursor, now, step.job_id, step.token, "step")
 
 
-def _is_new(cursor: Any, step: NamedStep, now: float) -> bool:
+def is_new(cursor: Any, now: float, step: NamedStep) -> bool:
     values = msgspec.structs.asdict(step) | {"now": now}
     if cursor.execute(_STEPS["keep"], values).rowcount != 1:
         return False
     cursor.execute(_STEPS["forgive"], {"job_id": step.job_id})
     return True
-
-
-def find_on(cursor: Any, step: NamedStep) -> StepFound:
-    with clear_errors():
-        return _find(cursor, step)
-
-
-def keep_on(cursor: Any, step: NamedStep, now: float) -> bool:
-    with clear_errors():
-        return _is_new(cursor, step, now)
 
 
 def spawn(cursor: Cursor, now: float, jobs: Sequence[NewJob], which: Spawn) -> list[Enqueued]:

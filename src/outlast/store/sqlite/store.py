@@ -31,11 +31,9 @@ from outlast.store.sqlite import limits as sqlite_limits
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.acts import SqliteActVerbs
 from outlast.store.sqlite.connection import SqliteConnection, reads, writes
-from outlast.store.sqlite.events import send_on
 from outlast.store.sqlite.inspector import SqliteInspector
-from outlast.store.sqlite.jobs import complete_on, enqueue_on, store_id, store_id_on
-from outlast.store.sqlite.schedules import SqliteScheduleVerbs, delete_on, put_on
-from outlast.store.sqlite.steps import find_on, keep_on
+from outlast.store.sqlite.jobs import store_id
+from outlast.store.sqlite.schedules import SqliteScheduleVerbs
 from outlast.store.sqlite.writer import find_writer
 from outlast.store.values import (
     Beat,
@@ -49,18 +47,6 @@ from outlast.store.values import (
     Snapshot,
     WorkerRef,
 )
-
-__all__ = [
-    "SqliteStore",
-    "complete_on",
-    "delete_on",
-    "enqueue_on",
-    "find_on",
-    "keep_on",
-    "put_on",
-    "send_on",
-    "store_id_on",
-]
 
 
 class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):

@@ -106,7 +106,7 @@ async def test_the_schema_is_asked_for_once_per_connection(pg, monkeypatch):
     async with pool.acquire() as connection:
         mail = app.tasks["mail"].using(connection=connection)
         await mail.enqueue("a")
-        monkeypatch.setattr("outlast.store.postgres.store.store_id_on", None)
+        monkeypatch.setattr("outlast.store.postgres.foreign._store_id", None)
         await mail.enqueue("b")
     async with pool.acquire() as again:
         await app.tasks["mail"].using(connection=again).enqueue("c")
