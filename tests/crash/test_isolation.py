@@ -57,7 +57,7 @@ async def test_an_outage_longer_than_the_lease_ends_only_tasks_that_must_not_run
             assert len(await stage.worker_rows()) == 1, "the registration is the same"
 
 
-async def test_a_database_that_is_read_only_beyond_the_lease_charges_nobody(
+async def test_a_database_that_is_read_only_beyond_the_lease_costs_no_job(
     tmp_path: Path,
 ) -> None:
     """Reads are answered all the time: no worker may take that for the silence of another."""
