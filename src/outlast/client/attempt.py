@@ -365,21 +365,17 @@ class Attempt:
             LostLease: the attempt is no longer the current one; nothing was saved.
             BadArguments: the value cannot be encoded, or is too large.
         """
-        text, stored, number = self._next_save(value)
-        again = text == self._went_on_from and not self._stepped
-        saving = self._link.save(self.job_id, self.token, number, stored, again=again)
+        saving, text, number = self._begin_save(value)
         self._saved((await asyncio.wrap_future(saving)).answer, text, number)
 
     def save_sync(self, value: Any) -> None:
         """As ``save``, for plain functions: blocks until it is done."""
         refuse_in_loop("save")
-        text, stored, number = self._next_save(value)
-        again = text == self._went_on_from and not self._stepped
-        saving = self._link.save(self.job_id, self.token, number, stored, again=again)
+        saving, text, number = self._begin_save(value)
         self._saved(saving.result().answer, text, number)
 
-    def _next_save(self, value: Any) -> tuple[str, str, int]:
-        """Return a checkpoint as JSON, in its stored form, and its number."""
+    def _begin_save(self, value: Any) -> tuple[Future[StepFound], str, int]:
+        """Return the answer to come for a checkpoint, its JSON, and its number."""
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
@@ -389,7 +385,9 @@ class Attempt:
         stored = encode_payload(what, "checkpoint", "save", data, self.max_payload, self._payloads)
         with _lock:
             number = self._saves = self._saves + 1  # no signal is handled in between
-        return data.decode(), stored, number
+        text = data.decode()
+        again = text == self._went_on_from and not self._stepped
+        return self._link.save(self.job_id, self.token, number, stored, again=again), text, number
 
     def _saved(self, answer: Answer, text: str, number: int) -> None:
         if answer is Answer.REFUSED:

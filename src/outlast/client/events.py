@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from outlast.errors import Snooze, UsageError
+from outlast.client import steps
+from outlast.errors import Snooze
 from outlast.payload.codec import encode_payload, from_json, to_json
 from outlast.store.values import NewEvent
 
@@ -26,12 +27,7 @@ _TIMED_OUT = "null"  # the outcome; of an event it is a list with the value
 
 def check_name(name: object) -> str:
     """Return a name as a plain text; UsageError for one that no event can have."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or not name.isprintable():
-        raise UsageError(
-            f"the name of an event is a printable text of 1 to {NAME_MAX} characters, not"
-            f" {name!r:.80}"
-        )
-    return str.__str__(name)  # frames and drivers take no other texts
+    return steps.check_name(name, "an event", NAME_MAX)
 
 
 def encode_event(name: str, value: Any, max_payload: int, stores: StoreProvider) -> NewEvent:

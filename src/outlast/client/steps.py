@@ -16,12 +16,11 @@ from outlast.payload.signature import read_returns
 NAME_MAX = 200  # characters
 
 
-def check_name(name: object) -> str:
+def check_name(name: object, of: str = "a step", most: int = NAME_MAX) -> str:
     """Return a name as a plain text; UsageError for one that no step can have."""
-    if not isinstance(name, str) or not 1 <= len(name) <= NAME_MAX or not name.isprintable():
+    if not isinstance(name, str) or not 1 <= len(name) <= most or not name.isprintable():
         raise UsageError(
-            f"the name of a step is a printable text of 1 to {NAME_MAX} characters, not"
-            f" {name!r:.80}"
+            f"the name of {of} is a printable text of 1 to {most} characters, not {name!r:.80}"
         )
     return str.__str__(name)  # frames and drivers take no other texts
 

@@ -24,7 +24,8 @@ from outlast.client.back_pressure import QueueMaxima
 from outlast.errors import StoreUnavailable, UsageError, text_of
 from outlast.payload.payloads import PLAIN, Payloads
 from outlast.store.backend import file_of, resolve_url
-from outlast.store.protocol import ENQUEUE_BYTES, ENQUEUE_MAX, ForeignConnection, Store
+from outlast.store.batches import split
+from outlast.store.protocol import ForeignConnection, Store
 from outlast.store.values import Enqueued, NewJob, Spawn
 
 if TYPE_CHECKING:
@@ -243,7 +244,7 @@ class StoreProvider:
         connection: object,
     ) -> None:
         _check_is_no_import()
-        batches = list(_batches(jobs))
+        batches = list(split(jobs, lambda job: (1, len(job.args))))
         if connection is None:
             await hop(lambda: self._enqueue_in_turn(batches, take))
             return
@@ -369,18 +370,6 @@ class StoreProvider:
 
 def _through(sender: Sender, enqueue: Enqueue) -> Enqueue:
     return lambda jobs: sender(jobs, enqueue)
-
-
-def _batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """Split jobs into batches of one statement each, bounded in number and in bytes."""
-    sizes = [len(job.args) for job in jobs]
-    begin = 0
-    while begin < len(jobs):
-        end = min(begin + ENQUEUE_MAX, len(jobs))
-        while sum(sizes[begin:end]) > ENQUEUE_BYTES and end > begin + 1:
-            end = begin + (end - begin) // 2
-        yield jobs[begin:end]
-        begin = end
 
 
 def _unless_opened_before(error: StoreUnavailable, url: str) -> StoreUnavailable:

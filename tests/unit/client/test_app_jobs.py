@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 import outlast
-import outlast.client.stores
 from outlast.client.task import Call
 from outlast.client.task_options import Placement
 from outlast.errors import JobNotFound, UnknownTask, UsageError
 from outlast.model.job import State
+from outlast.store import batches
 from outlast.store.rows import JobFilter
 from outlast.store.values import Cancelled, Requeued
 from tests.unit.client import app_kit
@@ -86,7 +86,7 @@ async def test_a_key_of_another_task_is_an_error_for_one_job_and_for_many(app):
 
 
 async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
-    monkeypatch.setattr(outlast.client.stores, "ENQUEUE_BYTES", 25)
+    monkeypatch.setattr(batches, "ENQUEUE_BYTES", 25)
     store, sizes = await app.stores.store(), []
 
     async def noting(jobs):
@@ -102,7 +102,7 @@ async def test_one_statement_is_bounded_in_bytes(app, monkeypatch):
 
 
 async def test_a_failed_batch_ends_the_call_and_earlier_batches_stay(app, monkeypatch):
-    monkeypatch.setattr(outlast.client.stores, "ENQUEUE_MAX", 2)
+    monkeypatch.setattr(batches, "ENQUEUE_MAX", 2)
     mail = app.tasks["mail"]
     bad = Call(mail, msgspec.structs.replace(mail.call("x").job, priority=1_000), Placement())
     with pytest.raises(outlast.OutlastError):
