@@ -135,7 +135,6 @@ def host(tmp_path: Path, pg_server: PostgresServer, enclosed: Enclosed) -> Itera
     pg_server.sql(f"DROP ROLE {', '.join(ROLES.values())}")
 
 
-@pytest.mark.xfail(strict=True, reason="the page ends with 130")
 @pytest.mark.parametrize("services", [of_compose, of_kubernetes])
 def test_all_of_it_starts_works_and_ends_when_asked(services, host, tmp_path):
     running: list[subprocess.Popen[str]] = []

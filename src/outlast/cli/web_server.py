@@ -99,9 +99,8 @@ def config_of(site: Site) -> uvicorn.Config:
 
 
 async def _run(server: _Server, listening: socket.socket) -> None:
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    if task is not None:
-        loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, setattr, server, "should_exit", True)
     serving = loop.create_task(server.serve(sockets=[listening]))
     try:
         await asyncio.shield(serving)
