@@ -17,6 +17,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -45,6 +46,7 @@ GONE_SECONDS = 60.0  # for killed processes to be gone
 TTL_SECONDS, LOOP_SECONDS, RETRY_SECONDS = 20, 1, 3
 _ROOT = Path(__file__).resolve().parents[1]
 _SPACE = ("unshare", "--user", "--map-user=65534", "--map-group=65534", "--")
+_RECOVERY = re.compile("postgres: (.*: )?startup")
 _LEADER_KEY = "/service/outlast/leader"
 _PARAMETERS = {
     "max_connections": 100,
@@ -268,6 +270,15 @@ class Cluster(Disposable):
         """Let them go on."""
         for pid in processes_below(self._folder(node), self._folder(node) / "etcd"):
             _send(pid, signal.SIGCONT)
+
+    def freeze_recovery(self, node: int) -> None:
+        """SIGSTOP what recovers on a standby: a promotion waits for it, and reads do not."""
+        for pid in processes_below(self._folder(node), self._folder(node) / "etcd"):
+            with contextlib.suppress(OSError):
+                if _RECOVERY.match(Path(f"/proc/{pid}/cmdline").read_text()):
+                    _send(pid, signal.SIGSTOP)
+                    return
+        raise RuntimeError(f"n{node} does not recover\n{self.log_tail()}")
 
     def freeze_etcd(self, node: int) -> None:
         """SIGSTOP the etcd of a node."""

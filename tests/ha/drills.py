@@ -23,6 +23,7 @@ ROOM_MEGABYTES = 96
 NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'a', 'b'), pg_switch_wal()"
 WAITS = "ommits? waits? for a synchronous standby"
 READ_ONLY = "database is read-only"
+NO_PRIMARY = "it is a standby"
 
 
 def kill_leader(stage: Stage, *, is_fast: bool = False) -> None:
@@ -168,6 +169,24 @@ def be_read_only(stage: Stage, seconds: float) -> None:
     stage.is_calm(before)
 
 
+def hold_promotion(stage: Stage, seconds: float) -> None:
+    """kill -9 of the leader; the standby that Patroni promotes stays one for so long."""
+    leader, standby, _ = stage.cluster.roles()
+    before = stage.findings()
+    stage.fault()
+    stage.cluster.freeze_recovery(standby)
+    stage.cluster.kill_node(leader)
+    end = time.monotonic() + seconds
+    stage.pause(HEARD_SECONDS)
+    said = "" if stage.front else NO_PRIMARY  # a proxy does not tell of the hosts
+    stage.is_refused(said, "why 1", "workers", "enqueue tests.ha.app:app work 0")
+    stage.pause(max(0.0, end - time.monotonic()))
+    stage.cluster.thaw_node(standby)
+    stage.goes_on()
+    stage.cluster.start_node(leader)
+    stage.is_calm(before)
+
+
 def read_only(value: str | None) -> dict[str, Any]:
     """Return the settings by which the servers take no writes, or do again."""
     return {"postgresql": {"parameters": {"default_transaction_read_only": value}}}
@@ -196,10 +215,7 @@ def fill_tables(stage: Stage) -> None:
         lambda: all("disk is full" in each.log.read_text() for each in stage.workers),
         "workers without room",
     )
-    enqueue = stage.command("enqueue", "tests.ha.app:app", "work", "0")
-    said = enqueue.communicate(timeout=DEADLINE)[0]
-    if enqueue.returncode != 3 or "disk is full" not in said:
-        stage.odd.append(f"enqueue ended with code {enqueue.returncode}: {said}")
+    stage.is_refused("disk is full", "enqueue tests.ha.app:app work 0")
     stage.disk.free()
     stage.goes_on()
     stage.is_calm(before)
@@ -306,6 +322,7 @@ DRILLS: dict[str, Drill] = {
     "etcd-lost": Drill(lambda stage: lose_etcd(stage, 30.0)),
     "commits-wait": Drill(wait_for_standby),
     "read-only": Drill(lambda stage: be_read_only(stage, LEASE_SECONDS + 15.0)),
+    "promotion-held": Drill(lambda stage: hold_promotion(stage, LEASE_SECONDS + 15.0)),
     "log-disk-full": Drill(fill_log, disk="pg_wal"),
     "table-disk-full": Drill(fill_tables, disk="base"),
     "restarted-one-by-one": Drill(restart_all),

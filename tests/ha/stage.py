@@ -172,7 +172,7 @@ class Stage:
         disk: Disk | None = None,
     ) -> None:
         database = folder.name.replace("-", "_").lower()
-        self.cluster = cluster
+        self.cluster, self.front = cluster, front
         self.folder = folder
         self.url = cluster.url(database, *order) if front is None else front.url(database)
         self.journal = folder / "journal"
@@ -272,6 +272,16 @@ class Stage:
         for name, text in told.items():
             if not re.search(words, " ".join(text.split())):
                 self.odd.append(f"SILENT {name} does not say {words!r}: {text[-600:]}")
+
+    def is_refused(self, words: str, *commands: str) -> None:
+        """Note as odd which command does not end with exit code 3 and say so, and which worker."""
+        started = {each: self.command(*each.split()) for each in commands}
+        for name, command in started.items():
+            said = command.communicate(timeout=DEADLINE)[0]
+            if command.returncode != 3 or words not in said:
+                self.odd.append(f"{name} ended with code {command.returncode}: {said}")
+        silent = [each.log.name for each in self.workers if words not in each.log.read_text()]
+        self.odd += [f"SILENT {name} does not say {words!r}" for name in silent]
 
     async def _pages(self) -> dict[str, str]:
         told = {}
