@@ -26,57 +26,44 @@ OF_AN_APPLICATION = {
 
 PROGRAM = """
 import os, sys
-first, *each = sys.argv[1:]
-exec(first)
-for code in each:
-    if os.fork() == 0:
-        exec(code)
-        os.write(2, " ".join(["loaded", *sys.modules, chr(10)]).encode())
-        os._exit(0)
-    assert os.wait()[1] == 0
+for code in sys.argv[1:]:
+    exec(code)
+    os.write(2, " ".join(["loaded", *sys.modules, chr(10)]).encode())
 """
 ENTRY = "from outlast.cli import main"
-COMMON = f"import asyncio, msgspec, typer; from outlast.cli import tree; {ENTRY}"  # what each loads
 
 
-def loaded(first: str, codes: list[str]) -> list[set[str]]:
-    """Return, for each code, the names of all modules that Python has loaded after `first` and it.
-
-    Python starts once: it runs `first`, and forks for each code.
-    """
-    python = [sys.executable, "-c", PROGRAM, first, *codes]
-    done = subprocess.run(python, capture_output=True, text=True, check=True)
+def loaded(*codes: str) -> list[set[str]]:
+    """Return the names of the modules that Python loads for each code: one Python runs all codes,
+    so a module is among those of the first code that needs it."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, *codes], capture_output=True, text=True, check=True
+    )
     lines = [line for line in done.stderr.splitlines() if line.startswith("loaded ")]
     assert len(lines) == len(codes)
-    return [set(line.split()) for line in lines]
+    seen = [set(line.split()) for line in lines]
+    return [after - before for before, after in zip([set(), *seen], seen, strict=False)]
 
 
-def answered(first: str, *argv: list[str]) -> list[set[str]]:
-    """Return what each command has loaded when it has answered."""
-    return loaded(first, [f"main({each})" for each in argv])
+def test_the_version_needs_nothing_and_the_help_loads_no_command() -> None:
+    helps = [f"main({argv})" for argv in (["--help"], ["-h"], ["help"], [])]
+    version, *rest = loaded(f"{ENTRY}; main(['--version'])", *helps)
+    assert not version & ({"typer", "msgspec", "asyncio", "rich", "inspect"} | LATE | CLIENT)
+    modules = {f"outlast.cli.{each}" for each, _ in tree.COMMANDS.values()}
+    modules -= {"outlast.cli.completion"}
+    for found in rest:
+        assert not found & (modules | LATE | CLIENT | {"rich", "asyncio", "outlast.store"})
 
 
-def test_the_version_needs_nothing() -> None:
-    heavy = {"typer", "msgspec", "asyncio", "rich", "inspect"} | LATE | CLIENT
-    (found,) = answered(ENTRY, ["--version"])
-    assert not heavy & found
-
-
-def test_the_help_loads_no_command() -> None:
-    modules = {f"outlast.cli.{each}" for each, _ in tree.COMMANDS.values()} - {
-        "outlast.cli.completion"
+def test_a_command_loads_no_driver_and_no_server() -> None:
+    """An application is loaded by those alone that need one, which come last here."""
+    names = sorted(tree.COMMANDS, key=OF_AN_APPLICATION.__contains__)
+    codes = [f"tree.build([{name!r}])" for name in names]
+    _, *found = loaded("from outlast.cli import tree", *codes)
+    wrong = {
+        name: each & (LATE if name in OF_AN_APPLICATION else LATE | CLIENT)
+        for name, each in zip(names, found, strict=True)
     }
-    unwanted = modules | LATE | CLIENT | {"rich", "asyncio", "outlast.store"}
-    for found in answered(ENTRY, ["--help"], ["-h"], ["help"], []):
-        assert not found & unwanted
-
-
-def test_a_command_loads_no_driver_no_server_and_no_other_command() -> None:
-    found = loaded(COMMON, [f"tree.build([{name!r}])" for name in tree.COMMANDS])
-    unwanted = {
-        name: LATE if name in OF_AN_APPLICATION else LATE | CLIENT for name in tree.COMMANDS
-    }
-    wrong = {name: unwanted[name] & each for name, each in zip(tree.COMMANDS, found, strict=True)}
     assert not any(wrong.values()), wrong
 
 
@@ -86,8 +73,10 @@ def test_a_command_that_reads_loads_its_own_driver_alone(filled: Filled) -> None
     if filled.url.startswith("sqlite"):
         own = {"sqlite3", "outlast.store.sqlite.store"}
     reads = [["jobs"], ["why", "1"], ["job", "1"], ["workers"], ["stats"], ["dead", "list"]]
-    for found in answered(COMMON, *([*argv, "--url", filled.url] for argv in reads)):
-        assert own <= found
+    codes = [f"assert main({[*argv, '--url', filled.url]}) == 0" for argv in reads]
+    _, first, *others = loaded(ENTRY, *codes)
+    assert own <= first
+    for found in (first, *others):
         assert not (LATE | CLIENT) - own & found
 
 
