@@ -9,11 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import asyncpg
-import psycopg
 import pytest
-from sqlalchemy import create_engine, text
-from sqlalchemy.ext.asyncio import create_async_engine
 
 import outlast
 from examples.lease_mail import app as lease_mail
@@ -21,81 +17,19 @@ from harness.servers import PostgresServer
 from outlast.errors import UsageError
 from outlast.testing.crashes import CrashReport, crash_test
 from outlast.testing.crashes.runs import may_reach
-from tests.app import own_store
+from tests.app import own_store, postgres_programs
 from tests.cases import each_case
 
 OWN = own_store.__name__
-app = outlast.App("sqlite:///own.db")
-ORDERS = [1, 2]
-INSERT = "INSERT INTO orders VALUES ({})"
-ONCE = " ON CONFLICT DO NOTHING"
-
-
-@app.task
-def psycopg_plain(url: str, again: str) -> None:
-    with psycopg.connect(url) as db:
-        for order in ORDERS:
-            db.execute(INSERT.format("%s") + again, [order])  # here
-            db.commit()
-
-
-@app.task
-async def psycopg_async(url: str, again: str) -> None:
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as db:
-        for order in ORDERS:
-            async with db.transaction():
-                await db.execute(INSERT.format("%s") + again, [order])  # here
-
-
-@app.task
-async def asyncpg_alone(url: str, again: str) -> None:
-    db = await asyncpg.connect(url)
-    try:
-        for order in ORDERS:
-            async with db.transaction():
-                await db.execute(INSERT.format("$1") + again, order)  # here
-    finally:
-        await db.close()
-
-
-@app.task
-async def asyncpg_pool(url: str, again: str) -> None:
-    async with asyncpg.create_pool(url, min_size=1, max_size=1) as pool:
-        for order in ORDERS:
-            await pool.execute(INSERT.format("$1") + again, order)  # here
-
-
-@app.task
-def sqlalchemy_engine(url: str, again: str) -> None:
-    engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-    for order in ORDERS:
-        with engine.begin() as db:
-            db.execute(text(INSERT.format(":number") + again), {"number": order})  # here
-    engine.dispose()
-
-
-@app.task
-async def sqlalchemy_asyncpg(url: str, again: str) -> None:
-    engine = create_async_engine(url.replace("postgresql:", "postgresql+asyncpg:"))
-    for order in ORDERS:
-        async with engine.begin() as db:
-            await db.execute(text(INSERT.format(":number") + again), {"number": order})  # here
-    await engine.dispose()
-
-
+PROGRAMS = postgres_programs.__name__
 TASKS = [
-    psycopg_plain,
-    psycopg_async,
-    asyncpg_alone,
-    asyncpg_pool,
-    sqlalchemy_engine,
-    sqlalchemy_asyncpg,
+    postgres_programs.psycopg_plain,
+    postgres_programs.psycopg_async,
+    postgres_programs.asyncpg_alone,
+    postgres_programs.asyncpg_pool,
+    postgres_programs.sqlalchemy_engine,
+    postgres_programs.sqlalchemy_asyncpg,
 ]
-
-
-def call(name: str, url: str, again: str = "") -> outlast.Call[None]:
-    task: outlast.Task[..., None] = app.find(name)
-    return task.call(url, again)
 
 
 @pytest.fixture
@@ -111,8 +45,8 @@ def run(url: str, name: str, again: str = "", unique: str = "", **options: Any) 
     make = f"CREATE TABLE orders (number integer {unique})"
     reset = f"DROP TABLE IF EXISTS orders; {make}"
     return crash_test(
-        f"{__name__}:app",
-        f"{__name__}:call",
+        f"{PROGRAMS}:app",
+        f"{PROGRAMS}:call",
         arguments={"name": name, "url": url, "again": again},
         allow_connect=[urlsplit(url).port or 0],
         reset=do(url, reset),
@@ -129,7 +63,7 @@ def do(url: str, sql: str) -> str:
 def line_of(task: outlast.Task[..., None]) -> str:
     lines, first = inspect.getsourcelines(task.fn)
     (at,) = [at for at, line in enumerate(lines) if "# here" in line]
-    return f"test_crashes_on_postgres.py:{first + at}"
+    return f"postgres_programs.py:{first + at}"
 
 
 @pytest.mark.slow_but("asyncpg_pool")
@@ -158,30 +92,11 @@ def line_before(line: str, task: outlast.Task[..., None]) -> str:
 @pytest.mark.slow_but("psycopg_plain")
 @pytest.mark.parametrize("task", TASKS, ids=lambda task: task.name)
 def test_a_commit_with_a_key_is_clean(url: str, task: outlast.Task[[str, str], None]) -> None:
-    run(url, task.name, ONCE, "PRIMARY KEY").check()
-
-
-@app.task
-def leaves_its_transaction_open(url: str, again: str) -> None:
-    assert outlast.current().checkpoint in {None, 1}
-    db = psycopg.connect(url)
-    KEPT.append(db)  # an attempt that is killed does not close it
-    db.execute("SET lock_timeout = '20s'; LOCK TABLE orders")
-    outlast.current().save_sync(1)
-    db.commit()
-
-
-KEPT: list[psycopg.Connection[Any]] = []
+    run(url, task.name, postgres_programs.ONCE, "PRIMARY KEY").check()
 
 
 def test_a_killed_attempt_leaves_no_transaction_open(url: str) -> None:
     run(url, "leaves_its_transaction_open").check()
-
-
-@app.task(retries=0)
-def completes_in_it(url: str, again: str) -> None:
-    with psycopg.connect(url) as db:
-        outlast.current().complete_in_sync(db)
 
 
 def test_a_completion_on_a_server_is_refused_with_what_to_do(url: str) -> None:
@@ -192,8 +107,8 @@ def test_a_completion_on_a_server_is_refused_with_what_to_do(url: str) -> None:
 def test_a_command_that_fails_is_told(url: str) -> None:
     with pytest.raises(UsageError, match="--reset ends with 3: no such service"):
         crash_test(
-            f"{__name__}:app",
-            f"{__name__}:call",
+            f"{PROGRAMS}:app",
+            f"{PROGRAMS}:call",
             arguments={"name": "psycopg_plain", "url": url},
             reset="echo no such service >&2; exit 3",
         )
@@ -239,10 +154,6 @@ def test_a_port_that_may_be_that_of_the_store_counts_as_it(url: str, reaches: bo
     assert not may_reach(url, [])
 
 
-def mail() -> outlast.Call[str]:
-    return lease_mail.send.call("ada")
-
-
 @pytest.mark.slow
 def test_the_example_whose_mail_server_refuses_older_tokens_is_clean(
     url: str, monkeypatch: pytest.MonkeyPatch
@@ -252,7 +163,7 @@ def test_the_example_whose_mail_server_refuses_older_tokens_is_clean(
     empty = "DROP TABLE IF EXISTS server, mailbox;"
     report = crash_test(
         "examples.lease_mail.app:app",
-        f"{__name__}:mail",
+        f"{PROGRAMS}:mail",
         allow_connect=[urlsplit(url).port or 0],
         reset=do(url, f"{empty} {lease_mail.SERVER} UPDATE server SET accepts = true"),
         compare=do(url, "SELECT recipient, organisation FROM mailbox"),
