@@ -73,6 +73,31 @@ CASES = {
 }
 
 OWN_WRITER = "import codecs; sys.stdout = codecs.getwriter('utf-8')(sys.stdout.detach())"
+# what the kernel would do to a later task: end its process, or refuse it something
+KERNEL_CASES = {
+    "signal.setitimer(signal.ITIMER_VIRTUAL, 99)": ["timer"],
+    "signal.signal(signal.SIGPROF, print); signal.setitimer(signal.ITIMER_PROF, 99)": [
+        "handler of SIGPROF",
+        "timer",
+    ],
+    "signal.signal(signal.SIGVTALRM, print); signal.signal(signal.SIGXCPU, print)": [
+        "handler of SIGVTALRM",
+        "handler of SIGXCPU",
+    ],
+    "limit('CPU', 99); limit('AS', 2**40)": ["limit AS", "limit CPU"],
+    "limit('NOFILE', 12)": ["limit NOFILE"],
+}
+LIMITS = """
+import resource
+def limit(name, soft, hard=None):
+    number = getattr(resource, "RLIMIT_" + name)
+    resource.setrlimit(number, (soft, resource.getrlimit(number)[1] if hard is None else hard))
+def limits():
+    timers = [signal.getitimer(each) for each in (signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)]
+    names = sorted(name for name in dir(resource) if name.startswith("RLIMIT_"))
+    return timers, [resource.getrlimit(getattr(resource, name)) for name in names]
+begun = limits()
+"""
 TAGS = """
 from outlast.runner.printing import tag_output
 tag_output(lambda: None)
@@ -132,6 +157,24 @@ def test_changes_by_a_task_are_undone_and_named_without_values(tmp_path: Path) -
     assert dict(zip(CASES, reports, strict=True)) == {
         task: (changes, True) for task, changes in CASES.items()
     }
+
+
+@pytest.mark.xfail(strict=True)
+def test_no_timer_or_limit_of_a_task_is_left_for_the_next_one(tmp_path: Path) -> None:
+    """Its signal would end the process under the next task, which would be charged."""
+    tail = TAIL.replace("seen() == before", "limits() == begun")
+    reports = run_all([HEAD + LIMITS + task + tail for task in KERNEL_CASES], tmp_path)
+    assert dict(zip(KERNEL_CASES, reports, strict=True)) == {
+        task: (changes, True) for task, changes in KERNEL_CASES.items()
+    }
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_limit_that_cannot_be_raised_again_spoils_the_runner(tmp_path: Path) -> None:
+    common = "if not os.getuid(): os.setuid(65534)\nassert not state.is_spoiled\n"
+    tail = TAIL.replace("assert", "# assert").replace("seen() == before", "state.is_spoiled")
+    code = HEAD + LIMITS + common + "limit('FSIZE', 10**6, 10**6)" + tail
+    assert run(code, tmp_path) == (["limit FSIZE"], True)
 
 
 def test_a_renamed_working_directory_is_restored(tmp_path: Path) -> None:
