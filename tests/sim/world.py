@@ -169,7 +169,7 @@ class World:
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
         yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
-        state = mock.Mock(restore=lambda *, signals: [])  # one process has all runners
+        state = mock.Mock(restore=lambda *, signals: [], is_spoiled=False)  # one process has all
         yield mock.patch("outlast.runner.main.ProcessState", return_value=state)
         ticks = mock.Mock(take=list)  # real ones come by a thread, whose time is not the world's
         yield mock.patch("outlast.runner.main.Ticks", return_value=ticks)

@@ -228,6 +228,7 @@ class Runner:
     def _restore(self, token: int, others: int, in_loop: bool) -> None:  # noqa: FBT001
         """Undo and report the changes of tasks to this process, before anything else runs here."""
         changes = self._state.restore(signals=in_loop)
+        self._spoiled |= self._state.is_spoiled
         if not self._spoiled and (greenlets := find_greenlets()) is not None:
             self._spoiled = True
             changes.append(greenlets)

@@ -27,8 +27,11 @@ SIGNALS = tuple(
     {
         signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM,
         signal.SIGCHLD, signal.SIGPIPE, signal.SIGUSR1, signal.SIGUSR2,
+        signal.SIGVTALRM, signal.SIGPROF, signal.SIGXCPU,
     } - {STACKS_SIGNAL}
 )  # fmt: skip
+_TIMERS = (signal.ITIMER_REAL, signal.ITIMER_VIRTUAL, signal.ITIMER_PROF)
+_LIMITS = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 _MODES = ("encoding", "errors", "line_buffering", "write_through")
 _get_modes = operator.attrgetter(*_MODES)
@@ -38,8 +41,13 @@ _get_handler = importlib.import_module("_signal").getsignal
 
 
 class ProcessState:
-    """The umask, working directory, environment, descriptors, streams, timer and signal handlers of
-    this process, and the file that it writes its stacks to."""
+    """The umask, working directory, environment, descriptors, streams, timers, signal handlers and
+    limits of this process, and the file that it writes its stacks to.
+
+    ``is_spoiled``: a task has changed what cannot be restored.
+    """
+
+    is_spoiled = False
 
     def __init__(self, stacks: int) -> None:
         """Call it in the main thread, which alone may set signal handlers. ``stacks``: the
@@ -59,8 +67,9 @@ class ProcessState:
         self._stacks = open(stacks, "wb", closefd=False)  # noqa: SIM115
         faulthandler.enable(self._stacks)
         self._stacks_references = sys.getrefcount(self._stacks)
-        self._has_timer = signal.getitimer(signal.ITIMER_REAL) != (0.0, 0.0)
+        self._timers = [each for each in _TIMERS if signal.getitimer(each) == (0.0, 0.0)]
         self._handlers = {int(number): _get_handler(number) for number in SIGNALS}
+        self._limits = _read_limits()
         self._looks = (
             self._look_at_umask,
             self._look_at_folder,
@@ -68,7 +77,8 @@ class ProcessState:
             self._look_at_descriptors,
             self._look_at_streams,
             self._look_at_stacks,
-            self._look_at_timer,
+            self._look_at_timers,
+            self._look_at_limits,
         )
         self._looks_in_main_thread = (*self._looks, self._look_at_handlers)
 
@@ -141,15 +151,39 @@ class ProcessState:
             faulthandler.enable(self._stacks)
             yield "faulthandler"
 
-    def _look_at_timer(self) -> Iterator[str]:
-        if not self._has_timer and signal.setitimer(signal.ITIMER_REAL, 0) != (0.0, 0.0):
-            yield "timer"  # its signal would have reached the next task
+    def _look_at_timers(self) -> Iterator[str]:
+        for timer in self._timers:
+            if signal.setitimer(timer, 0) != (0.0, 0.0):
+                yield "timer"  # its signal would have reached the next task
+
+    def _look_at_limits(self) -> Iterator[str]:
+        if (resource := sys.modules.get("resource")) is None:  # which alone sets limits
+            return
+        for name, limit in self._limits.items():
+            number = getattr(resource, f"RLIMIT_{name}")
+            if resource.getrlimit(number) != limit:
+                yield f"limit {name}"
+                try:
+                    resource.setrlimit(number, limit)
+                except (ValueError, OSError):  # only root may raise a hard limit
+                    self.is_spoiled = True
+                    self._limits[name] = resource.getrlimit(number)
 
     def _look_at_handlers(self) -> Iterator[str]:
         for number, handler in self._handlers.items():
             if _get_handler(number) is not handler and handler is not None:
                 signal.signal(number, handler)
                 yield f"handler of {signal.Signals(number).name}"
+
+
+def _read_limits() -> dict[str, tuple[int, int]]:
+    """Return the soft and hard limits. The module stays unloaded, unless the application needs it:
+    reading the limits takes as long as all other looks."""
+    was_loaded = "resource" in sys.modules
+    resource = importlib.import_module("resource")
+    if not was_loaded:
+        del sys.modules["resource"]
+    return {name: resource.getrlimit(getattr(resource, f"RLIMIT_{name}")) for name in _LIMITS}
 
 
 def _is_shut(stream: Any) -> bool:
