@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from outlast.base.clock import Clock
@@ -34,7 +35,11 @@ class Duty(Protocol):
     """One thing that a worker does repeatedly."""
 
     name: str
-    nudge: Nudge  # lets it run before its time
+
+    @cached_property
+    def nudge(self) -> Nudge:
+        """Lets it run before its time."""
+        return Nudge()
 
     async def run_once(self) -> float | None:
         """Run once; return the seconds until the next run (None: only when nudged). 0: at once,

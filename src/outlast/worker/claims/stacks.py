@@ -17,12 +17,12 @@ from outlast.store.stacks import Stack, StackAsk
 from outlast.store.values import Claimed
 from outlast.worker.base import Pool
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.service import Nudge
+from outlast.worker.service import Duty
 
 TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, perhaps by the task itself
 
 
-class StackShower:
+class StackShower(Duty):
     """The duty that answers requests."""
 
     name = "stacks"
@@ -31,7 +31,6 @@ class StackShower:
         self._store = store
         self._in_flight = in_flight
         self._control = pool.control
-        self.nudge = Nudge()
         self._clock = clock
         self._taken: frozenset[StackAsk] = frozenset()  # those on the row
         self._asked: dict[int, int] = {}  # token -> the number of the last request
