@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
+from harness.pgbouncer import PgBouncerServer
+from harness.stores import held_open
 from outlast.errors import StoreUnavailable
 from outlast.model.job import State
 from outlast.store.limits import DeclaredTask
+from outlast.store.postgres import enqueue
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, NewJob, Save
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job, on, row_of
@@ -134,6 +138,47 @@ async def test_no_session_gives_a_lost_id_again_before_a_worker_has_come(
     assert len(set(flat)) == len(flat) == len(jobs) * len(others) or jobs[0].key
     for each in others:
         await each.close()
+
+
+@pytest.fixture
+async def pooled(pg_url: str, pgbouncer: PgBouncerServer) -> AsyncIterator[PostgresStore]:
+    """A program behind a pooler of transactions, whose session outlives a recovery."""
+    async with held_open(PostgresStore(pgbouncer.through(pg_url), connections=1)) as store:
+        yield store
+
+
+@pytest.mark.pgbouncer
+async def test_ids_jump_for_a_program_behind_a_pooler_once_another_comes(
+    pooled: PostgresStore, session: Any
+) -> None:
+    first, *_ = await enqueued(pooled, *[job() for _ in range(3)])
+    for comes in (Hands.on, enqueued):
+        await lose_the_newest(session, first)
+        other = PostgresStore(pooled.url)
+        await comes(other)
+        (after,) = await enqueued(pooled)
+        assert after > first + STEP
+        await other.close()
+        first = after
+
+
+@pytest.mark.pgbouncer
+@pytest.mark.parametrize(
+    "new",
+    [
+        pytest.param(job(), id="in the line"),
+        pytest.param(
+            job(delay=60.0), id="delayed", marks=pytest.mark.xfail(strict=True, reason="lost ids")
+        ),
+    ],
+)
+async def test_ids_jump_behind_a_pooler_after_some_minutes(
+    pooled: PostgresStore, session: Any, monkeypatch: pytest.MonkeyPatch, new: NewJob
+) -> None:
+    monkeypatch.setattr(enqueue, "KNOWN_SECONDS", 0.0)
+    (first,) = await enqueued(pooled, new)
+    await lose_the_newest(session, first)
+    assert (await enqueued(pooled, new))[0] > first + STEP
 
 
 async def test_no_job_by_sql_gets_a_lost_id(store: PostgresStore, session: Any) -> None:
