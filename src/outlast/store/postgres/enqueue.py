@@ -51,6 +51,7 @@ KNOWN_SECONDS = 300.0  # for which a session relies on a lane that is named
 KNOWN_MAX = 10_000  # lanes that a session remembers
 
 _Lane = tuple[str, str, int]  # task, queue, priority
+_NO_LANE = "", "", 0
 _known: WeakKeyDictionary[Any, dict[_Lane, float]] = WeakKeyDictionary()  # until when, by session
 
 
@@ -107,8 +108,9 @@ async def enqueue(connection: Any, jobs: Sequence[NewJob], *, notify: bool) -> l
 
 
 async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
-    """Name the lanes in which these jobs stand as soon as they are stored; of a session's first
-    jobs even if there are none, since ids have to jump if a failover may have lost some."""
+    """Name the lanes in which these jobs stand as soon as they are stored; at a session's first
+    jobs, and some minutes later, even if there are none, since ids have to jump if a failover may
+    have lost some, which a session behind a pooler may have outlived."""
     session = await connection.session() if hasattr(connection, "session") else connection
     known = _known.get(session, {})
     now = SYSTEM.boot()
@@ -119,12 +121,13 @@ async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
             continue
         if job.delay < LATER_SECONDS or job.run_at is not None:
             new[lane] = None
-    if new or session not in _known:
+    if new or known.get(_NO_LANE, now) <= now:
         tasks, queues, priorities = zip(*new, strict=True) if new else ((), (), ())
         (row,) = await connection.fetch(_SQL["add_lanes"], [*tasks], [*queues], [*priorities])
         known = _known.setdefault(session, known)
         if len(known) + len(new) > KNOWN_MAX:
             known.clear()
+        known[_NO_LANE] = now + KNOWN_SECONDS
         if row["known"]:
             known.update(dict.fromkeys(new, now + KNOWN_SECONDS))
 
