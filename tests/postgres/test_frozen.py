@@ -25,7 +25,10 @@ from outlast.model.job import State
 from outlast.store.postgres import hangs
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob
+from tests.conformance.connections_kit import Asyncpg, Caller, Django, Psycopg
+from tests.conformance.connections_kit import opened as callers_own
 from tests.conformance.kit import enqueued, eventually, row_of
+from tests.conformance.shop_kit import an_app
 from tests.crash.kit import scene
 
 DATABASE = "frozen"
@@ -166,6 +169,36 @@ async def test_a_call_ends_once_another_takes_writes(pair: Pair, way: str) -> No
                 with pytest.raises(StoreUnavailable, match="another server answers"):
                     await each
             await store.enqueue([NewJob(task="t")])
+
+
+@pytest.mark.parametrize("kind", [Asyncpg, Psycopg, Django])
+async def test_a_connection_of_the_callers_is_not_left(pair: Pair, kind: type[Caller]) -> None:
+    """What becomes of its transaction is up to its owner and its driver. The program's own sessions
+    go on with the other server meanwhile."""
+    app = an_app(pair.url(pair.primary, pair.standby))
+    mail = app.tasks["mail"]
+    direct = pair.url(pair.primary).partition("?")[0]
+    async with opened(direct), callers_own(kind, direct) as mine:
+        await mine.call(mine.begin)
+        await mine.enqueue(mail, "first")
+        await mail.enqueue("of its own")
+        pair.freeze()
+        waits = asyncio.create_task(mine.enqueue(mail, "second"))
+        try:
+            await pair.fail_over()
+
+            async def goes_on() -> bool:
+                with contextlib.suppress(StoreUnavailable):
+                    return bool(await mail.enqueue("third"))
+                return False
+
+            await eventually(goes_on, SOON)
+            assert not waits.done()
+        finally:
+            pair.thaw()
+        await waits
+        await mine.call(mine.rollback)
+    await app.close()
 
 
 async def sleep_on(store: PostgresStore, seconds: float) -> None:
