@@ -56,7 +56,7 @@ async def session(url: str) -> AsyncIterator[Session]:
             "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0;"
             "SET auto_explain.log_nested_statements = on; SET auto_explain.log_level = notice;"
             "SET auto_explain.log_format = json; SET auto_explain.log_analyze = on;"
-            "SET auto_explain.log_buffers = on"
+            "SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off"
         )
         found = Session(store, connection)
     try:

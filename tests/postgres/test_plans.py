@@ -41,6 +41,11 @@ SELECT 'unknown', 'mixed', 0, 0, '{}', 50, nextval('outlast_position_seq')
 FROM generate_series(1, 20000) n"""
 
 
+WAITING = """
+INSERT INTO outlast_jobs (task, queue, priority, run_at, enqueued_at, args, position)
+SELECT 't', queue, priority, 0, 0, '{}', nextval('outlast_position_seq')
+FROM (VALUES ('default', 0), ('other', 5)) AS lane (queue, priority), generate_series(1, %s)"""
+
 SUSPECTS = """
 INSERT INTO outlast_jobs (task, queue, run_at, enqueued_at, args, solo, incident, position)
 SELECT CASE WHEN n % 10 = 0 THEN 't' ELSE 'unknown' || n % 3 END, 'suspects' || n % 2,
@@ -116,10 +121,8 @@ async def test_a_claim_reads_as_many_blocks_however_many_jobs_wait(waiting_url: 
         me = await s.store.register(new_worker("waiting"))
         blocks = []
         for count in (1_000, 60_000):
-            lanes = [NewJob(task="t"), NewJob(task="t", queue="other", priority=5)]
-            for _ in range(count // 1_000):
-                await s.store.enqueue(lanes * 500)
-            await s.run("VACUUM ANALYZE outlast_jobs")
+            await s.store.enqueue([NewJob(task="t"), NewJob(task="t", queue="other", priority=5)])
+            await s.run(WAITING % (count // 2), "VACUUM ANALYZE outlast_jobs")
             held = await s.claim(me, 5)  # the lanes are known from here on
             await s.forget()
             for _ in range(3):
