@@ -7,15 +7,11 @@ fixture in seconds and gone after the test. What cannot be had here is skipped, 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test of this folder as slow."""
     for item in items:
-        if HERE in item.path.parents:
+        if item.nodeid.startswith("tests/worlds/"):
             item.add_marker("slow")
