@@ -24,12 +24,6 @@ from tests.postgres.kit import blocked
 ROLE = "outlast_guarded"
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 # -- a table that is rewritten (VACUUM FULL, CLUSTER, ALTER TABLE)
 
 

@@ -21,12 +21,6 @@ from tests.conformance.limits_kit import limited, need
 from tests.postgres.kit import blocked
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 async def become_another(session: Any) -> None:
     """Do what a recovery does, and what the first worker does that comes back after it: a restore
     to an earlier moment leaves the rows of the other workers at their epochs."""

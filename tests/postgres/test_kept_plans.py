@@ -17,12 +17,6 @@ KEPT, REPLANNED = "force_generic_plan", "force_custom_plan"
 
 
 @pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
-@pytest.fixture
 async def two(pg_url: str) -> AsyncIterator[Connections]:
     """At most two connections."""
     connections = Connections(pg_url, StoreOptions(connections=2))

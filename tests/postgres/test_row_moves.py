@@ -29,12 +29,6 @@ async def pause_between_snapshot_and_lock(session: Any, what: str) -> None:
     await session.execute(change_function(name, source, PAUSED + source))
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 @pytest.mark.parametrize("what", SEEN_BY)
 async def test_a_row_that_changes_between_snapshot_and_lock_is_found_in_its_new_state(
     what: str, store: PostgresStore, hands: Hands, session: Any

@@ -47,12 +47,6 @@ NOT_OURS = {
 }
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 async def set_database(session: Any, **settings: str) -> None:
     """Let new sessions of this database begin with these settings."""
     name = await session.fetchval("SELECT current_database()")

@@ -31,12 +31,6 @@ WAITS = """SELECT count(*) FROM pg_stat_activity
            WHERE datname = current_database() AND wait_event = 'ClientWrite'"""
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 def by_socket(url: str, server: PostgresServer) -> str:
     """Return the address of the same database by way of the server's Unix socket."""
     database = url.rpartition("/")[2]

@@ -15,12 +15,6 @@ from tests.conformance.kit import Hands, enqueued, job
 from tests.postgres.kit import blocked, exchange_on
 
 
-@pytest.fixture
-def store_url(pg_url: str) -> str:
-    """Only PostgreSQL."""
-    return pg_url
-
-
 @pytest.mark.parametrize("steps", [(3, 3), (3, 150_000), (150_000, 150_000)])
 async def test_tokens_never_decrease_while_they_are_raised(
     store: PostgresStore, hands: Hands, steps: tuple[int, int]
