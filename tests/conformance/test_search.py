@@ -23,6 +23,20 @@ async def found(store: Store, texts: Texts, **which: object) -> list[int]:
     return [row.id for row in listed.rows]
 
 
+async def found_to_the_end(store: Store, which: JobFilter) -> tuple[list[int], int]:
+    """Search list after list; return what was found, and how many lists it took."""
+    ids: list[int] = []
+    lists = 0
+    while True:
+        listed = await list_jobs(store, which, None, NOW, texts=Texts(args="rare"))
+        ids += [row.id for row in listed.rows]
+        lists += 1
+        if listed.before is None:
+            return ids, lists
+        assert listed.back_to is not None
+        which = msgspec.structs.replace(which, before_id=listed.before)
+
+
 async def test_a_text_is_found_in_the_arguments(store: Store) -> None:
     texts = ('{"to":"Ada@Example.org"}', '{"to":"bob"}', '{"n":7,"to":"Ödön"}', "{}")
     ada, bob, odon, nothing = await enqueued(store, *[job(args=args) for args in texts])
@@ -78,17 +92,7 @@ async def test_a_search_reads_a_bounded_number_of_jobs_and_goes_on_from_there(
     monkeypatch.setattr(queries, "PAGE", 2)
     others = [job(task="else") for _ in range(8)]
     wanted = (await enqueued(store, job(args='{"rare":1}'), *others))[0]
-    before, seen, looks = None, [], 0
-    while True:
-        which = JobFilter(task=TASK, before_id=before)
-        listed = await list_jobs(store, which, None, NOW, texts=Texts(args="rare"))
-        seen += [row.id for row in listed.rows]
-        looks += 1
-        if listed.before is None:
-            break
-        assert listed.back_to is not None
-        before = listed.before
-    assert (seen, looks) == ([wanted], 3)
+    assert await found_to_the_end(store, JobFilter(task=TASK)) == ([wanted], 3)
 
 
 async def test_a_full_page_goes_on_behind_its_last_job(store: Store) -> None:
@@ -128,14 +132,4 @@ async def test_a_search_of_large_arguments_ends_and_goes_on_from_there(
     monkeypatch.setattr(queries, "LOOK_BYTES", 1_500)
     monkeypatch.setattr(queries, "SEARCHED_BYTES", 2_500)
     wanted = (await enqueued(store, job(args='"rare"'), *[job(args=LARGE) for _ in range(7)]))[0]
-    before, seen, lists = None, [], 0
-    while True:
-        which = JobFilter(before_id=before)
-        listed = await list_jobs(store, which, None, NOW, texts=Texts(args="rare"))
-        seen += [row.id for row in listed.rows]
-        lists += 1
-        if listed.before is None:
-            break
-        assert listed.back_to is not None
-        before = listed.before
-    assert (seen, lists) == ([wanted], 3)
+    assert await found_to_the_end(store, JobFilter()) == ([wanted], 3)

@@ -16,6 +16,7 @@ from outlast.model.job import State
 from outlast.model.lease import DeathCause
 from outlast.store.rows import WorkerStatus
 from tests.crash.kit import goes_on, row_of, scene
+from tests.postgres.test_presence import RESTARTS
 
 HELD = """
 SELECT count(*) FROM outlast_workers w, pg_locks l, outlast_schema s
@@ -145,13 +146,6 @@ async def test_a_presence_session_that_is_cut_repeatedly_is_retaken_without_loss
     assert no_live_worker_was_reaped(pg_stage)
     assert (await pg_stage.job(job)).attempt_count == 1
     await hangman.close()
-
-
-RESTARTS: dict[str, Callable[[PostgresServer], None]] = {
-    "stopped": lambda server: server.restart("fast"),
-    "crashed": lambda server: server.restart("immediate"),
-    "lost a process": lambda server: server.lose_a_process(),
-}
 
 
 @pytest.mark.parametrize("restart", RESTARTS.values(), ids=RESTARTS)

@@ -75,21 +75,28 @@ async def line(pg_url: str) -> AsyncIterator[Line]:
     await store.close()
 
 
-async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without_floors(
-    line: Line, pg_url: str
-) -> None:
+async def commit_late(line: Line, pg_url: str, jobs: int = 1, *, settled: bool = True) -> list[int]:
+    """Store jobs that are committed once ten later ones were claimed; return their ids."""
     other = await asyncpg.connect(pg_url)
     late = other.transaction()
     await late.start()
-    (held,) = await on(other).enqueue([NewJob(task="t")])
+    held = await on(other).enqueue([NewJob(task="t")] * jobs)
     await line.add(*[NewJob(task="t")] * 10)
     assert len(await line.take()) == 10
-    await line.settle()
+    if settled:
+        await line.settle()
     await late.commit()
     await other.close()
+    return [one.job_id for one in held]
+
+
+async def test_jobs_committed_below_the_floor_are_found_by_the_next_look_without_floors(
+    line: Line, pg_url: str
+) -> None:
+    held = await commit_late(line, pg_url)
     assert await line.take() == [], "it stands below the floor"
     line.clock.advance(FULL_SECONDS)
-    assert await line.take() == [held.job_id]
+    assert await line.take() == held
 
 
 async def test_a_cleared_suspect_below_the_floor_is_found_by_the_next_look(line: Line) -> None:
@@ -131,15 +138,7 @@ async def test_a_claim_from_floors_alone_says_when_it_is_looked_below_them(
     line: Line, pg_url: str
 ) -> None:
     """A worker that finds nothing rests for longer than that, and a late commit wakes it once."""
-    other = await asyncpg.connect(pg_url)
-    late = other.transaction()
-    await late.start()
-    (held,) = await on(other).enqueue([NewJob(task="t")])
-    await line.add(*[NewJob(task="t")] * 10)
-    assert len(await line.take()) == 10
-    await line.settle()
-    await late.commit()
-    await other.close()
+    held = await commit_late(line, pg_url)
     reply = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 9)])
     assert reply.claimed == []
     assert reply.next_look == pytest.approx(FULL_SECONDS - LAG_SECONDS)
@@ -147,36 +146,21 @@ async def test_a_claim_from_floors_alone_says_when_it_is_looked_below_them(
     assert only_suspects.next_look is None, "a full worker does not come back for it"
     line.clock.advance(FULL_SECONDS - LAG_SECONDS)
     reply = await line.store.exchange(line.me, [], [ClaimRequest(["t"], 9)])
-    assert [each.job_id for each in reply.claimed] == [held.job_id]
+    assert [each.job_id for each in reply.claimed] == held
 
 
 async def test_a_large_transaction_that_commits_late_is_worked_off_without_pauses(
     line: Line, pg_url: str
 ) -> None:
-    other = await asyncpg.connect(pg_url)
-    late = other.transaction()
-    await late.start()
-    held = await on(other).enqueue([NewJob(task="t")] * 30)
-    await line.add(*[NewJob(task="t")] * 10)
-    assert len(await line.take()) == 10
-    await line.settle()
-    await late.commit()
-    await other.close()
+    held = await commit_late(line, pg_url, 30)
     line.clock.advance(FULL_SECONDS)
     taken = [await line.take(10) for _ in range(3)]
-    assert [job_id for ids in taken for job_id in ids] == [one.job_id for one in held]
+    assert [job_id for ids in taken for job_id in ids] == held
 
 
 async def test_a_job_that_commits_a_little_late_is_found_at_once(line: Line, pg_url: str) -> None:
-    other = await asyncpg.connect(pg_url)
-    late = other.transaction()
-    await late.start()
-    (held,) = await on(other).enqueue([NewJob(task="t")])
-    await line.add(*[NewJob(task="t")] * 10)
-    assert len(await line.take()) == 10
-    await late.commit()
-    await other.close()
-    assert await line.take() == [held.job_id], "floors lag behind what was claimed"
+    held = await commit_late(line, pg_url, settled=False)
+    assert await line.take() == held, "floors lag behind what was claimed"
 
 
 async def test_a_new_lane_is_found_at_once_wherever_it_is(line: Line) -> None:
