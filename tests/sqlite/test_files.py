@@ -16,13 +16,16 @@ from subprocess import PIPE
 
 import pytest
 
+import outlast
 from outlast.errors import ConfigError, StoreCorrupt, StoreUnavailable
 from outlast.model.job import State
 from outlast.store import open_store
+from outlast.store.backend import resolve_url
 from outlast.store.sqlite import connection as sqlite_connection
 from outlast.store.sqlite import library
 from outlast.store.sqlite.checks import SqliteFacts
 from outlast.store.sqlite.store import SqliteStore
+from outlast.store.sqlite.url import parse
 from outlast.store.values import NewJob
 from tests.cases import each_case
 from tests.conformance.kit import Hands, enqueued, job, on
@@ -184,6 +187,40 @@ def test_urls_may_be_relative_absolute_or_in_the_home_directory(
     assert SqliteStore("sqlite:///a%20b.db").path == tmp_path / "a b.db"
     assert SqliteStore("sqlite:////var/x.db").path == Path("/var/x.db")
     assert SqliteStore("sqlite:///~/x.db").path == Path("/home/ada/x.db")
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize("given", ["sqlite:///jobs.db", None])
+def test_a_program_that_changes_its_directory_stays_on_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
+) -> None:
+    """Another event loop opens the store again; a runner does so wherever its task has gone."""
+    monkeypatch.delenv("OUTLAST_URL", raising=False)
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    app = outlast.App(given)
+    mail = app.task(name="mail")(lambda: None)
+    if given is None:  # which is resolved at first use
+        mail.enqueue_sync()
+    monkeypatch.chdir(elsewhere)
+    jobs = [mail.enqueue_sync(), asyncio.run(mail.enqueue()), mail.enqueue_sync()]
+    assert (len({job.id for job in jobs}), os.listdir(elsewhere)) == (3, [])
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize(
+    "relative", ["a.db", "a%20b%3F%23.db", "c/../a.db?unsafe_filesystem=1", "%25.db", "\udcff.db"]
+)
+def test_a_resolved_url_names_the_same_file_from_everywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, relative: str
+) -> None:
+    (odd := tmp_path / "100% of what?").mkdir()
+    monkeypatch.chdir(odd)
+    url = f"sqlite:///{relative}"
+    there, resolved = parse(url), resolve_url(url)
+    monkeypatch.chdir(tmp_path)
+    assert parse(resolved) == there
+    assert resolve_url(resolved) == resolved
 
 
 def test_old_and_faulty_libraries_are_named() -> None:
