@@ -189,7 +189,6 @@ def test_urls_may_be_relative_absolute_or_in_the_home_directory(
     assert SqliteStore("sqlite:///~/x.db").path == Path("/home/ada/x.db")
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("given", ["sqlite:///jobs.db", None])
 def test_a_program_that_changes_its_directory_stays_on_its_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str | None
@@ -207,7 +206,6 @@ def test_a_program_that_changes_its_directory_stays_on_its_file(
     assert (len({job.id for job in jobs}), os.listdir(elsewhere)) == (3, [])
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize(
     "relative", ["a.db", "a%20b%3F%23.db", "c/../a.db?unsafe_filesystem=1", "%25.db", "\udcff.db"]
 )

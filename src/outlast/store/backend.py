@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import msgspec
 
@@ -102,8 +103,9 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         load_callers: returns how callers' own connections are used; None if they cannot be.
         open_presence: returns the lock that a live worker's session holds, given the URL and the
             seconds that one answer may take; None if the store knows no presence.
-        find_file: returns the absolute path of the file that a URL names; None if URLs name a
-            server. Workers of a file are on one machine, so that they need no messenger.
+        find_file: returns the absolute path of the file that a URL (SCHEME:///PATH?OPTIONS) names;
+            None if URLs name a server. Workers of a file are on one machine, so that they need no
+            messenger.
         read_route: returns how safe the network path to the server is, given the URL and the
             environment variables; None if there is no server.
     """
@@ -147,7 +149,8 @@ def backend_of(url: str) -> Backend:
 
 
 def resolve_url(url: str | None) -> str:
-    """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory.
+    """Return ``url``, else ``$OUTLAST_URL``, else a SQLite file in the working directory; a file
+    with its absolute path, since a later change of directory would lead to another file.
     ConfigError unless it names a store. An empty ``url`` or variable (from a template that was not
     filled in) is refused: jobs in an unintended file would wait forever.
     """
@@ -164,7 +167,10 @@ def resolve_url(url: str | None) -> str:
     url = URL_DEFAULT if url is None else url
     if not url.partition("://")[2]:
         raise _unknown(url)
-    return check_encoded(url) if backend_of(url).find_file is None else url
+    if (file := file_of(url)) is None:
+        return check_encoded(url)
+    start, mark, query = url.partition("?")
+    return f"{start.partition(':')[0]}:///{quote(os.fsencode(file))}{mark}{query}"
 
 
 def open_store(url: str, **options: Any) -> Store:

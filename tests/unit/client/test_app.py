@@ -49,12 +49,13 @@ def test_a_url_that_is_none_is_refused_with_where_it_is_from_and_what_to_leave_o
         outlast.App("postgresql+psycopg://u@h/shop")
 
 
-def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch):
+def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("OUTLAST_URL", "sqlite:///env.db")
-    assert outlast.App("sqlite:///given.db").url == "sqlite:///given.db"
-    assert outlast.App().url == "sqlite:///env.db"
+    assert outlast.App("sqlite:///given.db").url == f"sqlite:///{tmp_path}/given.db"
+    assert outlast.App().url == f"sqlite:///{tmp_path}/env.db"
     monkeypatch.delenv("OUTLAST_URL")
-    assert outlast.App().url == "sqlite:///outlast.db"
+    assert outlast.App().url == f"sqlite:///{tmp_path}/outlast.db"
 
 
 async def test_the_url_can_be_changed_until_it_is_used(sqlite_url):

@@ -23,7 +23,7 @@ KINDS = backend._backends
 @each_case(
     ("url", "kind"),
     [
-        ("sqlite:///jobs.db", SQLITE),
+        ("sqlite:////var/jobs.db", SQLITE),
         ("postgresql://h/d", POSTGRES),
         ("postgres://h/d", POSTGRES),
     ],
@@ -53,8 +53,8 @@ def test_a_file_has_a_path_and_a_server_has_none(tmp_path, monkeypatch):
     assert file_of("postgresql://h/d") is None
 
 
-def test_a_file_may_have_any_character_and_a_server_may_not():
-    assert resolve_url("sqlite:///a b@c") == "sqlite:///a b@c"
+def test_a_file_may_have_any_character_and_a_server_may_not(tmp_path):
+    assert resolve_url(f"sqlite:///{tmp_path}/a b@c") == f"sqlite:///{tmp_path}/a%20b%40c"
     with pytest.raises(ConfigError, match="percent-encode"):
         resolve_url("postgresql://me:a@b@host/db")
 

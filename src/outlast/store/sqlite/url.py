@@ -31,10 +31,11 @@ def parse(url: str) -> SqliteLocation:
             f"{redact(url)!r} is not a SQLite URL: write sqlite:///jobs.db for a file in this"
             " directory, or sqlite:////var/lib/jobs.db (four slashes) for an absolute path"
         )
-    text, _, query = url.removeprefix(PREFIX).partition("?")
+    quoted, _, query = url.removeprefix(PREFIX).partition("?")
+    text = unquote(quoted, errors="surrogateescape")
     _refuse_memory(url, text, query)
     try:
-        path = Path(unquote(text)).expanduser()
+        path = Path(text).expanduser()
     except RuntimeError:  # the home of a user that does not exist
         raise ConfigError(f"{redact(url)!r} names no home directory") from None
     absolute = Path(os.path.abspath(path))
@@ -49,7 +50,7 @@ def _refuse_memory(url: str, text: str, query: str) -> None:
             f"{redact(url)!r}: a database in memory is gone with its process and no worker could"
             " open it; Outlast needs a file, such as sqlite:///jobs.db"
         )
-    if not text or "\x00" in unquote(text) or not _is_encodable(unquote(text)):
+    if not text or "\x00" in text or not _is_encodable(text):
         raise ConfigError(f"{redact(url)!r} names no file: write sqlite:///jobs.db")
 
 
