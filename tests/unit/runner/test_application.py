@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from outlast.errors import ApplicationError
+import outlast
+from outlast.errors import ApplicationError, SchemaMismatch
+from outlast.runner import main
 from outlast.runner.application import load_app
+from outlast.runner.protocol import RunnerSettings
 from tests.cases import each_case
 
 SWEEP = """
@@ -81,3 +84,17 @@ def test_a_wrong_name_is_told_with_what_is_here(
     with pytest.raises(ApplicationError) as refused:
         load_app(spec)
     assert says in str(refused.value)
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_task_that_was_led_to_another_place_makes_no_store_there(
+    bare_store_url: str,
+) -> None:
+    """As by a variable such as $PGDATABASE, set for a child process: no worker would look there."""
+    app = outlast.App("sqlite:///of_the_worker.db")
+    settings = RunnerSettings(
+        app="", stacks=-1, concurrency=1, store_id="", url=bare_store_url, wakeup=None
+    )
+    main.join_worker(app, settings)
+    with pytest.raises(SchemaMismatch):
+        await app.task(name="mail")(lambda: None).enqueue()
