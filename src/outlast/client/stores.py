@@ -112,6 +112,7 @@ class StoreProvider:
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
         self._enqueues = enqueues
+        self.makes_store = True
         self._options = {"connections": CONNECTIONS} | options
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
@@ -339,7 +340,7 @@ class StoreProvider:
             )
         loop = asyncio.get_running_loop()
         try:
-            await store.open()
+            await store.open(make=self.makes_store)
             await self._open_messenger(loop, store)
             yield store
         finally:

@@ -302,6 +302,15 @@ def _limits_of(app: App) -> CodeLimits:
     return CodeLimits(app.limits._news(), tasks)  # noqa: SLF001
 
 
+def join_worker(app: App, settings: RunnerSettings) -> None:
+    """Let tasks enqueue into the store of their worker. It is there: where there is none, as in the
+    database of a $PGDATABASE that a task has set, no worker would look."""
+    if app.url != settings.url:
+        app.url = settings.url
+    app.stores.wakeup = settings.wakeup or app.stores.wakeup
+    app.stores.makes_store = False
+
+
 def main(descriptor: int) -> int:
     """Run as a runner, on this inherited end of a socket; return the exit code."""
     _hold_to_worker()
@@ -315,9 +324,7 @@ def main(descriptor: int) -> int:
         refuse_greenlets()
         if settings.shell:
             shell.add_to(app)
-        if app.url != settings.url:
-            app.url = settings.url  # tasks enqueue jobs into their worker's store
-        app.stores.wakeup = settings.wakeup or app.stores.wakeup
+        join_worker(app, settings)
         asyncio.run(_run(app, settings, channel))
     except BaseException as error:
         hide = settings.make_hide()
