@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import copy
 import inspect
+import pickle
 import re
 import sqlite3
 import ssl
@@ -159,3 +161,24 @@ def test_the_spans_that_a_verdict_takes() -> None:
     assert outlast.Snooze(timedelta(minutes=1)).seconds == 60
     assert (outlast.Snooze(0).seconds, outlast.Retry(after=0).after) == (0, 0)
     assert outlast.Snooze(3_153_600_000).seconds == 3_153_600_000
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize(
+    "error",
+    [
+        outlast.Snooze(60),
+        errors.wait_without_slot(5, "sleeps", event="paid"),
+        outlast.Throttled("api", after=3),
+        outlast.ItemErrors({1: outlast.Snooze(2)}, [0, None]),
+        outlast.KeyInUse("taken", key="k", task="mail"),
+        outlast.QueueFull("full", queue="mail", waiting=2, waiting_max=1),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_passes_from_one_process_to_another(error: BaseException) -> None:
+    """As out of a ProcessPoolExecutor of a task, which breaks if it cannot read one."""
+    error.add_note("in a child")
+    for again in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error)):
+        assert (type(again), str(again)) == (type(error), str(error))
+        assert repr(vars(again)) == repr(vars(error))
