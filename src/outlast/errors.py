@@ -47,8 +47,22 @@ if TYPE_CHECKING:
 _SPAN_MAX, _THROTTLE_MAX = 3_153_600_000.0, 31 * 86_400.0  # seconds
 
 
+def _in_parts(error: BaseException) -> tuple[Any, ...]:
+    """Return what ``pickle`` makes it again of, as out of a process pool, whatever its class
+    takes."""
+    return _again, (type(error), error.args, error.__dict__)
+
+
+def _again(kind: type[BaseException], args: tuple[Any, ...], own: dict[str, Any]) -> BaseException:
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(own)
+    return error
+
+
 class OutlastError(Exception):
     """The root of all errors raised by Outlast."""
+
+    __reduce__ = _in_parts
 
 
 class ConfigError(OutlastError):
@@ -206,6 +220,8 @@ class Verdict(BaseException):
 
     A BaseException, so that no ``except Exception`` in the task swallows it.
     """
+
+    __reduce__ = _in_parts
 
 
 class Snooze(Verdict):

@@ -163,16 +163,19 @@ def test_the_spans_that_a_verdict_takes() -> None:
     assert outlast.Snooze(3_153_600_000).seconds == 3_153_600_000
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize(
     "error",
     [
         outlast.Snooze(60),
         errors.wait_without_slot(5, "sleeps", event="paid"),
         outlast.Throttled("api", after=3),
+        outlast.Retry("why", after=30),
+        outlast.Dead("why"),
+        outlast.Cancel(),
         outlast.ItemErrors({1: outlast.Snooze(2)}, [0, None]),
         outlast.KeyInUse("taken", key="k", task="mail"),
         outlast.QueueFull("full", queue="mail", waiting=2, waiting_max=1),
+        outlast.JobFailed("job 1 is dead", None),
     ],
     ids=lambda error: type(error).__name__,
 )
