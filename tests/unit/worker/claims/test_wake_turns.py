@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Coroutine
-from itertools import count
+from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -95,6 +95,7 @@ class Member:
         mine = [each for each in self.fleet.line if each[1] in self.serves.names][: self.slots]
         self.fleet.line = [each for each in self.fleet.line if each not in mine]
         self.fleet.taken += [(position, self.fleet.clock.boot()) for position, _ in mine]
+        self.fleet.takers += [self] * len(mine)
         self.slots -= len(mine)
         taken = {position for position, _ in mine}
         self.fleet.later(
@@ -126,6 +127,7 @@ class Fleet:
         self.numbers = count()
         self.line: list[tuple[int, str]] = []
         self.taken: list[tuple[int, float]] = []
+        self.takers: list[Member] = []
         self.trips = self.drawn = 0
         self.members = [Member(self, slots) for _ in range(size)]
         for each in self.members:
@@ -176,6 +178,30 @@ def trips_of(fleet: Fleet) -> int:
 def test_one_job_sets_off_few_trips_of_two_hundred_idle_workers(slots):
     fleet = Fleet(200, seed=1, slots=slots)
     assert sum(trips_of(fleet) for _ in range(50)) <= 5 * 50
+
+
+@pytest.mark.xfail(strict=True, reason="places are drawn, and several may draw the first one")
+@each_case("trip", [TRIP, 3 * TRIP])
+def test_one_job_sets_off_one_trip_of_eight_idle_workers(trip):
+    fleet = Fleet(8, seed=1, slots=1_000, trip=trip)
+    for _ in range(50):  # each of them has looked a few times
+        trips_of(fleet)
+    assert sum(trips_of(fleet) for _ in range(50)) <= 1.1 * 50
+
+
+@pytest.mark.xfail(strict=True, reason="each wake-up is followed by another worker")
+def test_close_jobs_share_a_worker_and_far_ones_do_not():
+    """So that its claims and ends share trips, while a few long jobs go to many workers."""
+    changes = {}
+    for gap in (0.003, 0.3):
+        fleet = Fleet(8, seed=1, slots=1_000)
+        for number in range(1, 65):
+            fleet.later(gap * number, fleet.enqueue)
+        fleet.run()
+        changes[gap] = sum(one is not other for one, other in pairwise(fleet.takers))
+        assert len(set(fleet.takers)) >= 4, "none gets all"
+    assert changes[0.003] <= 20
+    assert changes[0.3] >= 40
 
 
 def test_few_trips_are_set_off_where_claims_are_slow():
