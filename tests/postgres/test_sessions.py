@@ -145,7 +145,7 @@ async def test_a_connection_that_is_not_the_exchanges_is_closed_when_it_is_idle(
         await own.observe()
         await hands.exchange()
         await until(lambda: held(1))
-    assert await own.count_peers(hands.me) == 1
+    assert await own.count_peers(hands.me) == (1, 0)
     await own.reconcile(hands.me, [])
     assert await held(1), "an idle worker asks this over its exchange's"
     await own.observe()

@@ -275,10 +275,11 @@ class FaultyStore:
 class FaultyServedStore(FaultyStore):
     """That of a server; what is asked of its class (``ServerStore``) is said by the class."""
 
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many workers serve the same."""
-        count: int = await self._faults.call("count_peers", self._store.count_peers, (me,))  # type: ignore[attr-defined]
-        return count
+    async def count_peers(self, me: WorkerRef) -> tuple[int, int]:
+        """Return how many workers serve the same, and how many of them came before."""
+        verb = self._store.count_peers  # type: ignore[attr-defined]
+        found: tuple[int, int] = await self._faults.call("count_peers", verb, (me,))
+        return found
 
     async def waiting(self, grace: float, limit: int) -> Any:
         """Return what waits and was not announced."""

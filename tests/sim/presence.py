@@ -222,10 +222,10 @@ class ServedStore:
             neighbours=neighbours_of(me.worker_id, look.workers),
         )
 
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many workers serve the same."""
-        look = await self._store.observe(0.0)
-        return len(look.workers)
+    async def count_peers(self, me: WorkerRef) -> tuple[int, int]:
+        """Return how many workers serve the same, and how many of them came before."""
+        workers = (await self._store.observe(0.0)).workers
+        return len(workers), sum(each.worker_id < me.worker_id for each in workers)
 
     async def tell_gone(self, lock: LockIdentity, begun: int | None) -> int:
         """Say that the worker with this lock file is gone, and wake those who listen."""

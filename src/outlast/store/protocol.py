@@ -381,8 +381,9 @@ class Store(ActVerbs, Protocol):
 class ServerStore(Protocol):
     """Further verbs of a store on a server, which workers of many machines share."""
 
-    async def count_peers(self, me: WorkerRef) -> int:
-        """Return how many active workers serve the same queues and tasks, this one included."""
+    async def count_peers(self, me: WorkerRef) -> tuple[int, int]:
+        """Return how many active workers serve the same queues and tasks, this one included, and
+        how many of them registered before it."""
         ...
 
     async def waiting(self, grace: float, limit: int) -> UnpublishedBatch:

@@ -109,11 +109,11 @@ class WorkerVerbs(PostgresExchange):
     async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
         await self._fetch(_WORKERS["tell_wakeup"], me.worker_id, words, me.registration)
 
-    async def count_peers(self, me: WorkerRef) -> int:
+    async def count_peers(self, me: WorkerRef) -> tuple[int, int]:
         """Over the connection of the exchange of an idle worker, which keeps plans."""
         which = (me.worker_id, me.registration)
         rows = await self._fetch(_WORKERS["count_peers"], *which, own=True, keeps_plans=True)
-        return int(rows[0][0])
+        return rows[0]["peers"], rows[0]["before"]
 
     async def tell_failing(self, me: WorkerRef, failing: Failing | None) -> None:
         told = (None, None) if failing is None else (line_of(failing), failing.seconds)

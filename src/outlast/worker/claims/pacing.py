@@ -8,11 +8,11 @@ itself, or a healthy messenger. The log of ``outlast.trips`` gives the reason of
 level.
 
 ``WakeTurns`` decides which of many idle workers follows a wake-up. All listeners hear it, so no
-worker that is full, paused or about to leave can swallow one. Each draws a place among its *peers*,
-the workers that serve the same. The first one makes a claim at once. After each further step, as
-long as a claim takes this worker, twice as many have had their turn: a few while the first one
-makes its claim, and soon all, in case it fails. A wake-up for several jobs lets that many workers
-claim at once.
+worker that is full, paused or about to leave can swallow one. Each has another place among its
+*peers*, the workers that serve the same, and the places change from one wake-up to the next, or
+after a *run* of close ones, so that claims and ends share trips. The first one makes a claim at
+once. After each further step, as long as a claim takes this worker, twice as many have had their
+turn: soon all, in case it fails. A wake-up for several jobs lets that many workers claim at once.
 
 A worker that followed a wake-up tells the others with the commit of its claim
 (``outlast_exchange_v1``): all of them "this job is taken", and its own kind "there is no more". A
@@ -24,6 +24,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import zlib
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 
@@ -48,8 +49,10 @@ GATHER_SECONDS = 0.05  # in which ends gather for one trip while enough attempts
 
 _log = logging.getLogger("outlast.trips")
 STEP_SECONDS_MIN, STEP_SECONDS_MAX = 0.008, 0.064  # for a claim to be made and heard of
-STEP_SHARE = 0.25  # of the last claim's time that goes into the step
+STEP_TRIPS = 1.5  # claims in a step: the others have to hear of it, too
+STEP_SHARE = 0.25  # of the last claim that goes into the step
 GAP_SECONDS = 0.006  # between the beginnings of two claims for wake-ups
+RUN_MAX = 8  # close wake-ups with the same first worker
 WAITING_MAX = 1_000  # wake-ups
 TOLD_MAX = 100  # queues in one answer: a notification has 8000 bytes
 SEEN_SECONDS = 3 * LOOK_SECONDS  # in which a peek at already followed positions is not news
@@ -79,6 +82,8 @@ class WakeTurns:
     ) -> None:
         self.nudge = Nudge()
         self.peers = 1
+        self._before = 0  # how many of them registered before this worker
+        self._heard_at = -math.inf
         self._step = STEP_SECONDS_MIN
         self._owner = owner
         self._queues = sorted(queues)
@@ -90,9 +95,10 @@ class WakeTurns:
         self._seen, self._seen_at = 0, -math.inf  # position that its kind reported
         self._not_before = -math.inf  # when the next claim for a wake-up may be made
 
-    def note_peers(self, count: int) -> None:
-        """Note how many workers serve the same, this one included."""
-        self.peers = count
+    def note_peers(self, count: int, before: int) -> None:
+        """Note how many workers serve the same, this one included; ``before``: how many of them
+        registered before it. If some have other numbers, two may be first, or none for a step."""
+        self.peers, self._before = max(1, count), before
 
     def are_among_many(self) -> bool:
         """Return whether this worker may peek rarely: it hears of new work by its wake-up, and
@@ -102,7 +108,7 @@ class WakeTurns:
 
     def note_trip(self, seconds: float) -> None:
         """Note the duration of a trip that only requested jobs."""
-        step = self._step + STEP_SHARE * (seconds - self._step)
+        step = self._step + STEP_SHARE * (STEP_TRIPS * seconds - self._step)
         self._step = min(max(step, STEP_SECONDS_MIN), STEP_SECONDS_MAX)
 
     def note_claim(self, now: float) -> None:
@@ -142,13 +148,20 @@ class WakeTurns:
         if position in self._waiting:
             return False
         now = self._clock.boot()
-        place = self._clock.random() * self.peers / jobs
-        pause = self._step * math.log2(place) if place > 1.0 else 0.0
+        place = self._find_place(position, now)
+        pause = self._step * math.log2(place / jobs) if place > jobs else 0.0
         pause = max(pause, not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause > 0:
             self.nudge.give()
         return pause <= 0
+
+    def _find_place(self, position: int, now: float) -> int:
+        """Return this worker's place among its peers, from 1 on, for a wake-up heard now."""
+        is_close = now - self._heard_at < LATE_SECONDS
+        self._heard_at = now
+        turn = position // RUN_MAX if is_close else position
+        return (self._before + zlib.crc32(b"%d" % turn)) % self.peers + 1
 
     def _stand_down(self, parts: list[str]) -> None:
         if len(parts) != 4:  # noqa: PLR2004  # claimed, kind, followed, drawn
@@ -226,9 +239,10 @@ class PeerCount:
 
     async def run_once(self) -> float:
         """Count once; return the seconds until the next time."""
-        before, peers = self._turns.peers, await self._store.count_peers(self._lease.me)
-        self._turns.note_peers(peers)
-        stays = before / 2 < peers < before * 2
+        last = self._turns.peers
+        peers, before = await self._store.count_peers(self._lease.me)
+        self._turns.note_peers(peers, before)
+        stays = last / 2 < peers < last * 2
         self._pause = min(2 * self._pause, COUNT_SECONDS_MAX) if stays else COUNT_SECONDS_MIN
         return self._pause
 

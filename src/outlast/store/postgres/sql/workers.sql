@@ -105,9 +105,9 @@ SET failing = $2, failing_since = date_part('epoch', statement_timestamp()) - $3
 WHERE id = $1 AND registration IS NOT DISTINCT FROM $4 AND status IN ('active', 'draining')
 
 -- name: count_peers
--- Count the active workers that serve the same queues and tasks as this one, itself included. Workers use the number to
--- spread their looks when all are woken. Reads only; no guard depends on it.
-SELECT count(*) FROM outlast_workers me
+-- Count the active workers that serve the same queues and tasks as this one, itself included, and those of them that
+-- registered before it. Workers use the numbers to take turns when all are woken. Reads only; no guard depends on it.
+SELECT count(*) AS peers, count(*) FILTER (WHERE w.id < me.id) AS before FROM outlast_workers me
 JOIN outlast_workers w ON w.status = 'active' AND w.queues = me.queues AND w.tasks = me.tasks
 WHERE me.id = $1 AND me.registration IS NOT DISTINCT FROM $2
 
