@@ -24,6 +24,7 @@ NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'a', 'b'), pg_switch_wal(
 WAITS = "ommits? waits? for a synchronous standby"
 READ_ONLY = "database is read-only"
 NO_PRIMARY = "it is a standby"
+ENQUEUE = ("enqueue", "tests.ha.app:app", "work", "0")
 
 
 def kill_leader(stage: Stage, *, is_fast: bool = False) -> None:
@@ -179,7 +180,10 @@ def hold_promotion(stage: Stage, seconds: float) -> None:
     end = time.monotonic() + seconds
     stage.pause(HEARD_SECONDS)
     said = "" if stage.front else NO_PRIMARY  # a proxy does not tell of the hosts
-    stage.is_refused(said, "why 1", "workers", "enqueue tests.ha.app:app work 0")
+    stage.wait_for_workers(said)
+    for command in (("why", "1"), ("workers",), ENQUEUE):
+        if not stage.is_refused(said, *command):
+            stage.odd.append(f"{command} found a primary")
     stage.pause(max(0.0, end - time.monotonic()))
     stage.cluster.thaw_node(standby)
     stage.goes_on()
@@ -211,11 +215,8 @@ def fill_tables(stage: Stage) -> None:
     before = stage.findings()
     stage.fault()
     stage.disk.fill()
-    stage.until(
-        lambda: all("disk is full" in each.log.read_text() for each in stage.workers),
-        "workers without room",
-    )
-    stage.is_refused("disk is full", "enqueue tests.ha.app:app work 0")
+    stage.wait_for_workers("disk is full")
+    stage.until(lambda: stage.is_refused("disk is full", *ENQUEUE), "an enqueue without room")
     stage.disk.free()
     stage.goes_on()
     stage.is_calm(before)
@@ -252,7 +253,7 @@ def start_meanwhile(stage: Stage) -> None:
     stage.cluster.kill_node(leader)
     worker = stage.start_worker(may_end=True)
     started = {
-        "enqueue": stage.command("enqueue", "tests.ha.app:app", "work", "0"),
+        "enqueue": stage.command(*ENQUEUE),
         "migrate": stage.command("migrate"),
         "why": stage.command("why", "1"),
         "web": stage.command("web", "--port", "0"),

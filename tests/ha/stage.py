@@ -273,15 +273,22 @@ class Stage:
             if not re.search(words, " ".join(text.split())):
                 self.odd.append(f"SILENT {name} does not say {words!r}: {text[-600:]}")
 
-    def is_refused(self, words: str, *commands: str) -> None:
-        """Note as odd which command does not end with exit code 3 and say so, and which worker."""
-        started = {each: self.command(*each.split()) for each in commands}
-        for name, command in started.items():
-            said = command.communicate(timeout=DEADLINE)[0]
-            if command.returncode != 3 or words not in said:
-                self.odd.append(f"{name} ended with code {command.returncode}: {said}")
-        silent = [each.log.name for each in self.workers if words not in each.log.read_text()]
-        self.odd += [f"SILENT {name} does not say {words!r}" for name in silent]
+    def wait_for_workers(self, words: str) -> None:
+        """Wait until each worker has said this."""
+        self.until(
+            lambda: all(words in each.log.read_text() for each in self.workers),
+            f"workers that say {words!r}",
+        )
+
+    def is_refused(self, words: str, *arguments: str) -> bool:
+        """Whether a command ends with exit code 3; note as odd if it ends with another one but 0,
+        or does not say why."""
+        command = self.command(*arguments)
+        said = command.communicate(timeout=DEADLINE)[0]
+        code = command.returncode
+        if code not in {0, 3} or (code and words not in said):
+            self.odd.append(f"{arguments[0]} ended with code {code}: {said}")
+        return code == 3
 
     async def _pages(self) -> dict[str, str]:
         told = {}
