@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -144,3 +146,30 @@ async def test_a_thread_ended_from_outside_frees_its_slot():
     threads.call(ends_its_thread, lambda _: None)
     assert await values(threads, lambda: "called") == ["called"]
     threads.close()
+
+
+FORKS = """
+import asyncio, multiprocessing
+from outlast.runner.threads import Threads
+
+def fork():
+    child = multiprocessing.get_context("fork").Process(target=print, args=("done",))
+    child.start()
+    child.join()
+    return child.exitcode
+
+async def main():
+    ended = asyncio.get_running_loop().create_future()
+    threads = Threads(2)
+    threads.call(fork, ended.set_result)
+    print(await ended)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_child_that_a_function_forks_ends_with_its_own_exit_code() -> None:
+    """In the child this thread of a pool is the main one: Python's exit would wait for it."""
+    run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["done", "0"]
