@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as pools
 from typing import Any
 
 MORE_SECONDS = 0.001  # until more threads are added for waiting functions
@@ -94,3 +96,11 @@ class Threads:
         while self._returned:
             done, value = self._returned.popleft()
             done(value)
+
+
+def _leave_pool() -> None:
+    """In a forked child: Python's exit would wait for this thread, itself, and so end with 1."""
+    getattr(pools, "_threads_queues", {}).pop(threading.current_thread(), None)
+
+
+os.register_at_fork(after_in_child=_leave_pool)

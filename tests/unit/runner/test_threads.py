@@ -168,7 +168,6 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_child_that_a_function_forks_ends_with_its_own_exit_code() -> None:
     """In the child this thread of a pool is the main one: Python's exit would wait for it."""
     run = subprocess.run([sys.executable, "-c", FORKS], capture_output=True, text=True, check=True)
