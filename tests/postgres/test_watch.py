@@ -11,7 +11,7 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.worker.maintenance.reaper import OwnLooks, Reaper
 from tests.conformance.kit import Hands, enqueued
 from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import FakeOwner
+from tests.unit.worker.worker_kit import FakeOwner, lease_of
 
 LEASE, STEP_IN = 6.0, 5.0
 
@@ -27,8 +27,8 @@ class Member:
             FakeOwner(),
             self,  # type: ignore[arg-type]
             clock=clock,
-            own=hands,  # type: ignore[arg-type]
-            looks=OwnLooks(store, hands, boot_id, clock=clock),  # type: ignore[arg-type]
+            own=(lease := lease_of(hands.me)),
+            looks=OwnLooks(store, lease, boot_id, clock=clock),
         )
 
     def __getattr__(self, name: str) -> Any:
