@@ -22,6 +22,13 @@ import outlast
 app = outlast.App()
 @app.task
 def mail(to: str) -> None: ...
+def sessions():
+    if not app.url.startswith("postgresql"):
+        return set()
+    import psycopg
+    with psycopg.connect(app.url) as mine:
+        rows = mine.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'outlast'")
+        return {pid for pid, in rows}
 """
 
 
@@ -68,19 +75,7 @@ def test_greenlets_of_a_web_server_enqueue_and_run_no_worker(
     assert "gevent's monkey.patch_all()" in refused
 
 
-SESSIONS = """
-def sessions():
-    if not app.url.startswith("postgresql"):
-        return set()
-    import psycopg
-    with psycopg.connect(app.url) as mine:
-        rows = mine.execute("SELECT pid FROM pg_stat_activity WHERE application_name = 'outlast'")
-        return {pid for pid, in rows}
-"""
-
-PREFORK = (
-    SESSIONS
-    + """
+PREFORK = """
 mail.enqueue_sync("parent")
 before = sessions()
 children = []
@@ -94,17 +89,9 @@ assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children
 assert before <= sessions(), "a child has ended a session of its parent"
 print(mail.enqueue_sync("parent").id)
 """
-)
 
 
-def test_children_that_end_leave_the_parent_its_connections(store_url: str, tmp_path: Path) -> None:
-    """A server that forks its workers when the application has been used already."""
-    assert run(PREFORK, store_url, tmp_path) == "22\n"
-
-
-THREADED_PREFORK = (
-    SESSIONS
-    + """
+THREADED_PREFORK = """
 if USED:
     mail.enqueue_sync("parent")
 children = []
@@ -123,7 +110,6 @@ for n in range(3):
 assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0] * 3
 print(mail.enqueue_sync("parent").id - USED)
 """
-)
 
 
 @pytest.mark.parametrize("used", [0, pytest.param(1, marks=pytest.mark.slow)])
@@ -134,9 +120,7 @@ def test_threads_of_a_server_that_has_preloaded_the_application_enqueue(
     assert run(f"USED = {used}\n{THREADED_PREFORK}", store_url, tmp_path) == "121\n"
 
 
-RESTING_LOOP = (
-    SESSIONS
-    + """
+RESTING_LOOP = """
 loop = asyncio.new_event_loop()
 loop.run_until_complete(mail.enqueue("parent"))
 before = sessions()
@@ -148,18 +132,9 @@ print(loop.run_until_complete(asyncio.wait_for(mail.enqueue("parent"), 30)).id)
 loop.run_until_complete(loop.shutdown_asyncgens())
 loop.close()
 """
-)
 
 
-def test_connections_that_are_freed_in_a_child_stay_open_in_the_parent(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(RESTING_LOOP, store_url, tmp_path) == "2\n"
-
-
-OUT_OF_A_LOOP = (
-    SESSIONS
-    + """
+OUT_OF_A_LOOP = """
 import multiprocessing
 async def main():
     await mail.enqueue("parent")
@@ -173,13 +148,6 @@ async def main():
     print(last.id)
 asyncio.run(main())
 """
-)
-
-
-def test_a_process_that_is_forked_out_of_an_event_loop_has_its_own(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(OUT_OF_A_LOOP, store_url, tmp_path) == "5\n"
 
 
 BUSY_PARENT = """
@@ -200,13 +168,6 @@ assert len(set(ids)) == len(ids)
 last = mail.enqueue_sync("parent").id
 print(last == len(ids) + 6)
 """
-
-
-@pytest.mark.slow
-def test_forks_in_the_middle_of_calls_of_other_threads_lose_and_double_nothing(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(BUSY_PARENT, store_url, tmp_path) == "True\n"
 
 
 FORK_IN_AN_IMPORT = """
@@ -278,12 +239,6 @@ print("done")
 """
 
 
-def test_a_signal_handler_may_enqueue_in_the_middle_of_an_enqueue(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(SIGNALS, store_url, tmp_path) == "done\n"
-
-
 FINALIZERS = """
 class Cyclic:
     def __init__(self):
@@ -303,12 +258,6 @@ print(mail.enqueue_sync("last").id > 200)
 """
 
 
-def test_finalizers_may_enqueue_wherever_garbage_is_collected(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(FINALIZERS, store_url, tmp_path) == "True\n"
-
-
 AT_SHUTDOWN = """
 class Late:
     def __del__(self):
@@ -322,15 +271,7 @@ sys.modules["kept"] = kept  # it is freed when threads run no more
 """
 
 
-def test_a_finalizer_at_the_shutdown_is_refused_and_the_program_ends(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(AT_SHUTDOWN, store_url, tmp_path) == "True UsageError\n"
-
-
-MANY_RUNS = (
-    SESSIONS
-    + """
+MANY_RUNS = """
 def held():
     gc.collect()
     return len(os.listdir("/proc/self/fd")), threading.active_count(), len(sessions())
@@ -350,7 +291,6 @@ last = held()
 assert all(now <= before + 1 for before, now in zip(first, last)), (first, last)
 print("done")
 """
-)
 
 
 # asyncpg leaves this future alone where a connection attempt is cancelled before TLS is negotiated.
@@ -368,9 +308,7 @@ def test_event_loops_one_after_the_other_leave_nothing_behind(
     assert run(f"RUNS = {runs}\n{MANY_RUNS}", store_url, tmp_path, but=BROKEN_OFF) == "done\n"
 
 
-CARELESS_LOOPS = (
-    SESSIONS
-    + """
+CARELESS_LOOPS = """
 import warnings; warnings.simplefilter("ignore")
 for n in range(15):
     loop = asyncio.new_event_loop()
@@ -380,14 +318,6 @@ gc.collect()
 assert len(sessions()) < 10 and threading.active_count() < 10, (sessions(), threading.enumerate())
 print("done")
 """
-)
-
-
-@pytest.mark.slow
-def test_loops_that_are_just_closed_leave_no_connections_behind(
-    store_url: str, tmp_path: Path
-) -> None:
-    assert run(CARELESS_LOOPS, store_url, tmp_path) == "done\n"
 
 
 LOOPS_AT_ONCE = """
@@ -413,8 +343,36 @@ print(mail.enqueue_sync("last").id == 6 * 3 * 4 + 3 + 1)
 """
 
 
-@pytest.mark.slow
-def test_threads_with_event_loops_of_their_own_do_not_disturb_each_other(
-    store_url: str, tmp_path: Path
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        pytest.param(PREFORK, "22", id="children that end leave the parent its connections"),
+        pytest.param(RESTING_LOOP, "2", id="what a child frees stays open in the parent"),
+        pytest.param(OUT_OF_A_LOOP, "5", id="a process forked out of an event loop has its own"),
+        pytest.param(
+            BUSY_PARENT,
+            "True",
+            id="forks in the middle of calls of other threads lose and double nothing",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(SIGNALS, "done", id="a signal handler enqueues in the middle of an enqueue"),
+        pytest.param(FINALIZERS, "True", id="finalizers enqueue wherever garbage is collected"),
+        pytest.param(AT_SHUTDOWN, "True UsageError", id="a finalizer at the shutdown is refused"),
+        pytest.param(
+            CARELESS_LOOPS,
+            "done",
+            id="loops that are just closed leave no connections behind",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            LOOPS_AT_ONCE,
+            "True",
+            id="threads with event loops of their own do not disturb each other",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_a_program_enqueues_and_ends(
+    program: str, says: str, store_url: str, tmp_path: Path
 ) -> None:
-    assert run(LOOPS_AT_ONCE, store_url, tmp_path) == "True\n"
+    assert run(program, store_url, tmp_path) == f"{says}\n"
