@@ -12,6 +12,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.protocol import Store
 from outlast.store.schedules import Origin
 from outlast.store.values import Save
+from tests.cases import each_case
 from tests.conformance.kit import Hands, ended
 
 KEYS = {"old": outlast.Encryption.make_key(), "new": outlast.Encryption.make_key()}
@@ -87,13 +88,19 @@ COMPATIBLE = [
 ]
 
 
-async def test_a_compatible_release_is_no_finding(store: Store, store_url: str) -> None:
+@pytest.fixture
+async def filled(store: Store, store_url: str) -> Store:
+    """A store with what the old release leaves; a rehearsal only reads it."""
     await fill(store, store_url)
+    return store
+
+
+async def test_a_compatible_release_is_no_finding(filled: Store, store_url: str) -> None:
     source = OLD
     for old, new in COMPATIBLE:
         assert old in source
         source = source.replace(old, new, 1)
-    found = await rehearsed(store, store_url, source)
+    found = await rehearsed(filled, store_url, source)
     assert found.findings == []
     assert (found.unfinished, found.read, found.schedules) == (PAID + 3, PAID + 3, 1)
 
@@ -148,18 +155,17 @@ CHANGES: dict[str, tuple[str, str, Area, str, str, int]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", CHANGES)
-async def test_each_incompatible_change_is_found(store: Store, store_url: str, what: str) -> None:
+@each_case("what", CHANGES)
+async def test_each_incompatible_change_is_found(filled: Store, store_url: str, what: str) -> None:
     old, new, kind, name, words, count = CHANGES[what]
-    await fill(store, store_url)
     assert old in OLD
-    found = await rehearsed(store, store_url, OLD.replace(old, new, 1))
+    found = await rehearsed(filled, store_url, OLD.replace(old, new, 1))
     (one,) = [each for each in found.findings if (each.kind, each.name) == (kind, name)]
     assert words in one.sentence
     assert one.count == count
     assert one.mend
     if count:
-        row = await store.inspector.job(one.job or 0)
+        row = await filled.inspector.job(one.job or 0)
         assert row is not None
         assert row.task == name
     others = {(each.kind, each.name) for each in found.findings} - {(kind, name)}
@@ -177,30 +183,27 @@ ALSO = {
 """What a change brings about besides."""
 
 
-async def test_queues_that_the_release_will_serve_are_given(store: Store, store_url: str) -> None:
-    await fill(store, store_url)
-    found = await rehearsed(store, store_url, OLD, queues=["mails"])
+async def test_queues_that_the_release_will_serve_are_given(filled: Store, store_url: str) -> None:
+    found = await rehearsed(filled, store_url, OLD, queues=["mails"])
     assert {(one.kind, one.name, one.count) for one in found.findings} == {
         *((Area.WORKER, name, 0) for name in ("pay", "render")),  # their next jobs
         *((Area.WORKER, name, count) for name, count in (("pay", 260), ("render", 1), ("mail", 1))),
     }
 
 
-async def test_a_part_is_read_evenly_and_said_so(store: Store, store_url: str) -> None:
-    await fill(store, store_url)
-    found = await rehearsed(store, store_url, OLD.replace("def render", "def other"), most=20)
+async def test_a_part_is_read_evenly_and_said_so(filled: Store, store_url: str) -> None:
+    found = await rehearsed(filled, store_url, OLD.replace("def render", "def other"), most=20)
     assert (found.unfinished, found.read) == (PAID + 3, 20)
     assert {(one.kind, one.count) for one in found.findings} >= {(Area.TASK, 1)}  # the oldest job
 
 
 async def test_a_schedule_put_at_run_time_is_read_as_its_jobs_are(
-    store: Store, store_url: str
+    filled: Store, store_url: str
 ) -> None:
-    await fill(store, store_url)
     app = make_app(OLD, store_url)
     await app.schedules.put("own", app.tasks["render"].call("Emma"), every=60)
     await app.close()
-    found = await rehearsed(store, store_url, OLD.replace("book: str", "title: str"))
+    found = await rehearsed(filled, store_url, OLD.replace("book: str", "title: str"))
     sentences = {one.name: one.sentence for one in found.findings if one.kind is Area.SCHEDULE}
     assert list(sentences) == ["own"]
     assert "its jobs cannot run: task render does not take 'book'" in sentences["own"]

@@ -92,10 +92,8 @@ def test_who_uses_sqlite_loads_nothing_of_postgres_but_its_entry(tmp_path: Path)
 ENDS = ("\n", "\r", "\r\n", " ", "\t")
 
 
-@pytest.mark.parametrize("end", ENDS)
-@pytest.mark.parametrize(
-    "url", ["sqlite:///{}/jobs.db", "postgresql://h/d", "postgresql://h/d?sslmode=require"]
-)
+@each_case("end", ENDS)
+@each_case("url", ["sqlite:///{}/jobs.db", "postgresql://h/d", "postgresql://h/d?sslmode=require"])
 def test_white_space_around_a_url_is_refused(tmp_path, monkeypatch, url, end):
     """A line break of `echo` or of a file with CRLF: SQLite would make a file of that name."""
     url = url.format(tmp_path)
@@ -115,7 +113,7 @@ def test_a_blank_in_a_files_name_is_kept(tmp_path):
     assert file_of(f"sqlite:///{tmp_path}/a b%20") == tmp_path / "a b "
 
 
-@pytest.mark.parametrize("end", ENDS)
+@each_case("end", ENDS)
 def test_white_space_around_a_messengers_url_is_refused(end):
     with pytest.raises(ConfigError, match="begins or ends with"):
         kinds.parse(f"nats://h{end}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
-from pathlib import Path
+
+import pytest
 
 from tests.cases import each_case
+from tests.unit.tidy_kit import CODE, ROOT, faults, nodes, parsed
 
-ROOT = Path(__file__).resolve().parents[3]
-MODULES = sorted((ROOT / "src" / "outlast" / "worker").rglob("*.py"))
+pytestmark = pytest.mark.xdist_group("tidy")
+MODULES = [path for path in CODE if path.is_relative_to(ROOT / "src" / "outlast" / "worker")]
 # The record of an attempt, which InFlight and the pool write; that of a runner, which the parts
 # of its pool write; and Popen, told of its child's end.
 RECORDS = ("running", "self._in_flight.running[frame.token]", "runner", "self._process")
@@ -16,22 +18,19 @@ RECORDS = ("running", "self._in_flight.running[frame.token]", "runner", "self._p
 
 def foreign_assignments(tree: ast.Module) -> list[str]:
     """Return the assignments to attributes of objects other than ``self``."""
-    stored = (
+    stored = [
         node
-        for node in ast.walk(tree)
+        for node in nodes(tree)
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)
-    )
-    return [ast.unparse(each) for each in stored if ast.unparse(each.value) != "self"]
+    ]
+    return [
+        ast.unparse(each) for each in stored if ast.unparse(each.value) not in {"self", *RECORDS}
+    ]
 
 
 def test_no_attribute_of_another_object_is_set() -> None:
     assert MODULES
-    found = [
-        (path.name, each)
-        for path in MODULES
-        for each in foreign_assignments(ast.parse(path.read_text()))
-    ]
-    assert [each for each in found if each[1].rpartition(".")[0] not in RECORDS] == []
+    assert faults(MODULES, lambda path: foreign_assignments(parsed(path))) == {}
 
 
 @each_case("code", ["a.b = 1", "self.a.b = 1", "a.b += 1", "c, a.b = 1, 2"])
