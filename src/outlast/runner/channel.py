@@ -31,7 +31,7 @@ from outlast.runner.protocol import (
 from outlast.runner.tether import groups_of, kill_group
 from outlast.store.values import Answer, StepFound
 
-READ_BYTES = 1 << 18
+READ_BYTES = 1 << 16  # a larger buffer is mapped, and unmapped, for each frame
 IN_CHILD = (
     "a child process of the task cannot save or report: return the value to the task's own process"
     " (as a pool does), and save it there"
