@@ -21,6 +21,7 @@ from harness.proxy import proxied
 from outlast.base.clock import SystemClock
 from outlast.events import subscribe
 from outlast.insight.verify import verify
+from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import ClaimRequest
 from outlast.wakeup import open_messenger
@@ -105,12 +106,11 @@ class Shop:
 
     async def completed(self, count: int) -> None:
         """Wait until this number of jobs has been completed."""
+        await self.until_async(lambda: self.has_completed(count), f"{count} completed jobs")
 
-        async def all_done() -> bool:
-            listed = await self.store.inspector.statistics()
-            return sum(one.number for one in listed.ended if one.state == "completed") >= count
-
-        await self.until_async(all_done, f"{count} completed jobs")
+    async def has_completed(self, count: int) -> bool:
+        counts = await self.store.inspector.counts()
+        return sum(counts[each] for each in counts if each[1] is State.COMPLETED) >= count
 
     async def until(self, done: Callable[[], bool], what: str) -> None:
         async def there() -> bool:

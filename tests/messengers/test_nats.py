@@ -383,7 +383,6 @@ async def first_announcements(shop: Shop, server: NatsServer) -> list[dict[str, 
 async def swept_until_completed(shop: Shop, worker: Worker, count: int) -> None:
     async def done() -> bool:
         await sweep(worker)
-        listed = await shop.store.inspector.statistics()
-        return sum(one.number for one in listed.ended if one.state == "completed") >= count
+        return await shop.has_completed(count)
 
     await shop.until_async(done, "what was swept to be completed")

@@ -57,7 +57,8 @@ class Pair:
         postmaster = psutil.Process(self.primary.pid)
         self._frozen = [postmaster, *postmaster.children()]
         for each in self._frozen:
-            each.suspend()
+            with contextlib.suppress(psutil.NoSuchProcess):  # a session that ends just now
+                each.suspend()
 
     def thaw(self) -> None:
         for each in self._frozen:
