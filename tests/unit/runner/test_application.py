@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -97,3 +98,20 @@ async def test_a_task_that_was_led_to_another_place_makes_no_store_there(
     main.join_worker(app, settings)
     with pytest.raises((SchemaMismatch, StoreUnavailable)):
         await app.task(name="mail")(lambda: None).enqueue()
+
+
+@pytest.mark.xfail(strict=True)
+@pytest.mark.parametrize("password", ["", ":Zecret"])
+def test_what_a_task_starts_is_led_to_the_store_of_its_worker(
+    monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    """A new interpreter imports the application again, and would find the default store."""
+    monkeypatch.delenv("OUTLAST_URL", raising=False)
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    given = f"postgresql://me{password}@h/shop"
+    settings = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url=given)
+    main.join_worker(outlast.App(), settings)
+    found = outlast.App().url
+    assert "Zecret" not in found
+    assert found.startswith("postgresql://me")
+    assert found.endswith("@h/shop")
