@@ -22,6 +22,8 @@ from concurrent.futures import Future
 from typing import Any, NoReturn
 
 from outlast.base.clock import SYSTEM, Clock
+from outlast.base.config import URL_VARIABLE
+from outlast.base.credentials import without_secrets
 from outlast.client.app import App
 from outlast.client.attempt import current_token
 from outlast.client.log_fields import mark_records
@@ -309,6 +311,8 @@ def join_worker(app: App, settings: RunnerSettings) -> None:
         app.url = settings.url
     app.stores.wakeup = settings.wakeup or app.stores.wakeup
     app.stores.makes_store = False
+    # for programs that tasks start: they would find the default store. No secret is passed on
+    os.environ.setdefault(URL_VARIABLE, without_secrets(settings.url))
 
 
 def main(descriptor: int) -> int:

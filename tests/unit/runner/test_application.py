@@ -100,7 +100,6 @@ async def test_a_task_that_was_led_to_another_place_makes_no_store_there(
         await app.task(name="mail")(lambda: None).enqueue()
 
 
-@pytest.mark.xfail(strict=True)
 @pytest.mark.parametrize("password", ["", ":Zecret"])
 def test_what_a_task_starts_is_led_to_the_store_of_its_worker(
     monkeypatch: pytest.MonkeyPatch, password: str
