@@ -155,11 +155,24 @@ class BatchOptions(TaskOptions, total=False):
 
 
 def check_known(options: Mapping[str, object]) -> None:
-    """Raise ConfigError for an option that no task has."""
+    """Raise ConfigError for options that no task has, or that have invalid plain values; it names
+    all of them."""
     known = sorted(BatchOptions.__annotations__)
     unknown = sorted(options.keys() - {*known})
     if unknown:
         raise ConfigError(no_such_options("a task", meant_for_tasks(unknown, known), known))
+    if wrong := [*filter(None, map(_find_fault, options.keys(), options.values()))]:
+        raise ConfigError("; ".join(wrong))
+
+
+def _find_fault(name: str, value: object) -> str | None:
+    check = _PLAIN.get(name)
+    try:
+        if check is not None:
+            check(name, value)
+    except ConfigError as error:
+        return text_of(error)
+    return None
 
 
 def refuse_unknown(
@@ -327,6 +340,16 @@ _CHECKS = {
     if field.name not in OF_ONE_JOB
 } | {"keep": _or_none(check_seconds)}
 """Limit -> how it is checked: by its type, but 0 is allowed for ``keep``."""
+
+
+_PLAIN: dict[str, Check] = {
+    **_CHECKS,
+    "queue": check_name,
+    "priority": lambda _, value: check_priority(value),
+    "expires": _or_none(check_limit),
+    "own_runner": lambda _, value: check_own_runner(value, default=False),
+}
+"""Option of a task -> how its value is checked, if that depends on nothing else."""
 
 
 def check_names(what: str, one: str, names: object, such_as: str) -> Iterator[str]:

@@ -142,6 +142,10 @@ def test_the_tags_that_a_task_requires_are_its_own_and_no_job_changes_them(app):
         ({"requires": "gpu"}, r"requires must be a list of tags, such as \['gpu'\]"),
         ({"requires": 5}, "requires must be a list of tags"),
         ({"requires": ["a b"]}, "a tag must be a text"),
+        (
+            {"retries": -1, "queue": "a b", "timeout": "x", "priority": 0.5, "own_runner": 1},
+            "retries must .*; queue must .*; timeout must .*; priority must .*; own_runner must",
+        ),
         ({"retry": 3}, r"a task has no option retry \(here: retries\)$"),
         ({"max_payload": 3}, "a task has no option max_payload; choose from: aging, "),
     ],
