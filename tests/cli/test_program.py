@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from typer.main import get_command
 
 import outlast as package
 from outlast.cli import main, tree
-from outlast.cli.errors import FAULT, WRONG_USAGE, code_of
+from outlast.cli.errors import FAULT, WRONG_USAGE, code_of, tell
 from outlast.errors import OutlastError
 from tests.cases import each_case
 from tests.cli.conftest import Outlast
@@ -207,6 +208,24 @@ def test_an_internal_error_shows_a_traceback_only_on_request(
     monkeypatch.setenv("OUTLAST_DEBUG", "1")
     main(["jobs"])
     assert "Traceback" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.EMFILE, "Too many open files"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
+        RuntimeError("can't start new thread"),
+        MemoryError(),
+    ],
+)
+def test_a_limit_of_the_system_is_no_fault_of_the_program(
+    capsys: pytest.CaptureFixture[str], error: Exception
+) -> None:
+    assert tell(error) == FAULT
+    said = capsys.readouterr().err
+    assert "the system is at a limit: `ulimit -a`" in said
+    assert "fault of Outlast" not in said
 
 
 def test_every_error_has_an_exit_code() -> None:

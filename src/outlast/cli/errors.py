@@ -5,13 +5,14 @@
      key that another task has, a migration that is due
 2    wrong usage: an option, a URL, JSON, an unknown task, an application that cannot be imported
 3    the store cannot be used: unreachable, missing, damaged, of an incompatible schema
-70   a fault of Outlast itself
+70   a fault of Outlast itself, or a limit of the system
 74   the answer cannot be written: a full disk
 130  interrupted
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -37,6 +38,8 @@ UNWRITTEN = 74  # EX_IOERR of sysexits.h
 MESSAGE_MAX = 1_000  # characters
 TRACEBACK_LINES_MAX = 24
 DEBUG_VARIABLE = "OUTLAST_DEBUG"
+_SCARCE = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
+_SYSTEM_S = "the system is at a limit: `ulimit -a`, `free` and `df` show which; give it more"
 
 _OWN = str(Path(outlast.__file__).parent)
 
@@ -103,10 +106,8 @@ def tell(error: Exception, program: str = "outlast") -> int:
     if code == FAULT:
         if os.environ.get(DEBUG_VARIABLE):
             _print(hide_logins("".join(traceback.format_exception(error))))
-        message = (
-            f"{describe(error)}\n"
-            f"this is a fault of Outlast, not of yours; {DEBUG_VARIABLE}=1 shows where it is"
-        )
+        whose = _SYSTEM_S if _is_at_a_limit(error) else "this is a fault of Outlast, not of yours"
+        message = f"{describe(error)}\n{whose}; {DEBUG_VARIABLE}=1 shows where it is"
     elif isinstance(error, ApplicationError):
         # a worker's own has the traceback after its message's first line
         message, _, rest = message.partition("\n")
@@ -115,6 +116,12 @@ def tell(error: Exception, program: str = "outlast") -> int:
             _print(safe(hide_logins("\n".join(kept))))
     say(as_typed(message, program))
     return code
+
+
+def _is_at_a_limit(error: Exception) -> bool:
+    """Whether the system refuses files, threads, memory or disk to this process."""
+    is_refused = isinstance(error, OSError) and error.errno in _SCARCE
+    return is_refused or isinstance(error, MemoryError) or "can't start new thread" in str(error)
 
 
 def traceback_tail(error: BaseException | None) -> str:
