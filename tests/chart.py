@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # that of libyaml, where it is built in
 _ACTION = re.compile(r"\s*\{\{-\s*(.*?)(?:\s+-\}\}\s*|\s*\}\})|\{\{\s*(.*?)\s*\}\}", re.DOTALL)
 _WORD = re.compile(r'"[^"]*"|[()|]|[^\s()|]+')
 
@@ -89,7 +90,7 @@ class Chart:
             "Files": {"Get": lambda file: (self.folder / file).read_text()},
         }
         texts = [self._text(nodes, Scope(root, {"$": root})) for nodes in self._templates]
-        return [one for text in texts for one in yaml.safe_load_all(text) if one]
+        return [one for text in texts for one in yaml.load_all(text, LOADER) if one]
 
     def _text(self, nodes: list[Node], scope: Scope) -> str:
         return "".join(self._one(node, scope) for node in nodes)

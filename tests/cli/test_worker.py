@@ -75,32 +75,26 @@ def until_completed(outlast: Outlast, url: str, count: int) -> None:
     until(lambda: len(outlast(*listed).json()["jobs"]) == count)
 
 
-def test_a_worker_prints_its_store_runs_jobs_and_drains(outlast: Outlast, folder: Path) -> None:
+def test_a_worker_prints_its_store_in_one_line_runs_jobs_and_drains(
+    outlast: Outlast, folder: Path
+) -> None:
     with worker(folder, "shop:app", "--queues", "default,slow", "--runners", "1") as running:
         log = running.until("shop:app is ready")
         assert f"database  {folder / 'shop.db'} (a new file)" in log
         assert "queues    default, slow" in log
         assert "runners   1, each with up to 10 async attempts" in log
         assert "tasks     mail, nap" in log
-        outlast("enqueue", "shop:app", "nap", "1")
-        running.until("attempt_ended")
+        outlast("enqueue", "shop:app", "nap", "0.01")
+        log = running.until("attempt_ended")
         assert running.end() == 0
+        entries = [each for each in log.splitlines() if "[info" in each]
+        assert "attempt_started" in entries[0]
         assert running.process.stdout is not None
         assert running.process.stdout.read() == b""
     document = outlast("job", 1, "--url", "sqlite:///shop.db", "--json").json()
     assert (document["state"], document["result"]) == ("completed", "rested")
     (row,) = outlast("workers", "--url", "sqlite:///shop.db", "--json").json()["workers"]
     assert row["status"] == "stopped"
-
-
-def test_a_worker_is_ready_in_one_line_of_its_log(outlast: Outlast, folder: Path) -> None:
-    with worker(folder, "shop:app") as running:
-        running.until("shop:app is ready")
-        outlast("enqueue", "shop:app", "nap", "0.01")
-        log = running.until("attempt_ended")
-        assert running.end() == 0
-    entries = [each for each in log.splitlines() if "[info" in each]
-    assert "attempt_started" in entries[0]
 
 
 PROBED = """
