@@ -104,10 +104,12 @@ async def test_a_lost_lease_after_an_outage_is_no_excuse(stage):
     stage.worker.check_lease()
     await stage.clock.run_for(1.0)
     assert stage.worker.me == WorkerRef(2, 1)
-    stage.in_flight.claim([claimed(1)])
+    stage.in_flight.claim([claimed(1), claimed(2)])
+    stage.in_flight.end(1, crash(CrashKind.LOST_LEASE))  # as a task may say itself
+    stage.miss()
     stage.beat(stage.clock.boot(), renewed=False)
-    stage.in_flight.end(1, crash(CrashKind.LOST_LEASE))
-    assert stage.in_flight.take(1)[0].outcome == "lost_lease"
+    stage.in_flight.end(2, crash(CrashKind.LOST_LEASE))
+    assert [end.outcome for end in stage.in_flight.take(2)] == ["lost_lease", "lost_lease"]
 
 
 async def test_the_old_row_stands_until_the_ends_are_handed_in(stage):

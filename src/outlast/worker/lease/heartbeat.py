@@ -113,9 +113,8 @@ class Heartbeat:
                 await self._beat(asked_at, self.me)
                 pause = self._terms.heartbeat
             except Exception as error:  # any error: a thread that ended would never beat again
-                if (
-                    self._clock.boot() - asked_at < self._terms.lease / 2
-                ):  # no standstill of its own
+                # otherwise this process stood still itself
+                if self._clock.boot() - asked_at < self._terms.lease / 2:
                     self._tell_main(self._on_miss)
                 await self._note_miss(error)
         return max(PAUSE_SECONDS_MIN, pause - (self._clock.boot() - asked_at))
