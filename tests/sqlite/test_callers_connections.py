@@ -15,7 +15,7 @@ import pytest
 
 import outlast
 from outlast.client.attempt import Attempt
-from outlast.errors import BadData, LostLease, StoreUnavailable, UsageError
+from outlast.errors import BadData, ConnectionMismatch, LostLease, StoreUnavailable, UsageError
 from outlast.model.job import State
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.values import NewJob
@@ -148,3 +148,14 @@ def test_the_first_call_of_all_inside_a_transaction_says_what_to_do_before(
         mine.execute("COMMIT")
     assert job.created
     app.close_sync()
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_connection_that_distrusts_schemas_is_not_taken_for_a_damaged_file(
+    app: outlast.App, path: Path
+) -> None:
+    await app.tasks["mail"].enqueue("first")
+    with connected(path, {}) as mine:
+        mine.execute("PRAGMA trusted_schema = OFF")
+        with pytest.raises(ConnectionMismatch, match="PRAGMA trusted_schema = ON"):
+            await asyncio.to_thread(app.tasks["mail"].using(connection=mine).enqueue_sync, "again")
