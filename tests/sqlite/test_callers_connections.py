@@ -150,7 +150,6 @@ def test_the_first_call_of_all_inside_a_transaction_says_what_to_do_before(
     app.close_sync()
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_connection_that_distrusts_schemas_is_not_taken_for_a_damaged_file(
     app: outlast.App, path: Path
 ) -> None:

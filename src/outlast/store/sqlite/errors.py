@@ -7,6 +7,7 @@ from pathlib import Path
 
 from outlast.errors import (
     BadData,
+    ConnectionMismatch,
     OutlastError,
     SchemaMismatch,
     StoreCorrupt,
@@ -67,6 +68,11 @@ def translate(error: Exception, path: Path) -> Exception:
         return StoreUnavailable(
             f"{path} stayed locked by {describe_writer(path)}: look for a transaction that is held"
             " open (a shell, a backup, a task that did not commit) and end it"
+        )
+    if "unsafe use of" in str(error):
+        return ConnectionMismatch(
+            f"{path}: this connection distrusts schemas, and refuses the checks of Outlast's tables"
+            f" ({text_of(error)}): say PRAGMA trusted_schema = ON"
         )
     if code in _CORRUPT:
         return StoreCorrupt(
