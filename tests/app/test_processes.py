@@ -239,6 +239,13 @@ print("done")
 """
 
 
+FIRST_LOOP = """
+signal.alarm(20)
+with asyncio.events._lock:  # as a handler finds it that comes while asyncio makes its policy
+    print(mail.enqueue_sync("handler").id)
+"""
+
+
 FINALIZERS = """
 class Cyclic:
     def __init__(self):
@@ -356,6 +363,12 @@ print(mail.enqueue_sync("last").id == 6 * 3 * 4 + 3 + 1)
             marks=pytest.mark.slow,
         ),
         pytest.param(SIGNALS, "done", id="a signal handler enqueues in the middle of an enqueue"),
+        pytest.param(
+            FIRST_LOOP,
+            "1",
+            id="a signal handler enqueues in the middle of asyncio's first event loop",
+            marks=pytest.mark.xfail(strict=True),
+        ),
         pytest.param(FINALIZERS, "True", id="finalizers enqueue wherever garbage is collected"),
         pytest.param(AT_SHUTDOWN, "True UsageError", id="a finalizer at the shutdown is refused"),
         pytest.param(
