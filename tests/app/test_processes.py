@@ -366,8 +366,7 @@ print(mail.enqueue_sync("last").id == 6 * 3 * 4 + 3 + 1)
         pytest.param(
             FIRST_LOOP,
             "1",
-            id="a signal handler enqueues in the middle of asyncio's first event loop",
-            marks=pytest.mark.xfail(strict=True),
+            id="a signal handler enqueues while asyncio makes its first event loop",
         ),
         pytest.param(FINALIZERS, "True", id="finalizers enqueue wherever garbage is collected"),
         pytest.param(AT_SHUTDOWN, "True UsageError", id="a finalizer at the shutdown is refused"),

@@ -226,6 +226,7 @@ def _drives() -> bool:
     return getattr(_thread, "drives", False)
 
 
+asyncio.new_event_loop().close()  # the first of a process takes a lock: not in a signal handler
 _thread = threading.local()
 _background = _Background()
 _inherited: list[Any] = []  # kept alive: freeing them would touch the parent's resources
