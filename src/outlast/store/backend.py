@@ -108,6 +108,8 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
             messenger.
         read_route: returns how safe the network path to the server is, given the URL and the
             environment variables; None if there is no server.
+        make_query: returns the parameters of a URL that connects as another client of that server
+            does with these options. ConfigError for options that a URL cannot have.
     """
 
     schemes: tuple[str, ...]
@@ -118,6 +120,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     open_presence: Callable[[str, float], PresenceLock] | None = None
     find_file: Callable[[str], Path] | None = None
     read_route: Callable[[str, Mapping[str, str]], Route] | None = None
+    make_query: Callable[[Mapping[str, Any]], dict[str, str]] | None = None
 
 
 _backends: list[Backend] = []

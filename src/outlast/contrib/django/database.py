@@ -17,8 +17,8 @@ from outlast.base.clock import SYSTEM
 from outlast.base.sync import drive, run_in_background
 from outlast.errors import ConfigError, text_of
 from outlast.store import open_store
+from outlast.store.backend import backend_of
 from outlast.store.foreign import open_driver
-from outlast.store.postgres.url import make_query
 
 _OF_DJANGO = {"isolation_level", "server_side_binding", "pool"}
 # The tables that identify the store, hold its last numbers, and what workers announce once.
@@ -66,9 +66,10 @@ def _url_of_server(connection: Any) -> str:
 
 
 def _query(alias: str, options: Mapping[str, Any]) -> dict[str, str]:
-    others = {name: value for name, value in options.items() if name not in _OF_DJANGO}
+    make = backend_of("postgresql://").make_query
+    assert make is not None
     try:
-        return make_query(others)
+        return make({name: value for name, value in options.items() if name not in _OF_DJANGO})
     except ConfigError as error:
         raise ImproperlyConfigured(
             f"workers cannot connect to {alias!r} by Django's options: {text_of(error)}; name the"

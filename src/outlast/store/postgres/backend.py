@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outlast.base.clock import Clock
 from outlast.errors import ConfigError
@@ -49,6 +49,12 @@ def _read_route(url: str, environ: Mapping[str, str]) -> Route:
     return read_route(url, environ)
 
 
+def _make_query(options: Mapping[str, Any]) -> dict[str, str]:
+    from outlast.store.postgres.url import make_query
+
+    return make_query(options)
+
+
 def _load_callers() -> Callers:
     from outlast.store.postgres.callers import CALLERS
 
@@ -63,4 +69,5 @@ POSTGRES = Backend(
     load_callers=_load_callers,
     open_presence=_open_presence,
     read_route=_read_route,
+    make_query=_make_query,
 )
