@@ -48,8 +48,7 @@ _SPAN_MAX, _THROTTLE_MAX = 3_153_600_000.0, 31 * 86_400.0  # seconds
 
 
 def _in_parts(error: BaseException) -> tuple[Any, ...]:
-    """Return what ``pickle`` makes it again of, as out of a process pool, whatever its class
-    takes."""
+    """Return how ``pickle`` makes it again without calling its class, for pools of processes."""
     return _again, (type(error), error.args, error.__dict__)
 
 
