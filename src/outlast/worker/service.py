@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import NamedTuple, Protocol
 
 from outlast.base.clock import Clock
@@ -35,11 +34,7 @@ class Duty(Protocol):
     """One thing that a worker does repeatedly."""
 
     name: str
-
-    @cached_property
-    def nudge(self) -> Nudge:
-        """Lets it run before its time."""
-        return Nudge()
+    nudge: Nudge  # lets it run before its time
 
     async def run_once(self) -> float | None:
         """Run once; return the seconds until the next run (None: only when nudged). 0: at once,

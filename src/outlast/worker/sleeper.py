@@ -11,14 +11,14 @@ from outlast.events import emit
 from outlast.insight.availability import holds
 from outlast.store.protocol import Store
 from outlast.worker.claims.until_empty import UntilEmpty
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 from outlast.worker.worker import Worker
 
 LOOK_SECONDS = 1.0  # between two looks at what the exchange has found
 NEEDED_SECONDS = 60.0  # between two looks at who else needs the worker
 
 
-class Sleeper(Duty):
+class Sleeper:
     """The duty that lets its worker leave once there has been nothing to claim for ``idle_after``
     seconds, no other worker is alive and there is no schedule, not even a paused one. ``at_once``:
     whether it may also leave at the start, because it was asleep."""
@@ -28,6 +28,7 @@ class Sleeper(Duty):
     def __init__(
         self, worker: Worker, store: Store, idle_after: float, clock: Clock, *, at_once: bool
     ) -> None:
+        self.nudge = Nudge()
         self._worker, self._store, self._clock = worker, store, clock
         self._seconds = idle_after
         self._until = UntilEmpty(seconds=idle_after, at_once=at_once, clock=clock)

@@ -30,7 +30,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import TRIP_BYTES, Answer, Claimed, NamedStep, Report, Save
 from outlast.worker.base import Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 SAVES_MAX = 200
 FLUSH_SECONDS = 0.5  # between two writes of progress
@@ -48,7 +48,7 @@ _CUT_STEP = 5  # bytes between two places where a line may be split
 BAR_SECONDS = 30.0  # between two kept states of one progress bar
 
 
-class CheckpointWriter(Duty):
+class CheckpointWriter:
     """The duty that writes checkpoints at once and progress now and then."""
 
     name = "checkpoints"
@@ -56,6 +56,7 @@ class CheckpointWriter(Duty):
     def __init__(self, store: Store, in_flight: InFlight) -> None:
         self._store = store
         self._in_flight = in_flight
+        self.nudge = Nudge()
         self._saves: list[tuple[Save | NamedStep, Reply]] = []
         self._reports: dict[int, Report] = {}
         self._writing = asyncio.Lock()  # held while reports are under way
@@ -239,7 +240,7 @@ def _cut_off(line: bytes, hide: Callable[[str], str]) -> tuple[bytes, bytes]:
     return REDACTED.encode(), b""
 
 
-class JobLogs(Duty):
+class JobLogs:
     """The duty that writes kept output, separately, so that no checkpoint waits for lines that
     cannot be written."""
 
@@ -253,6 +254,7 @@ class JobLogs(Duty):
         self.kept: dict[int, _Kept] = {}  # by token, until the end of the attempt is handed in
         self._changed: set[int] = set()
         self._writing = asyncio.Lock()
+        self.nudge = Nudge()
         self.rests = False  # whether nothing is to be written until an attempt prints something
 
     def keep_all(self) -> None:

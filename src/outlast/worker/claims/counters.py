@@ -16,7 +16,7 @@ from outlast.model.lease import DeathCause
 from outlast.store.minutes import BOUNDS, BUCKETS, OTHER, Counted, CountKind
 from outlast.store.protocol import Store
 from outlast.worker.base import Lease, Running
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 LANES_MAX = 1_000  # distinct queues x tasks x outcomes in a minute
 SECONDS_MAX = 1e9  # of one attempt: a longer time means that a clock was set
@@ -99,7 +99,7 @@ def _attempts(key: _Key, counts: list[float]) -> Counted:
     )
 
 
-class MinuteWriter(Duty):
+class MinuteWriter:
     """The duty that writes the counters, if something was counted.
 
     A batch that may not have arrived is sent again unchanged, under the same number and worker, by
@@ -109,6 +109,7 @@ class MinuteWriter(Duty):
     name = "minutes"
 
     def __init__(self, store: Store, counters: Counters, lease: Lease, clock: Clock) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._counters = counters
         self._lease = lease

@@ -19,14 +19,14 @@ from outlast.store.protocol import Store
 from outlast.store.values import Claimed, ClaimRequest, WorkerRef
 from outlast.worker.base import Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 READ_SECONDS = 3.5  # since the last snapshot or peek, which show the version and come more often
 RECALL_SECONDS = 0.05  # between two checks whether the runners have answered a recall
 STOP_REASON = "pause"
 
 
-class PauseKeeper(Duty):
+class PauseKeeper:
     """The duty that reads the pauses, acts on them, and acknowledges them."""
 
     name = "pauses"
@@ -35,6 +35,7 @@ class PauseKeeper(Duty):
         self._owner = owner
         self._in_flight = in_flight
         self._store = store
+        self.nudge = Nudge()
         self._clock = clock
         self._known: WorkerRef | None = None  # the connection that has read the pauses
         self._told: tuple[WorkerRef, str] | None = None  # the acknowledgement on its row

@@ -17,12 +17,12 @@ from outlast.store.stacks import Stack, StackAsk
 from outlast.store.values import Claimed
 from outlast.worker.base import Pool
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 TRIES, TRY_SECONDS = 20, 0.05  # to write an answer whose row is locked, perhaps by the task itself
 
 
-class StackShower(Duty):
+class StackShower:
     """The duty that answers requests."""
 
     name = "stacks"
@@ -31,6 +31,7 @@ class StackShower(Duty):
         self._store = store
         self._in_flight = in_flight
         self._control = pool.control
+        self.nudge = Nudge()
         self._clock = clock
         self._taken: frozenset[StackAsk] = frozenset()  # those on the row
         self._asked: dict[int, int] = {}  # token -> the number of the last request

@@ -24,7 +24,7 @@ from outlast.wakeup.inbox import Inbox
 from outlast.wakeup.messenger import Messenger
 from outlast.wakeup.notice import can_carry, notice_of
 from outlast.worker.base import Lease
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 GRACE_SECONDS = 1.0  # for the notice of the client that enqueued
 SWEEP_MAX = 100  # jobs per task and queue in one sweep: the first of their line
@@ -36,7 +36,7 @@ TOLD_MAX = 10_000  # remembered attempts that were reported to run elsewhere
 FAREWELL_SECONDS = 1.0
 
 
-class Announcer(Duty):
+class Announcer:
     """The messenger of one worker, and the duty that publishes jobs that no worker has claimed, or
     whose worker is dead."""
 
@@ -52,6 +52,7 @@ class Announcer(Duty):
         poll: float,
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._messenger = messenger
         self._store = store
         self._new = new
@@ -122,13 +123,14 @@ def repeat_of(seconds: float) -> int:
     return 1 + int(math.log2(max(1.0, seconds / REPEAT_SECONDS)))
 
 
-class Passed(Duty):
+class Passed:
     """The duty that reports messages whose job another worker runs: of all at once, so that claims
     pay nothing for it. An attempt is reported once: anyone may have written the messages."""
 
     name = "passed"
 
     def __init__(self, store: ServerStore, inbox: Inbox, lease: Lease) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._inbox = inbox
         self._lease = lease

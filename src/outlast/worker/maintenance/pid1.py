@@ -10,12 +10,12 @@ import contextlib
 import os
 from collections.abc import Callable, Collection
 
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 LOOK_SECONDS = 2.0
 
 
-class Pid1(Duty):
+class Pid1:
     """The duty that waits for dead children that this process did not start. ``known`` returns the
     pids of those that it did start. One that was started a moment ago may still be missing, but
     the code that started it waits for it before the next check: so this duty waits only for a
@@ -24,6 +24,7 @@ class Pid1(Duty):
     name = "pid1"
 
     def __init__(self, known: Callable[[], Collection[int | None]]) -> None:
+        self.nudge = Nudge()
         self._known = known
         self._seen: set[int] = set()
 

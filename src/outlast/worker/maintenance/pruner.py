@@ -10,7 +10,7 @@ from outlast.events import emit
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, Store
 from outlast.worker.claims.exchange import Exchange
 from outlast.worker.claims.pacing import EASED_PEERS, WakeTurns
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 PRUNE_SECONDS = 60.0
 PRUNE_PEERS = 3  # workers that prune at full rate; if a kind has more, that many do, by lot
@@ -21,7 +21,7 @@ FULL_LOOK_SECONDS = 600.0  # between two scans from the oldest job; others conti
 EXPIRE_SECONDS = 10.0  # between two checks; an exchange that claims checks as well
 
 
-class Pruner(Duty):
+class Pruner:
     """The duty that keeps the tables small. ``keep_dead``: seconds to keep dead jobs, if an
     operator sets it. ``kind`` gives the number of workers of this kind."""
 
@@ -37,6 +37,7 @@ class Pruner(Duty):
         kind: WakeTurns,
         keep_dead: float | None = None,
     ) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._keep_jobs = keep_jobs
         self._keep_workers = keep_workers
@@ -111,13 +112,14 @@ class Pruner(Duty):
             self._limit //= 2
 
 
-class Expirer(Duty):
+class Expirer:
     """The duty that ends queued jobs which have not begun in time. By lot, all workers of this kind
     (``kind`` gives their number) do it as often as ``EASED_PEERS`` workers would."""
 
     name = "expirer"
 
     def __init__(self, store: Store, claims: Exchange, clock: Clock, kind: WakeTurns) -> None:
+        self.nudge = Nudge()
         self._store = store
         self._claims = claims
         self._clock = clock

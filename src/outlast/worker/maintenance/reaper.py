@@ -46,7 +46,7 @@ from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell
 from outlast.worker.claims.pacing import WakeTurns
 from outlast.worker.claims.prefetch import BEGIN_SECONDS
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 UNKNOWN = "it is no longer registered as alive"
 EASED_SECONDS = 2.25  # between two rare peeks: a heartbeat is 2 s by default
@@ -54,7 +54,7 @@ SLACK_SECONDS = 15.0  # above timeout and grace: its own worker, and a blocked l
 SLACK_BEATS = 3  # heartbeats of the attempt's worker, if these are longer
 
 
-class Reaper(Duty):
+class Reaper:
     """The duty that cleans up after workers that are gone, but its ``own``. It scans at each run,
     or when ``looks`` decides."""
 
@@ -73,6 +73,7 @@ class Reaper(Duty):
     ) -> None:
         self._owner = owner
         self._counters = counters or Counters()
+        self.nudge = Nudge()
         self._looks = looks
         self._deadlines = deadlines
         self._store = store

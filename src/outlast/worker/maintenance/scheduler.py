@@ -37,7 +37,7 @@ from outlast.store.schedules import (
 )
 from outlast.store.values import NewJob, Peek, Snapshot
 from outlast.worker.base import AttemptStarter, Owner
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 DECLARE_SECONDS = DECLARED_SECONDS / 3  # between two declarations of the code's schedules
 HELD_SECONDS = 1.0  # the same, if another transaction held one of them
@@ -46,7 +46,7 @@ WAIT_SECONDS = 1.0  # for a trusted lease
 _BAD = (ConfigError, msgspec.MsgspecError, ValueError, ArithmeticError, RecursionError)
 
 
-class Scheduler(Duty):
+class Scheduler:
     """The duty that fires schedules, and declares the schedules and limits of ``code``."""
 
     name = "scheduler"
@@ -61,6 +61,7 @@ class Scheduler(Duty):
         self._owner = owner
         self._store = store
         self._code = code
+        self.nudge = Nudge()
         self._clock = clock
         self._due_at = math.inf  # on the boot clock
         self._has_looked = False

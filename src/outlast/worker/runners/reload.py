@@ -18,7 +18,7 @@ from outlast.errors import text_of
 from outlast.events import emit
 from outlast.worker.base import AttemptControl
 from outlast.worker.runners.supervisor import RELOAD, RunnerSupervisor
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 ATTEMPT_SECONDS = 1.0  # for attempts to end by themselves, and again once asked to stop
 LOOK_SECONDS = 0.05
@@ -67,7 +67,7 @@ class CodeWatch:
             emit("reload_failed", error=told, stack=None)
 
 
-class Reloader(Duty):
+class Reloader:
     """The duty that replaces the runners of a pool after a change."""
 
     name = "reload"
@@ -78,6 +78,7 @@ class Reloader(Duty):
         control: AttemptControl,
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._supervisor = supervisor
         self._control = control
         self._clock = clock

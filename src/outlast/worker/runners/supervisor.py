@@ -21,7 +21,7 @@ from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.process import QUIT_SECONDS, Death, RunnerProcess
 from outlast.worker.runners.recycling import Recycling
 from outlast.worker.runners.tether import Tether
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 START_BACKOFF_FIRST, START_BACKOFF_MAX = 0.5, 30.0  # seconds
 # of work without a death comes the spare: its start takes 0.3 s of a core
@@ -37,7 +37,7 @@ RELOAD = "reload"  # reason to replace runners with older code
 UNKILLABLE = "unkillable"  # reason to give no attempts to a killed runner that does not end
 
 
-class RunnerSupervisor(Duty):
+class RunnerSupervisor:
     """The duty that keeps the number of runners. ``make`` returns a runner that is not started;
     ``hide`` removes secrets from stacks."""
 
@@ -56,6 +56,7 @@ class RunnerSupervisor(Duty):
         has: Mapping[str, int],
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._owner = owner
         self._make = make
         self._assignment = assignment

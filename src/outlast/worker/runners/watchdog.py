@@ -30,7 +30,7 @@ from outlast.worker.runners.responsiveness import (
     CREDIT_SECONDS_MAX,
     Responsiveness,
 )
-from outlast.worker.service import Duty
+from outlast.worker.service import Nudge
 
 if TYPE_CHECKING:
     from outlast.worker.runners.control import RunnersControl
@@ -46,7 +46,7 @@ UNHELD = "its worker held it, but no runner ran it"
 HELD_SECONDS = 5.0  # for which all slots are held before it is reported, once each time
 
 
-class Watchdog(Duty):
+class Watchdog:
     """The duty that stops attempts: it asks first, and kills after the attempt's own grace. Without
     ``loops``, attempts run in the worker's own loop."""
 
@@ -61,6 +61,7 @@ class Watchdog(Duty):
         loops: RunnersControl | None,
         clock: Clock,
     ) -> None:
+        self.nudge = Nudge()
         self._owner = owner
         self._in_flight = in_flight
         self._control = control
