@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 _SPAN_MAX, _THROTTLE_MAX = 3_153_600_000.0, 31 * 86_400.0  # seconds
 
 
-def _in_parts(error: BaseException) -> tuple[Any, ...]:
+def _in_parts(self: BaseException) -> tuple[Any, ...]:
     """Return how ``pickle`` makes it again without calling its class, for pools of processes."""
-    return _again, (type(error), error.args, error.__dict__)
+    return _again, (type(self), self.args, self.__dict__)
 
 
 def _again(kind: type[BaseException], args: tuple[Any, ...], own: dict[str, Any]) -> BaseException:

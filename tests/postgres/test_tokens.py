@@ -30,7 +30,7 @@ async def test_tokens_never_decrease_while_they_are_raised(
 
     async def keep_claiming() -> None:
         while claimed := await hands.claim(2):
-            tokens.extend(c.token for c in claimed)
+            tokens.extend(sorted(c.token for c in claimed))
 
     await asyncio.gather(keep_claiming(), *map(keep_raising, raisers, steps))
     assert tokens == sorted(set(tokens))

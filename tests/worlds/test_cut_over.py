@@ -128,7 +128,7 @@ async def test_a_store_is_cut_over_with_live_workers_on_both_sides(
     first, second = (entry["token"] for entry in begun(stage, away.id))
     assert first <= tokens < second
     (lost,) = left.told("attempt_ended")
-    assert (lost["token"], lost["outcome"]) == (first, "lost_lease")
+    assert (lost["token"], lost["outcome"]) == (first, "released")
     started_at = (await stage.job(away.id)).started_at
     assert started_at is not None
     assert datetime.fromisoformat(lost["timestamp"]).timestamp() < started_at, "both at once"

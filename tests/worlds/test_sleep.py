@@ -68,6 +68,6 @@ async def test_a_worker_that_is_stopped_alone_gives_its_attempts_no_time(stage: 
     await asyncio.sleep(NAP_SECONDS)
     worker.signal(signal.SIGCONT)
     (closed,) = await stage.tried(job)
-    assert closed.outcome == "timeout"
+    assert closed.outcome == "timeout", stage.logs()
     given = sum(each["seconds"] for each in worker.told("runner_stood_still"))
     assert given < NAP_SECONDS / 2  # where the machine is busy, the runner may stand still as well
