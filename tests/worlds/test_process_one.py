@@ -56,6 +56,9 @@ def container(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]
         )  # fmt: skip
     try:
         yield process
+    except BaseException:
+        print((folder / "log").read_text())
+        raise
     finally:
         process.kill()  # and by that process 1, whose end is that of all others there
         process.wait()
