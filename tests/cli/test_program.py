@@ -12,7 +12,7 @@ from typer.main import get_command
 
 import outlast as package
 from outlast.cli import main, tree
-from outlast.cli.errors import FAULT, WRONG_USAGE, code_of, tell
+from outlast.cli.errors import FAULT, STORE_UNUSABLE, WRONG_USAGE, code_of, tell
 from outlast.errors import OutlastError
 from tests.cases import each_case
 from tests.cli.conftest import Outlast
@@ -76,6 +76,17 @@ def test_a_folder_that_was_deleted_is_named(
         gone.rmdir()
         assert main(words) == WRONG_USAGE
     assert "the folder that this runs in was deleted" in capfd.readouterr().err
+
+
+def test_another_error_in_a_deleted_folder_is_told_as_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with contextlib.chdir(gone):
+        gone.rmdir()
+        assert main(["jobs", "--url", f"sqlite:///{tmp_path}/none.db"]) == STORE_UNUSABLE
+    assert "there is no database file" in capfd.readouterr().err
 
 
 def test_help_is_a_command_too(outlast: Outlast) -> None:

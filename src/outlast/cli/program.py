@@ -73,11 +73,12 @@ def _report_error(error: Exception, program: str) -> int:
 
 
 def _blame_folder(error: Exception) -> Exception:
-    """Return the error, or what explains it: that the folder of this process was deleted."""
-    try:
-        os.getcwd()
-    except FileNotFoundError:
-        return ConfigError("the folder that this runs in was deleted: change to another one")
+    """Return what explains a file that is not found, if the folder of this process was deleted."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()
+        except FileNotFoundError:
+            return ConfigError("the folder that this runs in was deleted: change to another one")
     return error
 
 
