@@ -93,6 +93,22 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def _surroundings() -> Iterator[None]:
+    """Fail a test that leaves another environment or folder: later tests start programs there."""
+    before = surroundings()
+    yield
+    left = surroundings() ^ before
+    assert not left
+
+
+def surroundings() -> set[tuple[str, str]]:
+    """Return what a program started now would inherit."""
+    variables = {**os.environ, "the folder": os.getcwd()}
+    variables.pop("PYTEST_CURRENT_TEST", None)  # pytest's own, for each test
+    return set(variables.items())
+
+
 @pytest.fixture(scope="session")
 def pg_server() -> Iterator[PostgresServer]:
     """A PostgreSQL server shared by the session (each xdist process has its own).

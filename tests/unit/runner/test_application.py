@@ -87,6 +87,14 @@ def test_a_wrong_name_is_told_with_what_is_here(
     assert says in str(refused.value)
 
 
+@pytest.fixture
+def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test an environment that it may change, as a runner does its own."""
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    os.environ.pop("OUTLAST_URL", None)
+
+
+@pytest.mark.usefixtures("_own_environment")
 async def test_a_task_that_was_led_to_another_place_makes_no_store_there(
     bare_store_url: str,
 ) -> None:
@@ -100,13 +108,10 @@ async def test_a_task_that_was_led_to_another_place_makes_no_store_there(
         await app.task(name="mail")(lambda: None).enqueue()
 
 
+@pytest.mark.usefixtures("_own_environment")
 @pytest.mark.parametrize("password", ["", ":Zecret"])
-def test_what_a_task_starts_is_led_to_the_store_of_its_worker(
-    monkeypatch: pytest.MonkeyPatch, password: str
-) -> None:
+def test_what_a_task_starts_is_led_to_the_store_of_its_worker(password: str) -> None:
     """A new interpreter imports the application again, and would find the default store."""
-    monkeypatch.delenv("OUTLAST_URL", raising=False)
-    monkeypatch.setattr(os, "environ", os.environ.copy())
     given = f"postgresql://me{password}@h/shop"
     settings = RunnerSettings(app="", stacks=-1, concurrency=1, store_id="", url=given)
     main.join_worker(outlast.App(), settings)
