@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,18 @@ async def test_a_beat_is_reported_with_its_registration(heart):
     heart.heartbeat.me = WorkerRef(2, 1)
     await heart.beat()
     assert [me for _, me, _ in heart.told] == [ME, WorkerRef(2, 1)]
+
+
+@pytest.mark.xfail(strict=True, reason="the file is as old as the last attempt that began")
+async def test_the_lock_file_of_a_worker_that_died_just_now_is_not_old(heart, tmp_path):
+    """Otherwise its successor removes the proof of its death at the start, and waits for a lease:
+    no attempt has begun for a day where one takes two, or none has come."""
+    heart.heartbeat._lock = lock = LockFile.create(tmp_path, "w1")
+    os.utime(lock.path, (0, 0))
+    await heart.beat()
+    lock.release(unlink=False)
+    LockFile.create(tmp_path, "successor").release()
+    assert lockfile.probe(lock.path, lock.device, lock.inode) is Probe.FREE
 
 
 @pytest.mark.parametrize(

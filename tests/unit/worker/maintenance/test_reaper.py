@@ -84,6 +84,21 @@ async def test_a_dead_workers_lock_file_tells_the_begun_attempts_and_is_removed(
     assert not lock.path.exists()
 
 
+@pytest.mark.xfail(strict=True, reason="a copy of the database removes the proof of a death")
+async def test_a_copy_of_the_database_leaves_the_proof_of_a_death_to_the_original(scene, lock):
+    """Staging on production's host: the copied row names production's file."""
+    copied = with_lock(lock, presence=Presence.ABSENT, incarnation="production's")
+    lock.release(unlink=False)
+    scene.rows.workers = [copied]
+    await scene.reaper.run_once()
+    assert scene.rows.reaped == [2]
+    assert lock.path.exists()
+    scene.rows.workers = [msgspec.structs.replace(copied, incarnation=scene.rows.incarnation)]
+    await scene.reaper.run_once()
+    assert scene.rows.causes == [DeathCause.LOCK_FILE] * 2
+    assert not lock.path.exists()
+
+
 async def test_a_worker_whose_tether_has_told_of_its_death_is_reaped_at_the_first_look(scene, lock):
     """From another host, which cannot see its lock file. One that can believes that."""
     scene.rows.workers = [
