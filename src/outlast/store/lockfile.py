@@ -11,7 +11,8 @@ alone.
 
 A file proves something only if device and inode are those on the worker's row: cleaners of
 temporary directories unlink files. So each worker makes its own file. Its owner unlinks it at a
-clean end, a reaper once the row is marked lost, or a worker that starts, once it is a day older.
+clean end, a reaper of the same database once the row is marked lost, or a worker that starts, once
+it is a day older.
 """
 
 from __future__ import annotations
@@ -125,6 +126,11 @@ class LockFile:
                 status = os.fstat(fd)
                 if (status.st_dev, status.st_ino) == (self.device, self.inode):
                     fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def touch(self) -> None:
+        """Note that the owner lives: no worker that starts takes the file for an old one."""
+        with suppress(OSError):
+            os.utime(self.fd)
 
     def beat(self, above: int = 0) -> int:
         """Raise the counter in the file above ``above``, and return it. Raises OSError."""

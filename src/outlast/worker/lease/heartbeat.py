@@ -124,6 +124,8 @@ class Heartbeat:
             if self._store is None:
                 self._store = await self._open_store()
             beat = await self._store.heartbeat(me)
+        if self._lock is not None:
+            self._lock.touch()
         if self._failing:
             self._failing = False
             emit("store_recovered", duty=self.name)

@@ -179,7 +179,8 @@ class Reaper:
                 )
                 self._counters.note_death(cause)
                 self._owner.note_reaped(each, cause)
-                if cause is DeathCause.LOCK_FILE:
+                is_here = each.incarnation in {None, self._incarnation}  # and not in the original
+                if cause is DeathCause.LOCK_FILE and is_here:
                     lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
         if count:
             emit("workers_deactivated", count=count)

@@ -105,7 +105,6 @@ async def test_a_beat_is_reported_with_its_registration(heart):
     assert [me for _, me, _ in heart.told] == [ME, WorkerRef(2, 1)]
 
 
-@pytest.mark.xfail(strict=True, reason="the file is as old as the last attempt that began")
 async def test_the_lock_file_of_a_worker_that_died_just_now_is_not_old(heart, tmp_path):
     """Otherwise its successor removes the proof of its death at the start, and waits for a lease:
     no attempt has begun for a day where one takes two, or none has come."""

@@ -84,7 +84,6 @@ async def test_a_dead_workers_lock_file_tells_the_begun_attempts_and_is_removed(
     assert not lock.path.exists()
 
 
-@pytest.mark.xfail(strict=True, reason="a copy of the database removes the proof of a death")
 async def test_a_copy_of_the_database_leaves_the_proof_of_a_death_to_the_original(scene, lock):
     """Staging on production's host: the copied row names production's file."""
     copied = with_lock(lock, presence=Presence.ABSENT, incarnation="production's")
