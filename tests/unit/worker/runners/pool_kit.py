@@ -81,8 +81,12 @@ class FakeRunner(RunnerState):
 
     # -- what tests do to it
 
-    def begins(self, *tokens: int, ago: float = 0.0) -> None:
-        self.says(Began([(token, ago) for token in tokens]))
+    def begin_of(self, *tokens: int) -> Began:
+        """Return what it reports if these begin now."""
+        return Began([(token, 0.0) for token in tokens])
+
+    def begins(self, *tokens: int) -> None:
+        self.says(self.begin_of(*tokens))
 
     def says(self, frame) -> None:
         self._owner.take_frames(self, [frame])

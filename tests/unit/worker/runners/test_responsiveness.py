@@ -357,7 +357,7 @@ async def test_time_in_which_worker_and_runner_stood_still_moves_each_limit(
     watch, reason, policy, slept
 ):
     await watch.run(policy)
-    watch.bench.in_flight.note_begun(1, 0.0)
+    watch.runner.begins(1)
     await watch.after(5.0)
     for _ in range(2):
         began = watch.clock.boot()
@@ -382,9 +382,22 @@ async def test_time_in_which_worker_and_runner_stood_still_moves_each_limit(
 
 async def test_a_worker_that_was_stopped_alone_gives_its_attempts_no_time(watch):
     await watch.run(Policy(timeout=20.0))
-    watch.bench.in_flight.note_begun(1, 0.0)
+    watch.runner.begins(1)
     await watch.after(5.0)
     watch.clock.advance(60.0)
+    await watch.look()
+    await watch.look()
+    assert watch.stops() == [(1, "timeout")]
+
+
+@pytest.mark.xfail(strict=True, reason="counted from when it was read")
+async def test_a_begin_that_a_worker_reads_late_since_it_was_stopped_counts_from_its_time(watch):
+    await watch.bench.ready(**{SHARED: False})
+    watch.runner.waits = True
+    watch.bench.place(shared(1, policy=Policy(timeout=20.0)))
+    begin = watch.runner.begin_of(1)
+    watch.clock.advance(60.0)
+    watch.runner.says(begin)
     await watch.look()
     await watch.look()
     assert watch.stops() == [(1, "timeout")]
