@@ -63,7 +63,7 @@ async def test_time_in_which_all_of_a_worker_stood_still_is_not_charged(
 async def test_a_worker_that_is_stopped_alone_gives_its_attempts_no_time(stage: Scene) -> None:
     worker = await stage.worker()
     job = await stage.enqueue("waits", flag=str(stage.folder / "flag"))
-    await stage.until(lambda: stage.checkpoint(job), "the worker to know that it has begun")
+    await stage.until(lambda: stage.checkpoint(job), "the attempt to begin")
     await stage.stop(worker.signal)
     await asyncio.sleep(NAP_SECONDS)
     worker.signal(signal.SIGCONT)

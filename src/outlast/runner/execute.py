@@ -193,7 +193,8 @@ class Executor:
                 items.append(prepared[2][0])
         if not claims:
             return
-        self._link.send(Began([(claimed.token, 0.0) for claimed in claims]))
+        now = self._clock.boot()
+        self._link.send(Began([(claimed.token, now) for claimed in claims]))
         call = BatchCall(task, attempts)
         self.batches.calls += 1
         for claimed in claims:
@@ -289,9 +290,8 @@ class Executor:
         self._begun[claimed.token] = self._clock.boot()
 
     def _tell_begun(self) -> None:
-        now, begun = self._clock.boot(), self._begun
-        self._begun = {}
-        if told := [(token, now - at) for token, at in begun.items() if token in self._records]:
+        begun, self._begun = self._begun, {}
+        if told := [(token, at) for token, at in begun.items() if token in self._records]:
             self._link.send(Began(told))
 
     def _note_over(self, token: int) -> None:

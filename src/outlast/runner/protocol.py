@@ -152,7 +152,7 @@ class End(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Began(_Frame, frozen=True):
-    """Runner: the code of these attempts, which have a limit, began that many seconds ago."""
+    """Runner: the code of these attempts, which have a limit, began at these boot times."""
 
     attempts: list[tuple[int, float]]
 

@@ -123,8 +123,8 @@ class LocalLink:
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         if isinstance(frame, Began):
-            for token, ago in frame.attempts:
-                self._in_flight.note_begun(token, ago)
+            for token, at in frame.attempts:
+                self._in_flight.note_begun(token, at)
         elif isinstance(frame, FunctionsEnded):
             for token in frame.tokens:
                 self._in_flight.note_returned(token)

@@ -68,9 +68,8 @@ class Bench:
     def __init__(self, slots: int = 4) -> None:
         self.app = outlast.App("sqlite:///never-opened.db", max_payload=2000)
         self.link = FakeLink()
-        self.executor = Executor(
-            self.app, self.link, "resources", clock=ManualClock(wall=1000.0), threads=slots
-        )
+        self.clock = ManualClock(wall=1000.0)
+        self.executor = Executor(self.app, self.link, "resources", clock=self.clock, threads=slots)
 
     def start(self, task, token: int = 1, args: str = "{}", **fields) -> None:
         name = getattr(task, "name", task)

@@ -335,7 +335,7 @@ async def test_starts_are_told_of_attempts_with_limits_that_have_not_ended_by_th
     bench.start(waits, 4, policy=Policy(stall_timeout=3.0))
     while len(bench.link.begun) < 2:
         await asyncio.sleep(0)
-    assert bench.link.begun == [(2, 0.0), (4, 0.0)]
+    assert bench.link.begun == [(2, bench.clock.boot()), (4, bench.clock.boot())]
     gate.set()
     while len(bench.link.ends) < 4:
         await asyncio.sleep(0)

@@ -361,11 +361,12 @@ class InFlight:
         self._rejected[transition.token] = decided
         return decided
 
-    def note_begun(self, token: int, ago: float) -> None:
-        """Note that an attempt's code began that many seconds ago: its limits count from then."""
+    def note_begun(self, token: int, at: float) -> None:
+        """Note that an attempt's code began at this boot time: its limits count from then, even if
+        this worker was stopped meanwhile."""
         running = self.running.get(token)
         if running is not None and running.began_at is None:
-            running.began_at = max(running.started_at, self._clock.boot() - max(0.0, ago))
+            running.began_at = min(self._clock.boot(), max(running.started_at, at))
             running.last_sign_at = max(running.last_sign_at, running.began_at)
 
     def note_returned(self, token: int) -> None:

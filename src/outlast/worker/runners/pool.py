@@ -149,9 +149,9 @@ class RunnerPool:
             if (running := self._find(runner, frame.token)) is not None:
                 self._checkpoints.report(running, frame)
         elif isinstance(frame, Began):
-            for token, ago in frame.attempts:
+            for token, at in frame.attempts:
                 if token in runner.tokens:
-                    self._in_flight.note_begun(token, ago)
+                    self._in_flight.note_begun(token, at)
             if runner.gathering and (
                 late := runner.note_call([each for each, _ in frame.attempts])
             ):

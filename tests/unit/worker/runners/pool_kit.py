@@ -26,7 +26,7 @@ class FakeRunner(RunnerState):
 
     pids = 1 << 23  # above any real one: what is read of them in /proc is nothing
 
-    def __init__(self, owner) -> None:
+    def __init__(self, owner, clock: ManualClock) -> None:
         super().__init__(started_at=0.0)
         FakeRunner.pids += 1
         self.pid = FakeRunner.pids
@@ -39,7 +39,7 @@ class FakeRunner(RunnerState):
         self.dump = ""  # what it shows of its stacks
         self.dumps = 0
         self.waits = False  # whether what it is sent waits in it
-        self._owner = owner
+        self._owner, self._clock = owner, clock
 
     async def start(self) -> None:
         """There is nothing to start."""
@@ -83,7 +83,7 @@ class FakeRunner(RunnerState):
 
     def begin_of(self, *tokens: int) -> Began:
         """Return what it reports if these begin now."""
-        return Began([(token, 0.0) for token in tokens])
+        return Began([(token, self._clock.boot()) for token in tokens])
 
     def begins(self, *tokens: int) -> None:
         self.says(self.begin_of(*tokens))
@@ -154,7 +154,7 @@ class Bench:
         self.tether = FakeTether()
         self.pool = RunnerPool(
             self.owner,
-            FakeRunner,  # type: ignore[arg-type]
+            lambda owner: FakeRunner(owner, self.clock),  # type: ignore[arg-type,return-value]
             self.in_flight,
             self.checkpoints,  # type: ignore[arg-type]
             self.tether,  # type: ignore[arg-type]

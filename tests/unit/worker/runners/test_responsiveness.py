@@ -390,7 +390,6 @@ async def test_a_worker_that_was_stopped_alone_gives_its_attempts_no_time(watch)
     assert watch.stops() == [(1, "timeout")]
 
 
-@pytest.mark.xfail(strict=True, reason="counted from when it was read")
 async def test_a_begin_that_a_worker_reads_late_since_it_was_stopped_counts_from_its_time(watch):
     await watch.bench.ready(**{SHARED: False})
     watch.runner.waits = True
