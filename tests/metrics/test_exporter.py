@@ -145,6 +145,26 @@ async def test_a_source_opens_the_store_when_it_comes(tmp_path: Path) -> None:
     await source.close()
 
 
+@pytest.mark.xfail(strict=True, reason="each error opens it anew")
+async def test_after_an_error_the_store_is_read_again_and_not_opened_again(
+    store: Store, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store heals its own connections; the page of `outlast web` relies on that, too."""
+    read: list[Store] = []
+
+    async def fail(opened: Store) -> Look:
+        read.append(opened)
+        raise StoreUnavailable("too slow")
+
+    monkeypatch.setattr("outlast.metrics.collector.read_look", fail)
+    source = StoreSource(store_url)
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await source.look()
+    await source.close()
+    assert read[0] is read[1]
+
+
 def test_a_missing_library_is_named_with_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
