@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Annotated
+from functools import partial
+from typing import Annotated
 
 import typer
 
 from outlast.base.http_server import url_of
-from outlast.cli.connect import check_file, open_made
+from outlast.cli.connect import check_file
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url
-from outlast.errors import ConfigError, StoreError, StoreUnavailable, text_of
-from outlast.store.backend import open_store, resolve_url
-from outlast.store.protocol import Store
-
-if TYPE_CHECKING:
-    from outlast.metrics.collector import Look
+from outlast.client.stores import StoreProvider
+from outlast.errors import ConfigError
+from outlast.store.backend import resolve_url
 
 PORT = 8012
 STATEMENT_SECONDS = 5.0  # that the server may spend on one statement
@@ -55,52 +53,26 @@ def exporter(
 
 
 async def _serve(url: str, host: str, port: int) -> None:
+    from outlast.metrics.collector import read_look
     from outlast.metrics.exporter import Exporter, serving
 
-    source = StoreSource(url)
+    stores = open_source(url)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     try:
-        async with serving(Exporter(source.look).page, host, port) as bound:
+        async with serving(Exporter(partial(stores.ask, read_look)).page, host, port) as bound:
             say(f"metrics at {url_of(host, bound)}/metrics")
             await stop.wait()
     finally:
-        await source.close()
+        await stores.close()
 
 
-class StoreSource:
-    """A store that is read repeatedly, and opened as soon as that is possible."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-        self._store: Store | None = None
-
-    async def look(self) -> Look:
-        """Read the store. StoreError if it cannot be read; the next call opens it again."""
-        from outlast.metrics.collector import read_look
-
-        try:
-            return await read_look(await self._open())
-        except BaseException as error:
-            await self.close()
-            if isinstance(error, (StoreError, asyncio.CancelledError)):
-                raise
-            raise StoreUnavailable(text_of(error)) from error
-
-    async def close(self) -> None:
-        """Release the connections."""
-        store, self._store = self._store, None
-        if store is not None:
-            await store.close()
-
-    async def _open(self) -> Store:
-        if self._store is None:
-            store = open_store(
-                self._url,
-                read_only=True,
-                statement_timeout=STATEMENT_SECONDS,
-                application="outlast-exporter",
-            )
-            self._store = store
-            await open_made(store)
-        return self._store
+def open_source(url: str) -> StoreProvider:
+    """Return the store that is read repeatedly, and opened as soon as that is possible."""
+    return StoreProvider(
+        url,
+        enqueues=False,
+        statement_timeout=STATEMENT_SECONDS,
+        read_only=True,
+        application="outlast-exporter",
+    )

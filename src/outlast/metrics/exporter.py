@@ -21,7 +21,6 @@ from prometheus_client.core import GaugeMetricFamily
 from outlast.base import http_server
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.http_server import Response, listen, make_response
-from outlast.errors import StoreError
 from outlast.metrics.collector import QUEUES_MAX, TASKS_MAX, Look, LookCollector, Names
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ LOOK_SECONDS = 10.0  # that one read may take: less than a Prometheus server wai
 
 
 class Exporter:
-    """Makes the page. ``look`` reads the store and raises StoreError if it cannot."""
+    """Makes the page. ``look`` reads the store and raises if it cannot."""
 
     def __init__(self, look: Callable[[], Awaitable[Look]], clock: Clock = SYSTEM) -> None:
         self._look = look
@@ -59,7 +58,7 @@ class Exporter:
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 look = await self._look()
-        except (StoreError, TimeoutError):
+        except Exception:  # also by a fault of ours: a failed scrape says less
             return None
         self._looked_at = self._clock.wall()
         return LookCollector(look, self._queues, self._tasks)
