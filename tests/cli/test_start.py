@@ -22,6 +22,17 @@ CLIENT = {"outlast.client.app", "outlast.client.task"}  # what an application is
 OF_AN_APPLICATION = {
     "worker", "dev", "enqueue", "run-task", "crash-test", "run", "rehearse", "doctor",
 }  # fmt: skip
+READS = [
+    ["jobs"], ["jobs", "--json"], ["jobs", "--args", "x"], ["jobs", "--state", "queued"],
+    ["why", "1"], ["why", "5", "--json"], ["job", "2"], ["job", "3", "--json"], ["logs", "3"],
+    ["workers"], ["stats"], ["limits"], ["limits", "show", "none"], ["schedules"],
+    ["schedules", "show", "none"], ["pauses"], ["flows"], ["flow", "show", "1"], ["actions"],
+    ["dead", "list"], ["dead", "groups"], ["verify"],
+]  # fmt: skip
+ACT_OR_SERVE = OF_AN_APPLICATION | {
+    "cancel", "requeue", "checkpoint", "report", "stack", "pause", "resume", "event", "migrate",
+    "exporter", "web", "completion", "demo",
+}  # fmt: skip
 
 
 PROGRAM = """
@@ -67,17 +78,38 @@ def test_a_command_loads_no_driver_and_no_server() -> None:
     assert not any(wrong.values()), wrong
 
 
+def reading(url: str) -> list[str]:
+    """Return the code that runs each reading command on a store."""
+    return [f"assert main({[*argv, '--url', url]}) in {{0, 1}}, {argv}" for argv in READS]
+
+
+def test_each_command_reads_or_is_named_among_the_others() -> None:
+    assert {argv[0] for argv in READS} == tree.COMMANDS.keys() - ACT_OR_SERVE
+
+
 @pytest.mark.on_both_stores
 def test_a_command_that_reads_loads_its_own_driver_alone(filled: Filled) -> None:
     own = {"asyncpg", "outlast.store.postgres.store"}
     if filled.url.startswith("sqlite"):
         own = {"sqlite3", "outlast.store.sqlite.store"}
-    reads = [["jobs"], ["why", "1"], ["job", "1"], ["workers"], ["stats"], ["dead", "list"]]
-    codes = [f"assert main({[*argv, '--url', filled.url]}) == 0" for argv in reads]
-    _, first, *others = loaded(ENTRY, *codes)
+    _, first, *others = loaded(ENTRY, *reading(filled.url))
     assert own <= first
     for found in (first, *others):
         assert not (LATE | CLIENT) - own & found
+
+
+ASKS_NOTHING = """import asyncpg
+assert asyncpg.Connection._introspect_types
+asyncpg.Connection._introspect_types = None"""
+
+
+@pytest.mark.xfail(strict=True, reason="lists of ids")
+@pytest.mark.on_both_stores
+@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
+def test_a_command_that_reads_asks_the_server_about_no_types(filled: Filled) -> None:
+    """For a type that the driver does not know, such as a list of numbers, it reads the catalog, in
+    six round trips."""
+    loaded(ENTRY, ASKS_NOTHING, *reading(filled.url))
 
 
 def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
