@@ -103,7 +103,6 @@ assert asyncpg.Connection._introspect_types
 asyncpg.Connection._introspect_types = None"""
 
 
-@pytest.mark.xfail(strict=True, reason="lists of ids")
 @pytest.mark.on_both_stores
 @pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
 def test_a_command_that_reads_asks_the_server_about_no_types(filled: Filled) -> None:

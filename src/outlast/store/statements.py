@@ -34,7 +34,7 @@ Rows = Callable[..., Awaitable[list[Row]]]
 _WORDS = {
     "postgres": {
         "{now}": "date_part('epoch', statement_timestamp())",
-        "{ids}": "= ANY (:ids::bigint[])",
+        "{ids}": "= ANY (:ids::text::bigint[])",
     },
     "sqlite": {"{now}": ":now", "{ids}": "IN (SELECT e.value FROM json_each(:ids) AS e)"},
 }

@@ -35,7 +35,7 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.dependencies import RESULTS_BYTES, add_results
 from outlast.store.postgres.pool import Connections, Verbs
-from outlast.store.postgres.statements import Pair, ends_text, pair_of
+from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
 from outlast.store.queue_turns import Turns
 from outlast.store.statements import statements
@@ -212,12 +212,6 @@ def _columns(keys: Collection[_Key], seen: int) -> dict[str, Any]:
         "lane_tasks": texts_array_text(tasks),
         "lane_ranks": array_text(ranks),
     }
-
-
-def array_text(values: Iterable[int | str]) -> str:
-    """Return numbers, or NULL, as PostgreSQL writes an array: the driver would look at each element
-    of a list for a nested one, which costs more than all else."""
-    return f"{{{','.join(map(str, values))}}}"
 
 
 def texts_array_text(values: Iterable[str | None]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+import msgspec
+
 from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, StoreError
 from outlast.store.finding import Environment, NoWrites
@@ -16,6 +18,7 @@ from outlast.store.postgres.connection import Transaction, find_roles
 from outlast.store.postgres.hosts import attributes_of
 from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import limited_to, privileges
+from outlast.store.postgres.statements import array_text
 from outlast.store.postgres.statements import fetch as fetch_rows
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
@@ -72,7 +75,8 @@ class PostgresInspector(Inspector):
     ) -> Searched:
         looked_for = {"args": texts.args, "error": texts.error, "within": texts.within}
         values = {"ids": list(ids), "size_max": size_max, **looked_for}
-        return Searched(**(await self._rows("inspect", "search", **values))[0])
+        (row,) = await self._rows("inspect", "search", **values)
+        return Searched(**row | {"ids": msgspec.json.decode(row["ids"])})
 
     async def wanted(self, queue: str) -> int:
         return int((await self._rows("inspect", "wanted", queue=queue))[0]["number"])
@@ -133,4 +137,6 @@ class PostgresInspector(Inspector):
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
+    if "ids" in values:
+        values = values | {"ids": array_text(values["ids"])}
     return [dict(row) for row in await fetch_rows(connection, topic, name, values)]

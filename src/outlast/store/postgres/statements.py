@@ -64,6 +64,12 @@ def to_json(value: Any) -> str:
         raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
+def array_text(values: Iterable[int | str]) -> str:
+    """Return numbers, or NULL, as PostgreSQL writes an array. Of a list of them the driver asks the
+    server what it is, for each session, and looks at each element for a nested list."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
 def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, list[Any]]:
     """Return the columns that enqueue.sql takes. ``awaited``: the places of awaited jobs."""
     columns = {each.name: list(map(each.take, jobs)) for each in (*SHARED, *OWN, *TIMED)}

@@ -13,13 +13,13 @@ SET LOCAL enable_mergejoin = off
 -- name: lock_free
 -- Lock the jobs among these that no other session has locked, in the order of their ids. Each job is read by its
 -- primary key: a join was seen to read the whole table when its statistics were old.
-SELECT l.id FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
+SELECT l.id FROM (SELECT DISTINCT u AS id FROM unnest(:ids::text::bigint[]) AS u ORDER BY u) s
 CROSS JOIN LATERAL (SELECT j.id FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE SKIP LOCKED) l
 
 -- name: lock
 -- Lock jobs in the order of their ids, and read each once it is locked: this statement and later ones see what was
 -- committed while this waited for a row.
-SELECT l.* FROM (SELECT DISTINCT u AS id FROM unnest(:ids::bigint[]) AS u ORDER BY u) s
+SELECT l.* FROM (SELECT DISTINCT u AS id FROM unnest(:ids::text::bigint[]) AS u ORDER BY u) s
 CROSS JOIN LATERAL (
     SELECT j.id, coalesce(j.token, 0) AS token, j.state, j.key, j.awaited, j.keep <= 0 AND NOT j.awaited AS unkept
     FROM outlast_jobs j WHERE j.id = s.id FOR NO KEY UPDATE) l
@@ -31,7 +31,7 @@ WITH asked AS (
     SET cancel_requested = true, position = NULL,
         state = CASE WHEN j.state = 'running' THEN j.state ELSE 'cancelled' END,
         ended_at = CASE WHEN j.state <> 'running' THEN date_part('epoch', clock_timestamp()) END
-    WHERE j.id = ANY (:ids::bigint[]) RETURNING j.id, j.state, j.worker_id)
+    WHERE j.id = ANY (:ids::text::bigint[]) RETURNING j.id, j.state, j.worker_id)
 SELECT CASE WHEN state = 'cancelled' THEN outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false)::text
             WHEN :notify::boolean THEN pg_notify(outlast_channel_v1(), 'cancel:' || worker_id::text)::text END
 FROM asked
@@ -47,7 +47,7 @@ WITH revived AS (
         expires_at = NULL, cancel_requested = false, progress = NULL,
         checkpoint = CASE WHEN :from_scratch::boolean THEN NULL ELSE j.checkpoint END,
         checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE j.checkpoint_at END
-    FROM unnest(:ids::bigint[], :positions::bigint[]) AS n (id, position)
+    FROM unnest(:ids::text::bigint[], :positions::bigint[]) AS n (id, position)
     WHERE j.id = n.id AND NOT EXISTS (SELECT FROM outlast_jobs k WHERE k.key = j.key AND k.ended_at IS NULL)
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => true) FROM revived
@@ -58,7 +58,7 @@ WITH skipped AS (
     UPDATE outlast_jobs j
     SET state = 'completed', token = n.token, attempt_count = j.attempt_count + 1, fingerprint = NULL,
         started_at = date_part('epoch', clock_timestamp()), ended_at = date_part('epoch', clock_timestamp())
-    FROM unnest(:ids::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
+    FROM unnest(:ids::text::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM skipped
 
@@ -67,16 +67,16 @@ SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM
 SELECT nextval(('outlast_' || :name::text || '_seq')::regclass) AS number FROM generate_series(1, :count::integer)
 
 -- name: forget
-SELECT outlast_forget_v1(:ids::bigint[])
+SELECT outlast_forget_v1(:ids::text::bigint[])
 
 -- name: resolve
 SELECT ids, more FROM outlast_resolve_v1(:most)
 
 -- name: line_up
-SELECT outlast_line_up_v1(:ids::bigint[])
+SELECT outlast_line_up_v1(:ids::text::bigint[])
 
 -- name: notify
-SELECT outlast_notify_v1(:ids::bigint[])
+SELECT outlast_notify_v1(:ids::text::bigint[])
 
 -- name: forget_oldest
 -- Keep the newest :kept records of an actor, and those under way, so that no actor pushes out the records of others. If

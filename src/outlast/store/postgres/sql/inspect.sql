@@ -20,14 +20,14 @@ WHERE c.bytes <= :bytes OR c.n = :first ORDER BY c.n
 WITH asked AS MATERIALIZED (
     SELECT j.id, j.args, coalesce(j.ended_at, j.started_at, j.requeued_at, j.enqueued_at) AS at,
            CASE WHEN :args::text IS NULL THEN 0 ELSE octet_length(j.args) END AS size
-    FROM outlast_jobs j WHERE j.id = ANY(:ids::bigint[])
+    FROM outlast_jobs j WHERE j.id = ANY(:ids::text::bigint[])
 ), looked AS MATERIALIZED (
     SELECT a.id, a.args, a.at, a.size
     FROM (SELECT *, sum(size) OVER (ORDER BY id DESC) AS read, row_number() OVER (ORDER BY id DESC) AS place
           FROM asked) a
     WHERE a.read <= :size_max::bigint OR a.place = 1
 )
-SELECT ARRAY(
+SELECT to_json(ARRAY(
            SELECT j.id FROM looked j
            WHERE (:args IS NULL OR strpos(lower(j.args COLLATE "C"), lower(:args COLLATE "C")) > 0
                                 AND j.args NOT LIKE ' ["outlast:payload",%')
@@ -35,7 +35,7 @@ SELECT ARRAY(
              AND (:error::text IS NULL
                   OR (SELECT strpos(lower((t.outcome || ': ' || t.message) COLLATE "C"), lower(:error COLLATE "C"))
                       FROM outlast_attempts t WHERE t.job_id = j.id ORDER BY t.number DESC, t.token DESC LIMIT 1) > 0)
-           ORDER BY j.id DESC) AS ids,
+           ORDER BY j.id DESC)) AS ids,
        CASE WHEN (SELECT count(*) FROM looked) < (SELECT count(*) FROM asked) THEN (SELECT min(id) FROM looked)
        END AS before,
        (SELECT coalesce(sum(size), 0) FROM looked)::bigint AS size

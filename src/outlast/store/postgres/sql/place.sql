@@ -30,9 +30,9 @@ SELECT (SELECT count(*) FROM (
                  WHERE o.queue = j.queue AND o.task = lined.task AND (-o.priority) = (-j.priority)
                    AND o.stream IS NULL AND o.position < coalesce(j.position, 9223372036854775807)
                  ORDER BY o.task, o.queue, (-o.priority), o.position LIMIT :most)) c LIMIT :most) c) AS before,
-       ARRAY(SELECT o.id FROM outlast_jobs o
-             WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
-             ORDER BY o.incident LIMIT :named) AS incident,
+       to_json(ARRAY(SELECT o.id FROM outlast_jobs o
+                     WHERE o.incident = j.incident AND o.incident IS NOT NULL AND o.id <> j.id
+                     ORDER BY o.incident LIMIT :named)) AS incident,
        (SELECT o.id FROM outlast_jobs o
         WHERE o.key = j.key AND o.key IS NOT NULL AND o.ended_at IS NULL
           AND o.id <> j.id) AS key_holder

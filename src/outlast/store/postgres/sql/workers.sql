@@ -83,7 +83,7 @@ RETURNING w.id
 -- in the order of their ids.
 WITH chosen AS MATERIALIZED (
     SELECT id FROM outlast_workers
-    WHERE id = ANY(:ids::bigint[]) AND status IN ('active', 'draining')
+    WHERE id = ANY(:ids::text::bigint[]) AND status IN ('active', 'draining')
     ORDER BY id FOR NO KEY UPDATE),
 asked AS (
     UPDATE outlast_workers w SET drain_requested = true FROM chosen WHERE w.id = chosen.id
