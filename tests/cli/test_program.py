@@ -65,7 +65,16 @@ def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
 
 
 @each_case(
-    "words", [("jobs",), ("migrate",), ("enqueue", "shop:app", "mail"), ("worker", "shop:app")]
+    "words",
+    [
+        ("jobs",),
+        ("migrate",),
+        ("enqueue", "shop:app", "mail"),
+        ("worker", "shop:app"),
+        ("worker", "shop/jobs.py:app"),
+        ("demo", "--keep", "here"),
+        ("run", "--url", "postgresql:///none", "--output", "said.txt", "--", "true"),
+    ],
 )
 def test_a_folder_that_was_deleted_is_named(
     words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, chdir, contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
 
 import outlast
 from outlast.errors import ConfigError, UsageError
+from outlast.store.lockfile import directory_for
 from tests.cases import each_case
 from tests.unit.client import app_kit
 from tests.unit.client.app_kit import application
 
 app = app_kit.app
+locks = partial(directory_for, None)
 
 
 # ---------------------------------------------------------------------------------- the URL
@@ -56,6 +59,18 @@ def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch, t
     assert outlast.App().url == f"sqlite:///{tmp_path}/env.db"
     monkeypatch.delenv("OUTLAST_URL")
     assert outlast.App().url == f"sqlite:///{tmp_path}/outlast.db"
+
+
+@pytest.mark.xfail(strict=True, reason="FileNotFoundError: [Errno 2]")
+@each_case("find", [lambda: outlast.App("sqlite:///jobs.db"), lambda: outlast.App().url, locks])
+def test_a_relative_path_in_a_folder_that_was_deleted_says_what_to_do(find, monkeypatch, tmp_path):
+    monkeypatch.setenv("OUTLAST_RUN_DIR", "run")
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    with chdir(gone):
+        gone.rmdir()
+        with pytest.raises(ConfigError, match="was deleted: change to another one, or write"):
+            find()
 
 
 async def test_the_url_can_be_changed_until_it_is_used(sqlite_url):
