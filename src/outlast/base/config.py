@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from datetime import timedelta
 from math import isfinite, nan
+from pathlib import Path
 from typing import Any, TypedDict
 
 import msgspec
@@ -37,6 +38,17 @@ HAS_MAX = 1_000_000  # units of one resource that a worker has and tasks use
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
 _NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
+
+
+def absolute(path: str | Path) -> Path:
+    """Return a path from the root. ConfigError in a folder that was deleted."""
+    try:
+        return Path(os.path.abspath(path))
+    except FileNotFoundError:
+        raise ConfigError(
+            "the folder that this runs in was deleted: change to another one, or write absolute"
+            " paths"
+        ) from None
 
 
 def resolve_wakeup(url: str | None) -> str | None:

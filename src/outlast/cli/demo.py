@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from outlast.base.config import absolute
 from outlast.cli.errors import DEBUG_VARIABLE, NotSoError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import option
@@ -64,7 +65,7 @@ def _folder(keep: str | None) -> Iterator[Path]:
         with made as name:
             yield Path(name)
         return
-    folder = Path(os.path.abspath(os.path.expanduser(keep)))
+    folder = absolute(os.path.expanduser(keep))
     try:
         folder.mkdir(parents=True)
     except FileExistsError:

@@ -12,7 +12,6 @@ from typing import TypeGuard
 
 import outlast
 from outlast.cli.errors import DONE, FAULT, INTERRUPTED, UNWRITTEN, flush_errors, say, tell
-from outlast.errors import ConfigError
 
 BROKEN_PIPE = 141  # as a shell says it: 128 + SIGPIPE
 OUTPUT_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -65,21 +64,11 @@ def _report_error(error: Exception, program: str) -> int:
         return INTERRUPTED
     told = getattr(error, "format_message", None)
     if told is None:
-        return tell(_blame_folder(error), program)
+        return tell(error, program)
     text = plainly(str(told()).replace("Value error, ", ""), error)
     path = getattr(getattr(error, "ctx", None), "command_path", "outlast")
     say(f"{text}\nrun `{path} --help` to see how it is used")
     return int(getattr(error, "exit_code", FAULT))
-
-
-def _blame_folder(error: Exception) -> Exception:
-    """Return what explains a file that is not found, if the folder of this process was deleted."""
-    if isinstance(error, FileNotFoundError):
-        try:
-            os.getcwd()
-        except FileNotFoundError:
-            return ConfigError("the folder that this runs in was deleted: change to another one")
-    return error
 
 
 def plainly(text: str, error: Exception) -> str:

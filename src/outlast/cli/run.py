@@ -7,7 +7,6 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -17,7 +16,7 @@ from rich.live import Live
 from rich.text import Text
 
 from outlast.base.clock import SYSTEM
-from outlast.base.config import check_name
+from outlast.base.config import absolute, check_name
 from outlast.base.text import safe, shell_word
 from outlast.cli.connect import closing, exists
 from outlast.cli.errors import DONE, NOT_SO, NotSoError, say
@@ -157,7 +156,7 @@ async def _find_limit(app: App, name: str, spec: LimitSpec | None) -> Limit:
 
 
 def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).absolute())
+    return None if path is None else str(absolute(path))
 
 
 def _wait(app: App, job_id: int) -> int:

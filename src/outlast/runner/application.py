@@ -10,6 +10,7 @@ from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
+from outlast.base.config import absolute
 from outlast.client.app import App
 from outlast.client.stores import refuse_enqueuing
 from outlast.errors import ApplicationError, describe, text_of
@@ -89,7 +90,7 @@ def _load(spec: str, what: str, form: str, example: str) -> tuple[str, str, obje
 def _look_here_too() -> None:
     """Find modules in the working directory first. Only for an application of the user: a worker
     that only runs commands may stand in a folder that others can write to."""
-    here = str(Path.cwd())
+    here = str(absolute("."))
     if here not in sys.path:
         sys.path.insert(0, here)
 
@@ -98,7 +99,7 @@ def _dotted(name: str) -> str | None:
     """Return the module whose file has this path, or None if the name is not a path."""
     if "/" not in name and not Path(name).is_file():
         return None
-    path = os.path.relpath(name)
+    path = os.path.relpath(name, absolute("."))
     if path.startswith(os.pardir):
         path = os.path.basename(path)
     return ".".join(Path(path).with_suffix("").parts)

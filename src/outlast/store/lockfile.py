@@ -29,6 +29,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
+from outlast.base.config import absolute
 from outlast.errors import ConfigError
 
 _DIGITS = 20  # of a number, written at a fixed width; the counter is at offset 0
@@ -254,7 +255,7 @@ def directory_for(file: Path | None) -> Path:
     if file is not None:
         return file.with_name(f"{file.name}-locks")
     if chosen := os.environ.get("OUTLAST_RUN_DIR"):
-        return Path(os.path.expanduser(chosen)).absolute()
+        return absolute(os.path.expanduser(chosen))
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime) / "outlast"
     return temporary_directory() / f"outlast-{os.getuid()}"
@@ -266,7 +267,7 @@ def temporary_directory() -> Path:
     try:
         return Path(tempfile.gettempdir())  # finds out by writing a file
     except OSError:
-        return Path(os.environ.get("TMPDIR") or "/tmp").absolute()  # noqa: S108  (it is only read)
+        return absolute(os.environ.get("TMPDIR") or "/tmp")  # noqa: S108  (it is only read)
 
 
 def boot_id() -> str:

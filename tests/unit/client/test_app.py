@@ -61,7 +61,6 @@ def test_the_url_is_given_or_from_the_environment_or_a_local_file(monkeypatch, t
     assert outlast.App().url == f"sqlite:///{tmp_path}/outlast.db"
 
 
-@pytest.mark.xfail(strict=True, reason="FileNotFoundError: [Errno 2]")
 @each_case("find", [lambda: outlast.App("sqlite:///jobs.db"), lambda: outlast.App().url, locks])
 def test_a_relative_path_in_a_folder_that_was_deleted_says_what_to_do(find, monkeypatch, tmp_path):
     monkeypatch.setenv("OUTLAST_RUN_DIR", "run")

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, unquote
 
 import msgspec
 
+from outlast.base.config import absolute
 from outlast.base.credentials import redact
 from outlast.errors import ConfigError
 
@@ -38,10 +39,10 @@ def parse(url: str) -> SqliteLocation:
         path = Path(text).expanduser()
     except RuntimeError:  # the home of a user that does not exist
         raise ConfigError(f"{redact(url)!r} names no home directory") from None
-    absolute = Path(os.path.abspath(path))
-    if not absolute.name:  # the root
+    whole = absolute(path)
+    if not whole.name:  # the root
         raise ConfigError(f"{redact(url)!r} names no file: write sqlite:////var/lib/jobs.db")
-    return SqliteLocation(absolute, _unsafe(url, query))
+    return SqliteLocation(whole, _unsafe(url, query))
 
 
 def _refuse_memory(url: str, text: str, query: str) -> None:
