@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -11,10 +12,11 @@ import asyncpg
 import pytest
 
 from harness.servers import PostgresServer
-from outlast.errors import BadData, NotPermitted
+from outlast.errors import BadData, NotPermitted, StoreUnavailable
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.checks import PostgresFacts
+from outlast.store.postgres.errors import translate
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
 from outlast.worker.claims.exchange import exchange_bisecting
@@ -151,7 +153,7 @@ async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only
     assert first.args == '"\u00fc"'
     good, bad = ended(first, result='"\u00fc"'), ended(second, result='"\u20ac"')
 
-    def reject(_: Transition) -> Transition:
+    def reject(*_: object) -> Transition:
         return crashed(second, CrashKind.REJECTED_RESULT)
 
     reply = await exchange_bisecting(store, hands.me, [good, bad], [], reject)
@@ -160,6 +162,46 @@ async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only
     assert isinstance(facts, PostgresFacts)
     assert facts.encoding == "LATIN1"
     await store.close()
+
+
+# -- what an administrator adds to the tables
+
+GUARDS = {
+    "an index": "CREATE INDEX of_user ON outlast_jobs (result)",
+    "a trigger": """
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN RAISE 'no such result here'; END $$;
+        CREATE TRIGGER of_user BEFORE UPDATE ON outlast_jobs FOR EACH ROW
+        WHEN (new.state = 'completed' AND length(new.result) > 3000) EXECUTE FUNCTION refuse()""",
+}
+
+
+@pytest.mark.xfail(strict=True, reason="an outage is seen")
+@pytest.mark.parametrize("guard", GUARDS)
+async def test_a_result_that_something_of_the_administrators_refuses_fails_only_its_job(
+    guard: str, store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    await session.execute(GUARDS[guard])
+    await enqueued(store, job(), job())
+    first, second = await hands.claim(2)
+    long = random.Random(1).randbytes(2_000).hex()  # too long for an index
+    refused = ended(second, result=f'"{long}"')
+    told: list[str] = []
+
+    def reject(_: Transition, why: str) -> Transition:
+        told.append(why)
+        return crashed(second, CrashKind.REJECTED_RESULT)
+
+    reply = await exchange_bisecting(store, hands.me, [ended(first), refused], [], reject)
+    assert reply.answers == [Answer.ACCEPTED] * 2
+    assert ["of_user" in why or "no such result" in why for why in told] == [True]
+
+
+async def test_a_server_that_has_no_more_transaction_ids_refuses_no_value() -> None:
+    """It stores nothing until it is vacuumed. Its code is that of a row too long for an index."""
+    error = asyncpg.ProgramLimitExceededError("is not accepting commands")
+    error.server_source_function = "GetNewTransactionId"
+    assert isinstance(translate(error), StoreUnavailable)
 
 
 # -- row security
