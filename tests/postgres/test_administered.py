@@ -176,7 +176,6 @@ GUARDS = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="an outage is seen")
 @pytest.mark.parametrize("guard", GUARDS)
 async def test_a_result_that_something_of_the_administrators_refuses_fails_only_its_job(
     guard: str, store: PostgresStore, hands: Hands, session: Any

@@ -11,7 +11,7 @@ import pytest
 import outlast
 from harness.servers import PostgresServer
 from harness.stores import opened
-from outlast.errors import StoreUnavailable
+from outlast.errors import BadData
 from outlast.model.crash import CrashKind
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
@@ -206,7 +206,7 @@ async def test_another_limit_of_the_server_is_no_full_queue(store: Store) -> Non
         times.append(wake)
         await connection.fetch(f"SELECT {columns}")  # type: ignore[attr-defined]
 
-    with pytest.raises(StoreUnavailable, match="1664"):
+    with pytest.raises(BadData, match="1664"):
         await store._connections.run_notifying(work)  # type: ignore[attr-defined]
     assert times == [True]
 

@@ -213,7 +213,7 @@ def test_a_store_serves_several_event_loops_in_turn(pg_url: str) -> None:
 # -- bad data
 
 
-def rejected(transition: Transition) -> Transition:
+def rejected(transition: Transition, _why: str = "") -> Transition:
     crash = Crash(kind=CrashKind.REJECTED_RESULT)
     return Transition(
         job_id=transition.job_id,

@@ -45,6 +45,8 @@ _CLASS_ERRORS: dict[str, type[Exception]] = {
     "21": BadData,
     "22": BadData,
     "23": BadData,
+    "54": BadData,  # an index of the user's takes no such row
+    "P0": BadData,  # a trigger of the user's
     "XX": StoreCorrupt,
 }
 _MIGRATE = "run `outlast migrate`; if that finds nothing to do, restore a backup"
@@ -98,6 +100,7 @@ _NUMBER_TAKEN = (
 _REFUSALS = ("0A", "42", "P0")  # not supported; no such function or word; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
+_NO_NUMBERS = "GetNew"  # …TransactionId, …MultiXactId: then nothing can be stored
 _HIDES_ROWS = ("check_enable_rls", "ExecWithCheckOptions")  # where the server's code raises it
 _ROW_SECURITY = (
     "rows of Outlast may not be hidden from its own sessions: disable row security on its tables,"
@@ -156,6 +159,8 @@ def _of_server(error: BaseException) -> Exception:
         return NotPermitted(f"PostgreSQL: {_ROW_SECURITY} ({text_of(error)})")
     if code == _LIMIT_REACHED and "NOTIFY" in text_of(error):  # in each language of the server
         return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
+    if code == _LIMIT_REACHED and routine.startswith(_NO_NUMBERS):
+        return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
     if code == "23505" and fnmatch(_field(error, "constraint_name"), "outlast_*_pkey"):
         return NumberTaken(f"PostgreSQL: {_NUMBER_TAKEN} ({text_of(error)})")
     if getattr(error, "server_source_function", None) == "get_relation_info":

@@ -20,7 +20,7 @@ from typing import TypeVar
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.errors import BadData, StoreError, StoreUnavailable
+from outlast.errors import BadData, StoreError, StoreUnavailable, text_of
 from outlast.events import emit
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import State
@@ -438,9 +438,10 @@ async def exchange_bisecting(
     me: WorkerRef,
     ended: Sequence[Transition],
     requests: Sequence[ClaimRequest],
-    reject: Callable[[Transition], Transition],
+    reject: Callable[[Transition, str], Transition],
 ) -> Exchanged:
-    """Exchange; ``reject`` returns the end to write instead of one that the store refuses.
+    """Exchange; ``reject`` gets an end that the store refuses, and why; it returns the one to write
+    instead.
 
     Answers are in the order of ``ended``. After a refusal the requests are sent last and alone,
     lowered by the number of busy ends. Raises BadData if the store refuses those, or what
@@ -455,7 +456,10 @@ async def exchange_bisecting(
     async def hand_in(some: Sequence[Transition]) -> Sequence[Answer | Transition]:
         return (await store.exchange(me, some, [])).answers
 
-    found = await bisecting(hand_in, ended, lambda end, _: reject(end))
+    def refuse(end: Transition, error: BadData) -> Transition:
+        return reject(end, f"the store refused the result: {text_of(error)}")
+
+    found = await bisecting(hand_in, ended, refuse)
     answers = [
         each if isinstance(each, Answer) else (await store.exchange(me, [each], [])).answers[0]
         for each in found
