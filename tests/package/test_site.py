@@ -25,6 +25,12 @@ FAULTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def _theme(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Set what the theme sets where it is imported first, so that it is taken back."""
+    monkeypatch.setenv("NO_MKDOCS_2_WARNING", "true")
+
+
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
     """The pages of a small site."""
