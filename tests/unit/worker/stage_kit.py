@@ -55,6 +55,9 @@ class Rows(FakeStore):
     async def announce(self, me: WorkerRef, tasks: Sequence[str], lacks: object) -> None:
         self._note("announce", list(tasks))
 
+    async def tell_wakeup(self, me: WorkerRef, words: str) -> None:
+        self._note("tell_wakeup", words)
+
     async def reconnect(self, me: WorkerRef, token_seen: int) -> WorkerRef | None:
         self._note("reconnect", token_seen)
         return WorkerRef(me.worker_id, me.epoch + 1) if not self.reconnects else None

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import pytest
 
 from outlast.errors import NotPermitted, StoreUnavailable
 from outlast.model.crash import CrashKind
 from outlast.store.values import Answer, WorkerRef
+from outlast.store.wakeup import Health
 from outlast.worker.base import KILL_SECONDS
 from outlast.worker.lease.registration import LEAVE_SECONDS, STOP_GRACE_SECONDS
 from outlast.worker.service import GIVE_UP_SECONDS, Failure
@@ -123,6 +125,29 @@ async def test_the_old_row_stands_until_the_ends_are_handed_in(stage):
     stage.in_flight.take_answers(stage.in_flight.take(1), [Answer.ACCEPTED])
     await stage.clock.run_for(LEAVE_SECONDS)
     assert stage.worker.me == WorkerRef(2, 1)
+
+
+@pytest.mark.xfail(strict=True, reason="nothing is left to write, so nothing fails")
+@pytest.mark.parametrize("what", ["health", "tasks"])
+async def test_what_a_read_only_store_refuses_is_written_again_whatever_has_changed(stage, what):
+    """A run that asks nothing would say that the store has recovered."""
+    registration, health = stage.worker.registration, Health("notify")
+    registration._wakeup = SimpleNamespace(health=health)
+    known = ["t"]
+    stage.pool.tasks = lambda: known
+    health.note_well()
+    await registration.run_once()
+    stage.store.away = True
+    if what == "health":
+        health.note_trouble("lost")
+    else:
+        known = ["t", "u"]
+    with pytest.raises(StoreUnavailable):
+        await registration.run_once()
+    health.note_well()
+    known = ["t"] if what == "health" else []
+    with pytest.raises(StoreUnavailable):
+        await registration.run_once()
 
 
 async def test_a_worker_without_attempts_registers_again_at_once(stage):
