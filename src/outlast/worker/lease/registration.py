@@ -59,7 +59,8 @@ class Registration(Lease):
         self.nudge = Nudge()
         self._owner = owner
         self._wakeup = wakeup
-        self._told_health = (0, "")  # on which row, in which words
+        # on which row, in which words; None: unknown, since the last write was refused
+        self._told_health: tuple[int, str] | None = (0, "")
         self._new = new
         self._store = store
         self._in_flight = in_flight
@@ -72,7 +73,7 @@ class Registration(Lease):
         self._registering = asyncio.Lock()
         self._reviving: asyncio.Task[None] | None = None
         self._asked: NewWorker | None = None  # a registration without an answer yet
-        self._announced: tuple[list[str], dict[str, list[str]]] = ([], {})
+        self._announced: tuple[list[str], dict[str, list[str]]] | None = ([], {})
 
     def drain(self) -> None:
         """Take no more jobs from now on."""
@@ -132,15 +133,18 @@ class Registration(Lease):
     async def run_once(self) -> float | None:
         """Write the known tasks and the health of the wake-up to the row, if they have changed."""
         known = tasks, lacks = self._pool.starter.tasks(), self._pool.starter.lacks()
-        if (tasks or lacks) and known != self._announced:
+        if (tasks or lacks or self._announced is None) and known != self._announced:
+            self._announced = None
             await self._store.announce(self.me, tasks, lacks)
             self._announced = known
         if self._wakeup is None:
             return None
         me, health = self.me, self._wakeup.health
-        if health.known and (me.worker_id, str(health)) != self._told_health:
+        told = me.worker_id, str(health)
+        if health.known and told != self._told_health:
+            self._told_health = None
             await self._store.tell_wakeup(me, str(health))
-            self._told_health = me.worker_id, str(health)
+            self._told_health = told
         return HEALTH_SECONDS
 
     def _take_row(self, me: WorkerRef) -> None:
