@@ -83,6 +83,27 @@ async def test_psycopg_in_a_pipeline(app: outlast.App, store: Store, pg_url: str
     assert await states(store) == {**DONE, State.BLOCKED: 1}
 
 
+@pytest.mark.xfail(strict=True, reason="a later statement takes the job back")
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
+async def test_psycopg_in_autocommit_mode_stores_a_job_at_once_also_in_a_pipeline(
+    app: outlast.App, store: Store, pg_url: str, plain: bool
+):
+    """Up to its next sync a pipeline is one transaction, which a later statement may end."""
+    mail = app.tasks["mail"]
+    if plain:
+        with psycopg.connect(pg_url, autocommit=True) as it, it.pipeline():
+            await mail.using(connection=it).enqueue("a")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                it.execute("SELECT 1 / 0").fetchone()
+    else:
+        mine = await psycopg.AsyncConnection.connect(pg_url, autocommit=True)
+        async with mine, mine.pipeline():
+            await mail.using(connection=mine).enqueue("a")
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await (await mine.execute("SELECT 1 / 0")).fetchone()
+    assert await states(store) == {State.QUEUED: 1}
+
+
 # ---------------------------------------------------------------------- pooled, and prepared
 
 
