@@ -83,7 +83,6 @@ async def test_psycopg_in_a_pipeline(app: outlast.App, store: Store, pg_url: str
     assert await states(store) == {**DONE, State.BLOCKED: 1}
 
 
-@pytest.mark.xfail(strict=True, reason="a later statement takes the job back")
 @pytest.mark.parametrize("plain", [True, False], ids=["plain", "async"])
 async def test_psycopg_in_autocommit_mode_stores_a_job_at_once_also_in_a_pipeline(
     app: outlast.App, store: Store, pg_url: str, plain: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -56,10 +57,17 @@ class _Psycopg(Driver):
         idle = sys.modules["psycopg"].pq.TransactionStatus.IDLE
         return not self._connection.autocommit or self._connection.info.transaction_status != idle
 
+    def _syncing(self) -> Any:
+        """Return a block with a sync at its end where the statements of a pipeline in autocommit
+        mode, which are one transaction up to that, would be lost with a later one."""
+        mine = self._connection
+        is_late = mine.autocommit and mine.pgconn.pipeline_status
+        return mine.pipeline() if is_late else nullcontext()
+
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         psycopg = sys.modules["psycopg"]
-        rows_as = psycopg.rows.dict_row
-        with _plain(psycopg.Cursor)(self._connection, row_factory=rows_as) as cursor:
+        plain, rows_as = _plain(psycopg.Cursor), psycopg.rows.dict_row
+        with self._syncing(), plain(self._connection, row_factory=rows_as) as cursor:
             cursor.execute(*pyformat(statement, values))
             try:
                 rows: Sequence[Any] = cursor.fetchall()
@@ -79,9 +87,8 @@ class _AsyncPsycopg(_Psycopg):
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         psycopg = sys.modules["psycopg"]
-        rows_as = psycopg.rows.dict_row
-        plain = _plain(psycopg.AsyncCursor)
-        async with plain(self._connection, row_factory=rows_as) as cursor:
+        plain, rows_as = _plain(psycopg.AsyncCursor), psycopg.rows.dict_row
+        async with self._syncing(), plain(self._connection, row_factory=rows_as) as cursor:
             await cursor.execute(*pyformat(statement, values))
             try:
                 rows: Sequence[Any] = await cursor.fetchall()
