@@ -211,6 +211,39 @@ async def test_a_hook_of_the_flush_may_hand_in_calls(shop: Shop, session: Sessio
     assert (await session.stored(), await orders(shop)) == (["a", "order [7]"], 1)
 
 
+@pytest.mark.xfail(strict=True, reason="the call is lost")
+@every_session
+async def test_the_first_call_of_all_may_come_from_a_hook_of_the_flush(
+    shop: Shop, session: Session
+):
+    def work(it: Any) -> None:
+        sqlalchemy.event.listen(it, "after_flush", lambda it, _: session.hand_in("a")(it))
+        it.add(Order(id=7))
+        it.commit()
+
+    await session.run(work)
+    assert (await session.stored(), await orders(shop)) == (["a"], 1)
+
+
+@pytest.mark.xfail(strict=True, reason="the call is lost")
+@every_session
+async def test_a_transaction_that_has_ended_takes_no_call(session: Session):
+    said: list[Any] = []
+
+    def hand_in(it: Any, *_: Any) -> None:
+        with pytest.raises(UsageError, match="has ended or failed"):
+            session.hand_in("a")(it)
+        said.append(it)
+
+    def work(it: Any) -> None:
+        sqlalchemy.event.listen(it, "after_commit", hand_in)
+        it.execute(INSERT)
+        it.commit()
+
+    await session.run(work)
+    assert (len(said), await session.stored()) == (1, [])
+
+
 @every_session
 async def test_a_call_that_comes_too_late_is_an_error(session: Session):
     def work(it: Any) -> None:
