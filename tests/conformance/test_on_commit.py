@@ -211,7 +211,6 @@ async def test_a_hook_of_the_flush_may_hand_in_calls(shop: Shop, session: Sessio
     assert (await session.stored(), await orders(shop)) == (["a", "order [7]"], 1)
 
 
-@pytest.mark.xfail(strict=True, reason="the call is lost")
 @every_session
 async def test_the_first_call_of_all_may_come_from_a_hook_of_the_flush(
     shop: Shop, session: Session
@@ -225,7 +224,6 @@ async def test_the_first_call_of_all_may_come_from_a_hook_of_the_flush(
     assert (await session.stored(), await orders(shop)) == (["a"], 1)
 
 
-@pytest.mark.xfail(strict=True, reason="the call is lost")
 @every_session
 async def test_a_transaction_that_has_ended_takes_no_call(session: Session):
     said: list[Any] = []

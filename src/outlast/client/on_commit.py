@@ -5,8 +5,9 @@ waiting calls are stored, on the session's own connection. Each call is bound to
 savepoint) in which it was handed over: if that is rolled back, the call is dropped. A call that was
 handed over outside a savepoint, and stored inside it, waits again if the savepoint is rolled back.
 
-One set of listeners serves all sessions. After the first ``before_commit`` of a transaction each
-flush also stores the waiting calls: hooks of the ORM may hand in calls while the commit flushes.
+One set of listeners serves all sessions. After the first ``before_commit`` of a transaction, or the
+first call within a flush, each flush also stores the waiting calls: a commit flushes, and hooks of
+the ORM may hand in calls meanwhile.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ def on_commit(stores: StoreProvider, session: object, call: Call[Any]) -> None:
     pending = _pending.get(found)
     if pending is None:
         pending = _pending[found] = _Pending()
+    pending.is_committing |= found._flushing  # noqa: SLF001  (perhaps the flush of a commit)
     pending.calls.append(_Waiting(call._alone("on_commit"), stores, transaction))  # noqa: SLF001
 
 
@@ -106,7 +108,10 @@ def _transaction_of(session: Any) -> Any:
         if not session.autobegin:
             raise UsageError("the session has no transaction (autobegin=False): begin one first")
         session.begin()
-    return session.get_nested_transaction() or session.get_transaction()
+    found = session.get_nested_transaction() or session.get_transaction()
+    if not found.is_active:
+        raise UsageError("on_commit: this transaction has ended or failed; roll it back first")
+    return found
 
 
 def _is_within(transaction: Any, outer: Any) -> bool:
