@@ -217,6 +217,22 @@ async def test_a_session_of_sqlalchemy_on_asyncpg_is_refused_on_another_loop(
 BYTES: dict[str, Any] = {"client_encoding": "sql_ascii"}
 
 
+@pytest.mark.xfail(strict=True, reason="a cursor of the server can run no INSERT")
+@pytest.mark.parametrize("option", [{"stream_results": True}, {"yield_per": 10}])
+async def test_an_engine_of_sqlalchemy_that_streams_its_results(
+    app: outlast.App, store: Store, pg_url: str, option: dict[str, Any]
+):
+    """A cursor of the server can run no INSERT."""
+    url = pg_url.replace("postgresql://", "postgresql+psycopg://")
+    engine = sqlalchemy_asyncio.create_async_engine(url, execution_options=option)
+    try:
+        async with engine.begin() as mine:
+            await app.tasks["mail"].using(connection=mine).enqueue("a")
+    finally:
+        await engine.dispose()
+    assert await states(store) == {State.QUEUED: 1}
+
+
 async def test_a_session_of_psycopg_that_returns_texts_as_bytes_is_refused_with_the_remedy(
     app: outlast.App, store: Store, pg_url: str
 ):
