@@ -217,7 +217,6 @@ async def test_a_session_of_sqlalchemy_on_asyncpg_is_refused_on_another_loop(
 BYTES: dict[str, Any] = {"client_encoding": "sql_ascii"}
 
 
-@pytest.mark.xfail(strict=True, reason="a cursor of the server can run no INSERT")
 @pytest.mark.parametrize("option", [{"stream_results": True}, {"yield_per": 10}])
 async def test_an_engine_of_sqlalchemy_that_streams_its_results(
     app: outlast.App, store: Store, pg_url: str, option: dict[str, Any]

@@ -101,7 +101,7 @@ class _Sqlalchemy:
 
     async def fetch(self, statement: str, *values: Any) -> Sequence[Any]:
         args = pyformat(statement, values) if self._pyformat else (statement, values)
-        return await self._use(lambda it: _rows_of(it.exec_driver_sql(*args)))
+        return await self._use(lambda it: _rows_of(it.exec_driver_sql(*args, _WHOLE)))
 
     async def run(self, use: Use[T]) -> T:
         return await self._use(lambda connection: use(_SqlalchemyCursor(connection)))
@@ -111,6 +111,12 @@ class _Sqlalchemy:
             return use(_connection_of(self._owner))
         done: T = await self._owner.run_sync(lambda owner: use(_connection_of(owner)))
         return done
+
+
+_WHOLE = {
+    "stream_results": False,
+    "yield_per": None,
+}  # the caller's may ask for cursors of a server
 
 
 def _rows_of(result: Any) -> Sequence[Any]:
