@@ -350,7 +350,6 @@ async def kinds_of(store: PostgresStore) -> set[str]:
     return set(facts.misled)
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks at it")
 async def test_migrate_closes_what_a_restore_without_privileges_has_opened(
     store: PostgresStore, session: Any, stranger: Any, stranger_url: str
 ) -> None:
@@ -370,7 +369,6 @@ async def test_migrate_closes_what_a_restore_without_privileges_has_opened(
     assert await kinds_of(store) == set()
 
 
-@pytest.mark.xfail(strict=True, reason="nobody looks at it")
 async def test_migrate_gives_functions_to_the_new_owner_of_the_tables(
     store: PostgresStore, session: Any, stranger_url: str
 ) -> None:

@@ -66,7 +66,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
         unlogged: tables of Outlast that a crash empties; encoding: of the database.
         behind: sequences that give out numbers which rows have already.
         lanes: how many there are: queues, counted for each task and priority in them.
-        misled: functions that look for tables in a schema of another name than theirs.
+        misled: functions that are not as they were made, by what is wrong with them.
         collation: the version of the library that the database was made with, and the present one.
         workers: how many are alive, which the doctor knows.
     """
@@ -101,7 +101,7 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     lock_holders: list[LockHolder] = []
     behind: list[str] = []
     lanes: int = 0
-    misled: list[str] = []
+    misled: dict[str, list[str]] = {}
     collation: str | None = None
     strangers: list[str] = []
     read_only: bool = False
@@ -199,6 +199,15 @@ OWN_ROLE = (
     "Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…'; run"
     " `outlast migrate --grant worker` as the owner, and use it in the workers' URL."
 )
+
+_MISLED = {
+    "renamed": "look for tables in a schema of another name: theirs was renamed. They fail, or"
+    " store jobs in a schema that has that name now",
+    "open": "run as their owner, and every role may call them, as after a restore without"
+    " privileges: any role can make your workers run jobs",
+    "owner": "run as an owner that may not use the tables, since only theirs was changed: enqueues"
+    " fail",
+}
 
 FINDINGS: Table[PostgresFacts] = (
     Check(PROBLEM, "version", lambda f: f.version < OLDEST, _name,
@@ -317,10 +326,9 @@ FINDINGS: Table[PostgresFacts] = (
         f" and priority: above {LANES_MAX:,}, each claim becomes slower.",
         "Use fewer queues. Customers can take turns in one queue: pass their names as `tenant`, and"
         ' give the task fair="tenant".'),
-    Check(PROBLEM, "renamed_schema", lambda f: f.misled,
-        lambda f: f"{_some(f.misled)} look for tables in a schema of another name: theirs was"
-        " renamed. They fail, or store jobs in a schema that has that name now.",
-        "Run `outlast migrate` as the owner of the tables."),
+    Each(lambda f: f.misled.items(),
+        Check(PROBLEM, "functions", True, lambda it: f"{_some(it[1])} {_MISLED[it[0]]}.",
+            "Run `outlast migrate` as their owner, or as a superuser.")),
     Check(WARNING, "collation", lambda f: f.collation is not None,
         lambda f: "The server's library no longer sorts texts as it did when the database was"
         f" created (version {f.collation}): indexes of your own tables may be wrong.",

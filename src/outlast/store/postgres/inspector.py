@@ -109,7 +109,9 @@ class PostgresInspector(Inspector):
             needed = await privileges(connection, None, Purpose.WORKER)
             lacking = [each.what for each in needed if not each.held]
             limited = await limited_to(connection) if lacking else None
-            misled = [each["name"] for each in await connection.fetch(_MISLED)]
+            misled: dict[str, list[str]] = {}
+            for each in await connection.fetch(_MISLED):
+                misled.setdefault(each["kind"], []).append(each["name"])
             collation = None
             if rows[0]["version"] >= KNOWS_COLLATIONS:
                 collation = await connection.fetchval(_COLLATION)

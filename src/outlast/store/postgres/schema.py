@@ -64,7 +64,11 @@ TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn
 STEP_SECONDS = 86_400.0  # for one step: it may have to build an index of a large table
-_FOLLOWING = "functions that follow the new name of their schema"
+_AS_MADE = "functions as they were made"
+_NOT_OWNED = (
+    "functions of Outlast are not as they were made (`outlast doctor` names them): run `outlast"
+    " migrate` as their owner, or as a superuser"
+)
 _SESSION = statements("postgres", "session")
 
 
@@ -94,15 +98,18 @@ class PostgresSchema(Verbs):
             done.append(step)
         async with self._connections.use(kind=Transaction.COMMITTED) as connection:
             misled = await connection.fetch(_SQL["misled"])
-            for alters, _ in misled:
-                await connection.execute(alters)
-        return [*done, Migration(0, _FOLLOWING, SYSTEM.wall())] if misled else done
+            for each in misled:
+                await connection.execute(each["statement"])
+            # PostgreSQL only warns if this role has no right to revoke
+            if misled and await connection.fetch(_SQL["misled"]):
+                raise NotPermitted(_NOT_OWNED)
+        return [*done, Migration(0, _AS_MADE, SYSTEM.wall())] if misled else done
 
     async def migrations(self) -> list[Migration]:
         async with self._connections.use() as connection:
             steps = known(self._steps, await self._applied(connection))
             if await connection.fetch(_SQL["misled"]):
-                steps.append(Migration(0, _FOLLOWING, None))
+                steps.append(Migration(0, _AS_MADE, None))
             return steps
 
     async def store_id(self) -> str:

@@ -66,14 +66,24 @@ FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamesp
 WHERE c.relname IN ('outlast_schema', 'outlast_jobs') AND n.nspname = ANY (current_schemas(false))
 
 -- name: misled
--- List the functions that search for tables in a schema other than their own, because theirs was renamed, each with the
--- statement that corrects it. Reads only.
-SELECT format('ALTER FUNCTION %s SET search_path FROM CURRENT', p.oid::regprocedure), p.proname::text AS name
+-- List the functions that are not as they were made, each with the statement that corrects it. kind: `renamed`: it
+-- searches for tables in a schema other than its own, since that was renamed; `open`: it runs as its owner, and PUBLIC
+-- may call it, since a dump was restored without privileges; `owner`: it runs as an owner that may not use the tables,
+-- since only theirs was changed. Reads only.
+SELECT f.statement, p.proname::text AS name, f.kind
 FROM pg_proc p JOIN pg_class c ON c.oid = to_regclass('outlast_schema') AND c.relnamespace = p.pronamespace
+CROSS JOIN LATERAL (
+    SELECT 'renamed', format('ALTER FUNCTION %s SET search_path FROM CURRENT', p.oid::regprocedure)
+    WHERE EXISTS (SELECT FROM unnest(p.proconfig) AS u (setting) WHERE u.setting LIKE 'search\_path=%'
+                  AND u.setting <> 'search_path=' || c.relnamespace::regnamespace::text || ', pg_temp')
+    UNION ALL
+    SELECT 'open', format('REVOKE ALL ON FUNCTION %s FROM PUBLIC', p.oid::regprocedure)
+    WHERE p.prosecdef AND has_function_privilege('public', p.oid, 'EXECUTE')
+    UNION ALL
+    SELECT 'owner', format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, c.relowner::regrole)
+    WHERE p.prosecdef AND NOT pg_has_role(p.proowner, c.relowner, 'USAGE')) AS f (kind, statement)
 WHERE p.proname LIKE 'outlast\_%'
-  AND EXISTS (SELECT FROM unnest(p.proconfig) AS u (setting) WHERE u.setting LIKE 'search\_path=%'
-              AND u.setting <> 'search_path=' || c.relnamespace::regnamespace::text || ', pg_temp')
-ORDER BY 2
+ORDER BY 2, 3
 
 -- name: applied
 -- List the applied migrations. Reads only.
