@@ -32,6 +32,7 @@ from outlast.store.limits import LimitRow, LockHolder
 from outlast.store.migrations import Applied, Step, check_usable
 from outlast.store.postgres import checks as postgres
 from outlast.store.postgres.checks import PostgresFacts
+from outlast.store.postgres.hangs import WAITS_FOR_STANDBY
 from outlast.store.postgres.route import TLS, Way, read_sslmode
 from outlast.store.rows import Held, WorkerStatus
 from outlast.store.schedules import ScheduleRow, call_text
@@ -453,6 +454,20 @@ def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
         assert "outlast migrate --grant" in found.mend
         assert found.level == "problem" or found.mend.endswith("--grant shop`.")
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
+
+
+@pytest.mark.xfail(strict=True, reason="the server's finding and the worker's row both say it")
+def test_that_commits_wait_is_said_once() -> None:
+    fails = f"exchange: StoreUnavailable: {WAITS_FOR_STANDBY}"
+    workers = [worker(failing=fails, failing_since=NOW - 60)]
+    for waiting, name in ((42.0, "replication"), (None, "failing_duty")):
+        seen = facts(
+            workers=workers,
+            environment=msgspec.structs.replace(SERVER, standby_names="*", standby_wait=waiting),
+        )
+        amiss = [one for one in examine(seen) if one.level == "problem"]
+        assert [one.name for one in amiss] == [name]
+        assert "ommits wait for a synchronous standby" in amiss[0].sentence
 
 
 def test_the_remedy_is_a_migration_only_for_an_old_schema() -> None:
