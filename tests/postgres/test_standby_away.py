@@ -280,6 +280,8 @@ async def test_each_way_of_asking_says_that_commits_wait_for_a_standby_and_since
                 await eventually(all_say_so, ALL_SECONDS)
             except TimeoutError:
                 pytest.fail(f"these do not say so: {left}\n{stage.logs()}")
+            found = await asyncio.to_thread(ask, "doctor")
+            assert len(re.findall(SAYS, found)) == 1, found
         await stage.ended(await stage.enqueue("noop"))
 
         async def is_well() -> bool:

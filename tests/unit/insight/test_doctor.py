@@ -456,7 +456,6 @@ def test_the_remedy_of_a_missing_privilege_is_no_migration() -> None:
         assert "schema" not in {one.name for one in examine(amiss) if one.level == "problem"}
 
 
-@pytest.mark.xfail(strict=True, reason="the server's finding and the worker's row both say it")
 def test_that_commits_wait_is_said_once() -> None:
     fails = f"exchange: StoreUnavailable: {WAITS_FOR_STANDBY}"
     workers = [worker(failing=fails, failing_since=NOW - 60)]

@@ -136,6 +136,17 @@ def _was_lost(one: WorkerRow, now: float) -> bool:
     return one.status is WorkerStatus.LOST and now - (one.stopped_at or 0.0) < HOUR
 
 
+def _failing(facts: Facts) -> list[Group]:
+    """Group workers by what fails there, unless a finding about the server says that already."""
+    found = () if facts.environment is None else facts.environment.check(len(facts.live))
+    said = [one.sentence.lower() for one in found]
+
+    def is_said(failing: str) -> bool:
+        return any(each.startswith(failing.rpartition(": ")[2].lower()) for each in said)
+
+    return _group(facts, facts.live, lambda one: not is_said(one.failing or "") and one.failing)
+
+
 def _failing_for(group: Group) -> str:
     first = min(one.failing_since or 0.0 for one in group.workers)
     error = group.trouble.rstrip(".")
@@ -243,7 +254,7 @@ WORKERS: Table[Facts] = (
             lambda g: f"Presence is off for {g.names}: {line(g.words, 200)}.",
             "Until that is fixed, other hosts notice their death only when their lease expires.")),
     Each(lambda f: _group(f, f.live, lambda one: one.wakeup), *WAKEUP),
-    Each(lambda f: _group(f, f.live, lambda one: one.failing), *DUTIES),
+    Each(_failing, *DUTIES),
     Each(lambda f: _group(f, f.live, lambda one: one.lease < LEASE_SHORT and OF_SHORT), LEASE),
     Each(lambda f: _group(f, f.live, lambda one: one.lease > LEASE_LONG and OF_LONG), LEASE),
     Each(_untaken, *UNTAKEN),
