@@ -67,8 +67,10 @@ def test_a_closed_pipe_ends_the_writing_quietly() -> None:
     os.close(read)
     writer = LogWriter(rendered, write)
     writer.put({"event": "this is not read"})
-    writer.close()
+    writer._thread.join(60)
+    assert not writer._thread.is_alive()
     writer.put({"event": "nor this"})
+    writer.close()
     os.close(write)
 
 

@@ -85,6 +85,12 @@ async def test_a_stop_while_a_thread_begins_its_attempt_is_heard(bench):
 async def test_stopping_an_unknown_attempt_does_nothing(bench):
     bench.executor.stop(99, "cancel")
 
+    @bench.app.task
+    async def looks() -> bool:
+        return outlast.current().stopping
+
+    assert (await bench.outcome(looks, token=99)).result == "false"
+
 
 # ------------------------------------------------------------------- returns after a request
 

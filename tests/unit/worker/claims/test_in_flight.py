@@ -156,6 +156,7 @@ def test_what_counts_is_where_an_attempt_leaves_its_job(in_flight, path, losses)
 
 def test_a_save_of_an_unknown_attempt_is_fine(in_flight):
     in_flight.note_save(Save(3, 3, 1, "1", in_flight.losses_with_save(3, again=True)))
+    assert not in_flight.held()
 
 
 def test_saves_and_reports_are_signs_of_life(in_flight, clock):
