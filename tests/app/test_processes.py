@@ -203,6 +203,25 @@ def test_a_fork_in_the_middle_of_another_thread_s_first_call_leaves_the_child_ab
     assert run(program, store_url, tmp_path) == "3\n"
 
 
+FIRST_IMPORTS = """
+from outlast.base import forks
+seen = []
+class Look:
+    def find_spec(self, name, path, target=None):
+        if not forks.importing._is_owned():
+            seen.append(name)
+sys.meta_path.insert(0, Look())
+mail.enqueue_sync("first")
+print(seen)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="imports of the resolver")
+def test_all_that_a_first_call_imports_is_whole_before_a_fork(pg_url: str, tmp_path: Path) -> None:
+    url = pg_url.replace("127.0.0.1", "localhost")  # a name is looked up on a thread
+    assert run(FIRST_IMPORTS, url, tmp_path) == "[]\n"
+
+
 AT_EXIT = """
 mail.enqueue_sync("first")
 LATE.append(mail)
