@@ -216,9 +216,10 @@ print(seen)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="imports of the resolver")
-def test_all_that_a_first_call_imports_is_whole_before_a_fork(pg_url: str, tmp_path: Path) -> None:
-    url = pg_url.replace("127.0.0.1", "localhost")  # a name is looked up on a thread
+def test_all_that_a_first_call_imports_is_whole_before_a_fork(
+    store_url: str, tmp_path: Path
+) -> None:
+    url = store_url.replace("127.0.0.1", "localhost")  # a name is looked up on a thread
     assert run(FIRST_IMPORTS, url, tmp_path) == "[]\n"
 
 

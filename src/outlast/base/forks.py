@@ -6,6 +6,7 @@ it had begun, stays as it is. So a fork waits until no thread is in the middle o
 
 from __future__ import annotations
 
+import concurrent.futures.thread  # noqa: F401  # its hooks for forks must not come during one
 import os
 import threading
 from collections.abc import Callable

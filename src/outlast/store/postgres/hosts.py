@@ -10,6 +10,7 @@ again: a standby may be the primary by then.
 from __future__ import annotations
 
 import asyncio
+import encodings.idna  # noqa: F401  # which a look-up imports, and no fork would wait for that
 import os
 import socket
 from collections.abc import Awaitable, Callable, Hashable, Sequence
