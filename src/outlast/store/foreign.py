@@ -113,10 +113,7 @@ class _Sqlalchemy:
         return done
 
 
-_WHOLE = {
-    "stream_results": False,
-    "yield_per": None,
-}  # the caller's may ask for cursors of a server
+_WHOLE = {"stream_results": False, "yield_per": None}  # of no cursor of the server, as others may
 
 
 def _rows_of(result: Any) -> Sequence[Any]:
