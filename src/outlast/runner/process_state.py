@@ -146,6 +146,7 @@ class ProcessState:
                 yield f"sys.{name}"
 
     def _look_at_stacks(self) -> Iterator[str]:
+        faulthandler.cancel_dump_traceback_later()  # it may end the process; nothing tells of it
         is_ours = sys.getrefcount(self._stacks) == self._stacks_references
         if not is_ours or not faulthandler.is_enabled():
             faulthandler.enable(self._stacks)

@@ -168,7 +168,6 @@ def test_no_timer_or_limit_of_a_task_is_left_for_the_next_one(tmp_path: Path) ->
     }
 
 
-@pytest.mark.xfail(strict=True, reason="the dump is still due")
 def test_no_task_s_dump_ends_the_process_under_the_next_one(tmp_path: Path) -> None:
     task = "log = tempfile.TemporaryFile(); held = sys.getrefcount(log)\n"
     task += "faulthandler.dump_traceback_later(99, exit=True, file=log)"
