@@ -82,6 +82,7 @@ def test_a_wrong_name_is_told_with_what_is_here(
 ) -> None:
     (tmp_path / "books.py").write_text("import outlast\napp = outlast.App()\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path.copy())
     with pytest.raises(ApplicationError) as refused:
         load_app(spec)
     assert says in str(refused.value)
