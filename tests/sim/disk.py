@@ -15,7 +15,6 @@ from pathlib import Path
 from outlast.store.sqlite import connection as sqlite_connection
 
 PAGES_MAX = 1_073_741_823  # SQLite's own limit
-STEP_BITS = 4_290_772_992  # of the clock, by which a jump grows
 _open_file = sqlite_connection._connected
 
 
@@ -51,12 +50,12 @@ class Disk:
             kept.backup(now)
 
     def raise_tokens(self, wall: float, step: float) -> None:
-        """Let tokens jump, as ``outlast_begin_incarnation_v1`` does; ``step``: 0 to 1."""
+        """Let tokens jump, as ``outlast_raise_tokens_v1`` does; ``step``: 0 to 1."""
         sql = """UPDATE outlast_sequences
                  SET value = CASE WHEN :wall > value THEN :wall ELSE value + 1000000 + :step END
                  WHERE name = 'token'"""
         now_us = int(wall * 1_000_000)
-        values = {"wall": now_us, "step": (now_us & STEP_BITS) + int(step * 2_097_152)}
+        values = {"wall": now_us, "step": (now_us & 4_290_772_992) + int(step * 2_097_152)}
         with contextlib.closing(self.look()) as now:
             now.execute(sql, values)
 

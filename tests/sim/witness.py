@@ -62,6 +62,8 @@ class Witness:
         self.workers_killed: set[int] = set()  # ids
         self.token_max = 0
         self.went_back_at = float("-inf")  # when the store lost its last commits
+        self._row_of: dict[str, int] = {}  # worker -> the row that it has registered last
+        self._revived: set[int] = set()  # rows that their workers had ended, in commits now lost
         self._saved: dict[int, str | None] = {}  # job -> the checkpoint that was accepted last
         self._numbers: dict[int, int] = {}  # token -> the number of its last accepted checkpoint
         self._stepped: dict[int, int] = {}  # job -> the highest token that has run user code
@@ -113,7 +115,7 @@ class Witness:
         if name == "exchange":
             self._exchanged(args[0], args[1], reply, before)
         elif name == "register":
-            self._registered(args[0].name)
+            self._registered(args[0].name, reply.worker_id)
         elif name == "reap":
             self._reaped(reply, *args)
         elif name == "tell_gone":
@@ -183,14 +185,17 @@ class Witness:
         row = self._rows.execute(sql, (me.worker_id, me.epoch)).fetchone()
         return row is not None and bool(row[0])
 
-    def _registered(self, name: str) -> None:
+    def _registered(self, name: str, worker_id: int) -> None:
         """A worker has one row, also when earlier requests were lost."""
-        sql = """SELECT count(*) FROM outlast_workers
-                 WHERE name = ? AND status IN ('active', 'draining')"""
-        (count,) = self._rows.execute(sql, (name,)).fetchone()
+        self._row_of[name] = worker_id
+        alive = {row for row, whose in self._alive() if whose == name} - self._revived
         lately = self._now() - self.went_back_at < FORGOTTEN_LEASES * self._world.lease
-        if count > 1 and not lately:  # its older row is from before the lost commits
-            self.wrong("one row for a worker", f"{name} has {count}")
+        if len(alive) > 1 and not lately:  # its older row is from before the lost commits
+            self.wrong("one row for a worker", f"{name} has {len(alive)}")
+
+    def _alive(self) -> list[tuple[int, str]]:
+        sql = "SELECT id, name FROM outlast_workers WHERE status IN ('active', 'draining')"
+        return self._rows.execute(sql).fetchall()
 
     def _reaped(self, done: bool, gone: Any, cause: DeathCause = DeathCause.SILENCE) -> None:
         """No worker is found gone that has beaten since, or that lives without a fault."""
@@ -316,6 +321,7 @@ class Witness:
         sql = "SELECT id, state, token, checkpoint FROM outlast_jobs"
         rows = {row[0]: row[1:] for row in self._rows.execute(sql).fetchall()}
         self.accepted &= set(rows)
+        self._revived |= {row for row, name in self._alive() if row != self._row_of.get(name)}
         self._discarded.clear()  # their ids may be given again
         self.completed = {
             job_id: token for job_id, (state, token, _) in rows.items() if state == "completed"
