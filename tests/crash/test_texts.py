@@ -6,10 +6,12 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from harness.scene import DEADLINE, Scene, scene
 from harness.servers import PostgresServer
+from outlast.errors import BadData
 from outlast.model.job import State
 from tests.crash.wordy import ROCKET, app
 
@@ -41,7 +43,6 @@ async def stage(pg_server: PostgresServer, tmp_path: Path, encoding: str) -> Asy
     pg_server.drop_database(name)
 
 
-@pytest.mark.xfail(strict=True, reason="the refusal of the text takes the place of the end")
 @pytest.mark.short
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
 async def test_a_job_ends_by_its_own_end_with_escapes_in_its_texts(stage: Scene) -> None:
@@ -58,7 +59,8 @@ async def test_a_job_ends_by_its_own_end_with_escapes_in_its_texts(stage: Scene)
         assert (last.outcome, last.number) == (outcome, row.attempt_count), name
         assert says.replace(ROCKET, SHOWN) in last.message, name
     (attempt,) = await stage.attempts(jobs["fails"])
-    assert attempt.crash is not None and attempt.progress is not None
+    assert attempt.crash is not None
+    assert attempt.progress is not None
     assert (attempt.crash.exception, attempt.progress.fraction) == ("ValueError", 0.5)
     assert f"no {SHOWN}" in (attempt.crash.traceback or "")
     assert await lines_of(stage, jobs["fails"]) == [f"before {SHOWN}"]
@@ -75,6 +77,22 @@ async def test_a_database_without_an_encoding_stores_all(stage: Scene) -> None:
     (attempt,) = await stage.attempts(job)
     assert attempt.message == f"ValueError: no {ROCKET}"
     assert await lines_of(stage, job) == [f"before {ROCKET}"]
+
+
+@pytest.mark.parametrize("encoding", ["LATIN1"])
+@pytest.mark.parametrize("named", ["UTF8", "LATIN1"])
+async def test_an_enqueue_over_a_connection_of_the_caller_says_what_is_refused(
+    stage: Scene, named: str
+) -> None:
+    """psycopg's encoding is that of the database, unless it is named, as by Django."""
+    kind = psycopg.AsyncConnection
+    async with await kind.connect(stage.url, client_encoding=named, autocommit=True) as connection:
+        again = app.tasks["again"].using(connection=connection)
+        with pytest.raises(BadData):
+            await again.enqueue(ROCKET)
+        job = await again.enqueue("é")
+    row = await stage.job(job.id)
+    assert "é" in row.args
 
 
 async def lines_of(stage: Scene, job: int) -> list[str]:

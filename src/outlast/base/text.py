@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import unicodedata
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 WORD_MAX = 1_000  # characters of a word of a command
 ENDLESS = 1e12  # seconds: longer is infinite, as in a database
 _KIBI = 1024
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
@@ -109,6 +111,12 @@ def safe(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_shown(character) for character in text)
+
+
+def escape(text: str) -> str:
+    """Return a text with the escapes of JSON for all that is not ASCII: JSON text keeps its
+    meaning."""
+    return _NOT_ASCII.sub(lambda found: json.dumps(found[0])[1:-1], text)
 
 
 def _shown(character: str) -> str:

@@ -228,6 +228,11 @@ def redact(crash: C, hide: Callable[[str], str]) -> C:
     return _edit(crash, change)
 
 
+def rewrite(struct: S, change: Callable[[str], str]) -> S:
+    """Return the report, or a part of it, with ``change`` applied to every text."""
+    return _edit(struct, lambda text, _: change(text))
+
+
 def _hide_in_line(line: str, hide: Callable[[str], str]) -> str:
     """Redact a line of output. One that may have been cut keeps only the text of its last bytes:
     its beginning may be a piece of a secret that no pattern matches."""

@@ -49,16 +49,21 @@ async def bisecting(
     call: Callable[[Sequence[T]], Awaitable[Sequence[A]]],
     items: Sequence[T],
     refused: Callable[[T, BadData], A],
+    plain: Callable[[T], T] | None = None,
 ) -> list[A]:
     """Return the answers of ``call`` for all items, in their order. ``refused`` returns the answer
-    for an item that the store refuses alone."""
+    for an item that the store refuses alone, and again with escapes in its texts (``plain``): the
+    encoding of a database may lack a character."""
     if not items:
         return []
     try:
         return list(await call(items))
     except BadData as error:
-        if len(items) == 1:
-            return [refused(items[0], error)]
+        (first, *rest) = items
+        if not rest and plain is not None:
+            return await bisecting(call, [plain(first)], lambda _, why: refused(first, why))
+        if not rest:
+            return [refused(first, error)]
     middle = len(items) // 2
-    first = await bisecting(call, items[:middle], refused)
-    return first + await bisecting(call, items[middle:], refused)
+    found = await bisecting(call, items[:middle], refused, plain)
+    return found + await bisecting(call, items[middle:], refused, plain)

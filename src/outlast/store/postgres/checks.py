@@ -335,8 +335,8 @@ FINDINGS: Table[PostgresFacts] = (
         "REINDEX DATABASE, then ALTER DATABASE … REFRESH COLLATION VERSION. Outlast's own indexes"
         " sort by bytes."),
     Check(WARNING, "encoding", lambda f: f.encoding != "UTF8",
-        lambda f: f"The encoding of this database is {f.encoding}: arguments, results and reports"
-        " with characters that it lacks are refused.",
+        lambda f: f"The encoding of this database is {f.encoding}: arguments and names with"
+        " characters that it lacks are refused, and reports show those as escapes.",
         "Move Outlast to a database with ENCODING 'UTF8'."),
     Check(PROBLEM, "track_counts", lambda f: f.track_counts == "off",
         "track_counts is off: autovacuum never cleans a table, and claims do not notice that they"

@@ -13,15 +13,19 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import accumulate
+from typing import TypeVar
+
+import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
+from outlast.base.text import escape
 from outlast.errors import BadData, text_of
 from outlast.events import emit
-from outlast.model.crash import REDACTED, clean
+from outlast.model.crash import REDACTED, clean, rewrite
 from outlast.runner.protocol import Reported
 from outlast.runner.tail import last_state
 from outlast.store.batches import bisecting, split
@@ -38,6 +42,7 @@ LAST_SECONDS = 1.0  # the longest wait of an end for the write of its attempt's 
 BUSY_PAUSE_SECONDS = 0.05
 REJECTED = "rejected"  # the answer if the store cannot take a checkpoint
 
+K = TypeVar("K", Save, NamedStep)
 Answered = tuple[str, str | None]  # the answer, and the value that a look has found
 Reply = Callable[[str, str | None], None]
 WRITE_SECONDS = 0.5  # between two writes
@@ -143,13 +148,14 @@ class CheckpointWriter:
         looks = [step for step in steps if step.value is None]
         found: dict[Save | NamedStep, Answered] = {}
         if saves:
-            answers = await bisecting(self._store.checkpoint, saves, lambda save, error: REJECTED)
+            answers = await bisecting(self._store.checkpoint, saves, _refuse, _plain_value)
             found |= {save: (answer, None) for save, answer in zip(saves, answers, strict=True)}
         if kept:
-            answers = await bisecting(self._store.keep_steps, kept, lambda step, error: REJECTED)
+            answers = await bisecting(self._store.keep_steps, kept, _refuse, _plain_value)
             found |= {step: (answer, None) for step, answer in zip(kept, answers, strict=True)}
         if looks:
-            found |= dict(zip(looks, await self._store.find_steps(looks), strict=True))
+            answered = await bisecting(self._store.find_steps, looks, lambda *_: (REJECTED, None))
+            found |= dict(zip(looks, answered, strict=True))
         return found
 
     def _note_kept(self, one: Save | NamedStep) -> None:
@@ -173,7 +179,9 @@ class CheckpointWriter:
             if not reports:
                 return
             try:
-                answers = await bisecting(self._store.progress, list(reports.values()), _reject)
+                answers = await bisecting(
+                    self._store.progress, list(reports.values()), _reject, _plain
+                )
                 answered = zip(reports, answers, strict=True)
                 for token in [token for token, answer in answered if answer != Answer.BUSY]:
                     del reports[token]
@@ -181,9 +189,27 @@ class CheckpointWriter:
                 self._reports = {**reports, **self._reports}
 
 
-def _reject(_: Report, error: BadData) -> str:
+def _refuse(*_: object) -> str:
+    return REJECTED
+
+
+def _reject(_: object, error: BadData) -> str:
     emit("progress_rejected", error=text_of(error))
     return REJECTED
+
+
+def _plain_value(one: K) -> K:
+    return msgspec.structs.replace(one, value=escape(one.value or ""))
+
+
+def _plain(one: Report) -> Report:
+    return msgspec.structs.replace(one, progress=one.progress and rewrite(one.progress, escape))
+
+
+def _plain_lines(log: JobLog) -> JobLog:
+    return msgspec.structs.replace(
+        log, lines=[LogLine(line.at, escape(line.text)) for line in log.lines]
+    )
 
 
 def _mark_of(one: Save | NamedStep) -> int | str:
@@ -300,14 +326,18 @@ class JobLogs:
                 told = {log.token for log in logs}
                 self._changed -= told
                 try:
-                    kept = await self._store.keep_logs(logs)
-                except BadData as error:
-                    emit("progress_rejected", error=text_of(error))
+                    kept = await bisecting(self._keep, logs, _reject, _plain_lines)
                 except BaseException:
                     self._changed |= told
                     raise
-                else:
-                    self._changed |= told - kept  # locked for a moment, or no longer current
+                # locked for a moment, or no longer current
+                self._changed |= {
+                    log.token for log, is_kept in zip(logs, kept, strict=True) if not is_kept
+                }
+
+    async def _keep(self, logs: Sequence[JobLog]) -> list[object]:
+        kept = await self._store.keep_logs(logs)
+        return [log.token in kept for log in logs]
 
     def _log_of(self, token: int) -> JobLog:
         kept = self.kept[token]

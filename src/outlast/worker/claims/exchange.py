@@ -20,9 +20,10 @@ from typing import TypeVar
 import msgspec
 
 from outlast.base.clock import Clock
+from outlast.base.text import escape
 from outlast.errors import BadData, StoreError, StoreUnavailable, text_of
 from outlast.events import emit
-from outlast.model.crash import Crash, CrashKind
+from outlast.model.crash import Crash, CrashKind, rewrite
 from outlast.model.job import State
 from outlast.model.lease import patience
 from outlast.model.lifecycle import Outcome, OutcomeKind, Transition
@@ -459,7 +460,7 @@ async def exchange_bisecting(
     def refuse(end: Transition, error: BadData) -> Transition:
         return reject(end, f"the store refused the result: {text_of(error)}")
 
-    found = await bisecting(hand_in, ended, refuse)
+    found = await bisecting(hand_in, ended, refuse, _with_escapes)
     answers = [
         each if isinstance(each, Answer) else (await store.exchange(me, [each], [])).answers[0]
         for each in found
@@ -470,6 +471,15 @@ async def exchange_bisecting(
     ]
     reply = await store.exchange(me, [], left)
     return msgspec.structs.replace(reply, answers=answers)
+
+
+def _with_escapes(end: Transition) -> Transition:
+    return msgspec.structs.replace(
+        end,
+        result=end.result and escape(end.result),
+        message=escape(end.message),
+        crash=end.crash and rewrite(end.crash, escape),
+    )
 
 
 def _tell_left_open(job_id: int, token: int, pid: int | None, seconds: float) -> None:
