@@ -160,7 +160,7 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize("kind", [*KINDS[:2], *(pytest.param(e, marks=pytest.mark.xfail(strict=True)) for e in KINDS[2:])])
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_statement_rolled_back_by_a_conflict_is_repeated(
     kind: str, connections: Connections
 ) -> None:
@@ -176,7 +176,6 @@ async def test_a_statement_rolled_back_by_a_conflict_is_repeated(
     assert len({id(each) for each in tries}) == 1, "its connection is kept"
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_look_at_slow_statements_passes_over_a_session_that_has_ended(
     connections: Connections,
 ) -> None:

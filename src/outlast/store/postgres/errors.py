@@ -97,6 +97,9 @@ _NUMBER_TAKEN = (
     "the rows came here without the numbers of their server: `outlast migrate --after-restore`, or"
     " the next worker that starts, makes new numbers larger than theirs"
 )
+# Indexes that refuse one of two calls that store a value at once: the one of keys, and any that
+# REINDEX CONCURRENTLY builds or replaces, which ON CONFLICT does not see.
+_RACED = ("outlast_jobs_key", "outlast_*_ccnew*", "outlast_*_ccold*")
 _REFUSALS = ("0A", "42", "P0")  # not supported; no such function or word; a trigger
 _LIMIT_REACHED = "54000"  # the number of columns, the size of an index row and so on, too
 _NOTIFY_FULL = "the queue of notifications is full: `outlast doctor` says how to empty it"
@@ -142,7 +145,7 @@ def is_refusal(error: BaseException) -> bool:
 def is_key_taken(error: BaseException) -> bool:
     """Whether another unfinished job has the key of one that was to be stored or queued."""
     is_unique = isinstance(error, asyncpg.UniqueViolationError)
-    return is_unique and _field(error, "constraint_name") == "outlast_jobs_key"
+    return is_unique and _field(error, "constraint_name").startswith("outlast_jobs_key")
 
 
 def is_of_driver(error: BaseException) -> bool:
@@ -161,8 +164,11 @@ def _of_server(error: BaseException) -> Exception:
         return NotifyQueueFull(f"PostgreSQL: {_NOTIFY_FULL} ({text_of(error)})")
     if code == _LIMIT_REACHED and routine.startswith(_NO_NUMBERS):
         return StoreUnavailable(f"PostgreSQL: {text_of(error)}")
-    if code == "23505" and fnmatch(_field(error, "constraint_name"), "outlast_*_pkey"):
+    constraint = _field(error, "constraint_name")
+    if code == "23505" and fnmatch(constraint, "outlast_*_pkey"):
         return NumberTaken(f"PostgreSQL: {_NUMBER_TAKEN} ({text_of(error)})")
+    if code == "23505" and any(fnmatch(constraint, each) for each in _RACED):
+        code = "40001"
     if getattr(error, "server_source_function", None) == "get_relation_info":
         code = "25006"  # tables that are not logged cannot be read on a standby
     if code in _CODE_ERRORS:

@@ -98,7 +98,7 @@ class Lent:
 
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
         now = asyncio.get_running_loop().time()
-        pids = [each.get_server_pid() for each in hung]
+        pids = [each.get_server_pid() for each in hung if not each.is_closed()]
         rows = await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS)
         if (server := rows[0]["server"]) is None:
             self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
@@ -106,7 +106,7 @@ class Lent:
         found = {
             each: [row for row in rows if _may_be(each, now - at, row)]
             for each, at in hung.items()
-            if self._since.get(each) == at and each.server is not None
+            if self._since.get(each) == at and each.server is not None and not each.is_closed()
         }
         lost = [each for each, its in found.items() if not its]
         if left := [each for each in lost if not (each.is_pooled and each.server == server)]:
