@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import msgspec
 import pytest
 
-from outlast.model.job import State
+from outlast.model.job import Policy, State
+from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Answer
+from outlast.store.values import Answer, Upstream
 from tests.conformance.kit import TASK, Hands, ended, enqueued, job
 from tests.postgres.kit import change_function
 
@@ -49,3 +51,33 @@ async def test_a_row_that_changes_between_snapshot_and_lock_is_found_in_its_new_
     assert len(reply.claimed) == (0 if ends else len(tasks))
     state = State.COMPLETED if ends else State.RUNNING
     assert await session.fetch("SELECT DISTINCT state FROM outlast_jobs") == [(state.value,)]
+
+
+@pytest.mark.xfail(strict=True, reason="each end makes an exchange, which costs twice as much")
+async def test_completions_make_no_exchange_if_they_come_alone_and_nothing_else_follows(
+    store: PostgresStore, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    ask = PostgresExchange._ask
+
+    async def count(self: Any, me: Any, ends: list[Any], requests: Any) -> Any:
+        asked.extend(end.job_id for end in ends)
+        return await ask(self, me, ends, requests)
+
+    plain, unkept, awaited, failed = await enqueued(
+        store, job(), job(policy=Policy(keep=0.0)), job(), job()
+    )
+    await enqueued(store, job(after=[Upstream(awaited)]))
+    ends = {each.job_id: ended(each) for each in await hands.claim()}
+    ends[failed] = msgspec.structs.replace(ends[failed], token=ends[failed].token + 100)
+    monkeypatch.setattr(PostgresExchange, "_ask", count)
+    reply = await hands.exchange(*ends.values())
+    answers = dict(zip(ends, reply.answers, strict=True))
+    assert answers == {
+        plain: Answer.ACCEPTED,
+        unkept: Answer.ACCEPTED,
+        awaited: Answer.ACCEPTED,
+        failed: Answer.REFUSED,
+    }
+    assert asked == [unkept, awaited, failed]
+    assert len(await hands.claim()) == 1, "what waited for one of them"
