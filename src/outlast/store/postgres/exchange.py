@@ -348,7 +348,10 @@ class PostgresExchange(Verbs):
     async def _trip(
         self, me: WorkerRef, ended: Sequence[Transition], requests: Sequence[ClaimRequest]
     ) -> Exchanged:
-        head, claim, placed = await self._ask(me, ended, requests)
+        asked = ended if requests else await self._complete(ended)
+        if ended and not asked:
+            return Exchanged(valid=True, answers=[Answer.ACCEPTED] * len(ended))
+        head, claim, placed = await self._ask(me, asked, requests)
         others = {(job_id, token): Answer(answer) for job_id, token, answer in head.others}
         claimed = [job for job, _ in placed]
         late: list[Transition] = []
@@ -368,6 +371,14 @@ class PostgresExchange(Verbs):
             cut=claim.cut or bool(late),
             expired=claim.expired,
         )
+
+    async def _complete(self, ended: Sequence[Transition]) -> Sequence[Transition]:
+        """Complete attempts without an exchange; return the ends that need one."""
+        *columns, others = _end_columns(ended)
+        if not ended or others is not None:
+            return ended
+        (row,) = await self._fetch(_SQL["complete"], *columns, own=True, keeps_plans=True)
+        return [end for end in ended if end.token not in (row[0] or ())]
 
     async def _read_apart(self, found: list[Any]) -> list[Any]:
         """Return the rows, read apart where the reply has no texts; without jobs that were closed

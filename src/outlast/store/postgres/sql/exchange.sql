@@ -12,6 +12,9 @@ SELECT * FROM outlast_exchange_v1(
         $26::text::text[], $27::text, $28::bigint, $29::boolean)::outlast_claim_request_v1
 )
 
+-- name: complete
+SELECT outlast_complete_v1($1::text::bigint[], $2::text::bigint[], $3::text::text[])
+
 -- name: apart
 -- Read jobs that an exchange has just claimed but whose texts did not fit into its reply, as rows of that reply: a
 -- separate trip, after the commit that has released the locks. If it fails, the claim counts as one whose reply was

@@ -376,6 +376,7 @@ FROM outlast_jobs j;
 \ir functions/outlast_clear_v1.sql
 \ir functions/outlast_judge_v1.sql
 \ir functions/outlast_hand_in_v1.sql
+\ir functions/outlast_complete_v1.sql
 \ir functions/outlast_channel_v1.sql
 \ir functions/outlast_notify_v1.sql
 
