@@ -44,7 +44,7 @@ POLL_FACTOR_WITH_MESSENGER = 10.0
 PAUSE_SECONDS_MIN = 0.001
 CONTENDED_DOUBLINGS = 6  # of a pause of 2 to 8 ms, while others hold the limits
 BUSY_PAUSE_SECONDS = 0.05  # before an end with a locked row is sent again
-LATE_SECONDS = 0.02  # in which the end of a plain job waits for company
+LATE_SECONDS = 0.04  # in which the end of a plain job waits for company
 GATHER_SECONDS = 0.05  # in which ends gather for one trip while enough attempts wait for a slot
 
 _log = logging.getLogger("outlast.trips")
