@@ -52,7 +52,7 @@ async def bisecting(
     plain: Callable[[T], T] | None = None,
 ) -> list[A]:
     """Return the answers of ``call`` for all items, in their order. ``refused`` returns the answer
-    for an item that the store refuses alone, and again with escapes in its texts (``plain``): the
+    for an item that the store refuses alone, also with escapes in its texts (``plain``): the
     encoding of a database may lack a character."""
     if not items:
         return []
@@ -60,8 +60,8 @@ async def bisecting(
         return list(await call(items))
     except BadData as error:
         (first, *rest) = items
-        if not rest and plain is not None:
-            return await bisecting(call, [plain(first)], lambda _, why: refused(first, why))
+        if not rest and plain is not None and (other := plain(first)) != first:
+            return await bisecting(call, [other], lambda _, why: refused(first, why))
         if not rest:
             return [refused(first, error)]
     middle = len(items) // 2
