@@ -6,12 +6,13 @@ import contextlib
 import errno
 from collections.abc import Iterator
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from typer.main import get_command
 
 import outlast as package
-from outlast.cli import main, tree
+from outlast.cli import logs, main, tree
 from outlast.cli.errors import FAULT, STORE_UNUSABLE, WRONG_USAGE, code_of, tell
 from outlast.errors import OutlastError
 from tests.cases import each_case
@@ -77,8 +78,12 @@ def test_version_and_the_installed_command(new_interpreter: Outlast) -> None:
     ],
 )
 def test_a_folder_that_was_deleted_is_named(
-    words: tuple[str, ...], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    words: tuple[str, ...],
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(logs, "start_log", mock.Mock())  # which takes the log of this process
     gone = tmp_path / "gone"
     gone.mkdir()
     with contextlib.chdir(gone):
