@@ -15,8 +15,6 @@ from outlast.store.values import NewJob
 app = outlast.App("sqlite:///never-opened.db")
 RUNNER: ContextVar[Any] = ContextVar("runner")
 
-BACKOFF = {"backoff_first": 0.2, "backoff_max": 2.0}
-
 
 @app.task(retries=4, max_losses=40)
 async def work(

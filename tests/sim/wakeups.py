@@ -25,21 +25,6 @@ class SimWakeup:
     async def close(self) -> None:
         """Stop listening."""
         self._on_wake = None
-        self._forget()
-
-    def fall_silent(self) -> None:
-        """Lose the connection, and say so."""
-        self.health.note_trouble("simulated")
-        self._forget()
-
-    def come_back(self) -> None:
-        """Listen again, after which all is looked at."""
-        if self._on_wake is not None:
-            self.health.note_well()
-            self.owner.world.listeners.append(self)
-            self._deliver_later("")
-
-    def _forget(self) -> None:
         if self in self.owner.world.listeners:
             self.owner.world.listeners.remove(self)
 

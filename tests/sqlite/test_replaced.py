@@ -54,10 +54,6 @@ async def replaced(path: Path) -> None:
     Path(f"{path}.new").replace(path)
 
 
-def jobs_in(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("SELECT count(*) FROM outlast_jobs").fetchone()[0])
-
-
 CALLS: dict[str, Callable[[Hands], Awaitable[object]]] = {
     "enqueue": lambda hands: hands.store.enqueue([job()]),
     "exchange": lambda hands: hands.store.exchange(hands.me, [], [ClaimRequest([TASK], 1)]),
