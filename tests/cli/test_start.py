@@ -14,9 +14,22 @@ from tests.cli.conftest import Filled
 
 LATE = {  # what a command loads once it needs it, if ever
     "asyncpg", "cryptography", "email", "importlib.metadata", "importlib.resources", "jinja2",
-    "markdown_it", "matplotlib", "outlast.runner.main", "outlast.store.postgres.store",
-    "outlast.store.sqlite.store", "outlast.worker.worker", "prometheus_client", "pygments",
-    "sqlite3", "starlette", "structlog", "uvicorn", "uvloop", "zipfile",
+    "markdown_it", "matplotlib", "outlast.runner.main", "outlast.store.postgres.readable",
+    "outlast.store.postgres.store", "outlast.store.sqlite.readable", "outlast.store.sqlite.store",
+    "outlast.worker.worker", "prometheus_client", "pygments", "sqlite3", "starlette", "structlog",
+    "uvicorn", "uvloop", "zipfile",
+}  # fmt: skip
+VERBS = {  # what only those need who act, and what few who read need
+    "outlast.store.acts", "outlast.store.protocol", "outlast.store.finding",
+    "encodings.idna", "outlast.cli.completion", "outlast.payload.option_words",
+    *(
+        f"outlast.store.{store}.{each}"
+        for store, modules in {
+            "postgres": ("acts", "checks", "enqueue", "exchange", "privileges", "workers"),
+            "sqlite": ("acts", "exchange", "jobs", "lanes", "streams", "workers"),
+        }.items()
+        for each in (*modules, "limits", "schedules")
+    ),
 }  # fmt: skip
 CLIENT = {"outlast.client.app", "outlast.client.task"}  # what an application is made of
 OF_AN_APPLICATION = {
@@ -87,15 +100,27 @@ def test_each_command_reads_or_is_named_among_the_others() -> None:
     assert {argv[0] for argv in READS} == tree.COMMANDS.keys() - ACT_OR_SERVE
 
 
+@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
 @pytest.mark.on_both_stores
-def test_a_command_that_reads_loads_its_own_driver_alone(filled: Filled) -> None:
-    own = {"asyncpg", "outlast.store.postgres.store"}
+def test_a_command_that_reads_loads_its_own_driver_and_no_verbs(filled: Filled) -> None:
+    own = {"asyncpg", "outlast.store.postgres.readable"}
     if filled.url.startswith("sqlite"):
-        own = {"sqlite3", "outlast.store.sqlite.store"}
+        own = {"sqlite3", "outlast.store.sqlite.readable"}
     _, first, *others = loaded(ENTRY, *reading(filled.url))
     assert own <= first
-    for found in (first, *others):
-        assert not (LATE | CLIENT) - own & found
+    wrong = {
+        " ".join(argv): found & ((LATE | CLIENT | VERBS) - own)
+        for argv, found in zip(READS, (first, *others), strict=True)
+    }
+    assert not any(wrong.values()), wrong
+
+
+@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
+def test_a_command_that_reads_loads_rich_only_for_what_it_has_to_draw() -> None:
+    codes = [f"tree.build([{argv[0]!r}])" for argv in READS]
+    pages = "import outlast.cli.job_page"
+    for found in loaded("from outlast.cli import tree", *codes, pages):
+        assert "rich" not in found
 
 
 ASKS_NOTHING = """import asyncpg
@@ -118,6 +143,37 @@ def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
         name: (each.help or "").partition("\n\n")[0]
         for name, each in vars(group)["commands"].items()
     }
+
+
+LEAVING = """
+import atexit, os, sys
+atexit.register(lambda: print("its handler"))
+from outlast.cli import main
+sys.argv = sys.argv[1:]
+code = main()
+print("taken apart", code, flush=True)
+sys.exit(code)
+"""
+
+
+@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
+@pytest.mark.parametrize(("argv", "code"), [(["--version"], 0), (["nothing"], 2)])
+def test_a_process_ends_without_taking_itself_apart(argv: list[str], code: int) -> None:
+    """The handlers of others still run, and what they print is there."""
+    command = [sys.executable, "-c", LEAVING, "outlast", *argv]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    told = done.stdout.splitlines()
+    assert (done.returncode, told[-1]) == (code, "its handler")
+    assert f"taken apart {code}" not in told
+
+
+def test_a_process_whose_threads_still_work_waits_for_them() -> None:
+    thread = "import threading; threading.Thread(target=sys.stdin.read).start()"
+    command = [sys.executable, "-c", f"import sys; {thread}\n{LEAVING}", "outlast", "--version"]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert [process.stdout.readline() for _ in range(2)][1] == "taken apart 0\n"
 
 
 def test_a_program_that_calls_a_command_keeps_its_garbage_collector(
