@@ -67,6 +67,7 @@ class Third:
             schemes=("third",),
             forms=("third:///jobs.db",),
             open_store=ThirdStore,
+            open_readable=ThirdStore,
             open_wakeup=self.open_wakeup,
             load_callers=self.load_callers,
             open_presence=self.open_presence,

@@ -256,12 +256,12 @@ def _lead(name: str, path: str | None) -> None:
 
 
 def _be_impatient(seconds: float, reach: float) -> None:
-    from outlast.store.postgres.store import PostgresStore
-    from outlast.store.sqlite.store import SqliteStore
+    from outlast.store.postgres.readable import ReadablePostgres
+    from outlast.store.sqlite.readable import ReadableSqlite
 
     for store, options in (
-        (SqliteStore, {"busy_timeout": seconds}),
-        (PostgresStore, {"statement_timeout": seconds, "connect_timeout": reach}),
+        (ReadableSqlite, {"busy_timeout": seconds}),
+        (ReadablePostgres, {"statement_timeout": seconds, "connect_timeout": reach}),
     ):
         made: Any = functools.partialmethod(_made, store.__init__, options)
         store.__init__ = made  # type: ignore[method-assign]

@@ -225,7 +225,7 @@ def test_an_internal_error_shows_a_traceback_only_on_request(
     def fail(url: object, work: object) -> None:
         raise ZeroDivisionError("by zero")
 
-    monkeypatch.setattr("outlast.cli.listing.on_store", fail)
+    monkeypatch.setattr("outlast.cli.listing.read_store", fail)
     assert main(["jobs"]) == FAULT
     told = capsys.readouterr().err
     assert "ZeroDivisionError: by zero" in told

@@ -100,7 +100,6 @@ def test_each_command_reads_or_is_named_among_the_others() -> None:
     assert {argv[0] for argv in READS} == tree.COMMANDS.keys() - ACT_OR_SERVE
 
 
-@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
 @pytest.mark.on_both_stores
 def test_a_command_that_reads_loads_its_own_driver_and_no_verbs(filled: Filled) -> None:
     own = {"asyncpg", "outlast.store.postgres.readable"}
@@ -115,7 +114,6 @@ def test_a_command_that_reads_loads_its_own_driver_and_no_verbs(filled: Filled) 
     assert not any(wrong.values()), wrong
 
 
-@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
 def test_a_command_that_reads_loads_rich_only_for_what_it_has_to_draw() -> None:
     codes = [f"tree.build([{argv[0]!r}])" for argv in READS]
     pages = "import outlast.cli.job_page"
@@ -156,7 +154,6 @@ sys.exit(code)
 """
 
 
-@pytest.mark.xfail(strict=True, reason="reading loads, and ends, all")
 @pytest.mark.parametrize(("argv", "code"), [(["--version"], 0), (["nothing"], 2)])
 def test_a_process_ends_without_taking_itself_apart(argv: list[str], code: int) -> None:
     """The handlers of others still run, and what they print is there."""

@@ -11,8 +11,9 @@ from typing import Any
 import asyncpg
 import msgspec
 
+from outlast.insight.availability import phase_of
 from outlast.insight.deaths import dead_groups_document, read_dead_groups, shared_deaths
-from outlast.insight.documents import JOB, job_document, phase_of, workers_document
+from outlast.insight.documents import JOB, job_document, workers_document
 from outlast.insight.stats import stats_document
 from outlast.insight.verify import verify
 from outlast.model.crash import Crash, CrashKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 from harness.scene import Scene
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import phase_of
 from outlast.model.job import State
 from outlast.store.values import NewJob
 

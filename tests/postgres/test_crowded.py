@@ -12,7 +12,7 @@ import pytest
 
 from harness.servers import PostgresServer
 from outlast.errors import StoreUnavailable
-from outlast.store.postgres import store as store_module
+from outlast.store.postgres import readable
 from outlast.store.postgres.errors import has_no_place
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands
@@ -49,7 +49,7 @@ async def test_a_worker_waits_for_its_first_session_and_works_with_two(
             refused.set()
         return real(error)
 
-    monkeypatch.setattr(store_module, "has_no_place", tells)
+    monkeypatch.setattr(readable, "has_no_place", tells)
     store = PostgresStore(crowded_url, connections=2, reserved=1)
     beats = PostgresStore(crowded_url)
     opening = asyncio.create_task(store.open())

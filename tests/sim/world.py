@@ -167,7 +167,7 @@ class World:
         yield mock.patch("outlast.store.sqlite.connection.OneThread.submit", _run_later)
         yield mock.patch("outlast.store.lockfile.boot_id", _boot_id)
         yield mock.patch("outlast.store.lockfile.refuses", _fine)
-        yield mock.patch("outlast.store.sqlite.store.refuses", _fine)
+        yield mock.patch("outlast.store.sqlite.readable.refuses", _fine)
         yield mock.patch("outlast.worker.assemble.find_cgroup", _no_cgroup)
         state = mock.Mock(restore=lambda *, signals: [], is_spoiled=False)  # one process has all
         yield mock.patch("outlast.runner.main.ProcessState", return_value=state)

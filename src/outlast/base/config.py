@@ -36,7 +36,7 @@ WEEK = 7 * 86_400.0
 
 HAS_MAX = 1_000_000  # units of one resource that a worker has and tasks use
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}  # seconds
-_NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f\ud800-\udfff]")
+_NOT_IN_NAMES = re.compile(r"[\s,\x00-\x1f\x7f]")
 _NOT_IN_KEYS = re.compile(r"[\x00\ud800-\udfff]")
 
 
@@ -66,7 +66,12 @@ def resolve_task_reuse() -> bool:
 
 def check_name(what: str, name: object) -> str:
     """Return ``name``; ConfigError if it is not a short text without blanks and commas."""
-    if not isinstance(name, str) or not name or len(name) > NAME_MAX or _NOT_IN_NAMES.search(name):
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= NAME_MAX
+        or _NOT_IN_NAMES.search(name)
+        or _NOT_IN_KEYS.search(name)
+    ):
         raise ConfigError(
             f"{what} must be a text of 1 to {NAME_MAX} characters without blanks and commas,"
             f" not {_shown(name)}"

@@ -10,7 +10,7 @@ import typer
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, stamp
 from outlast.cli.bulk import follow
-from outlast.cli.connect import on_store
+from outlast.cli.connect import on_store, read_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Before, Json, Limit, Url, make_group, option
 from outlast.cli.show import console, print_json, print_table
@@ -44,7 +44,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List actions."""
-    found = on_store(url, lambda store: list_actions(store, limit, before, job))
+    found = read_store(url, lambda store: list_actions(store, limit, before, job))
     if json:
         print_json(actions_document(found))
     else:
@@ -62,7 +62,7 @@ def stop(
     Example:
         outlast actions stop 12
     """
-    if not on_store(url, lambda store: store.stop_action(action_id), reads=False):
+    if not on_store(url, lambda store: store.stop_action(action_id)):
         raise NotSoError(f"action {action_id} has ended already: see `outlast actions`")
     print(f"action {action_id} is stopped")
 
@@ -79,7 +79,7 @@ def resume(
     Example:
         outlast actions resume 12
     """
-    on_store(url, lambda store: follow(store, action_id), reads=False)
+    on_store(url, lambda store: follow(store, action_id))
 
 
 def _show(found: ActionList) -> None:

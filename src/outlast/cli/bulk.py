@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from outlast.base.text import count_of, line
 from outlast.cli.connect import describe_missing, me, on_store
@@ -24,7 +24,9 @@ from outlast.insight.calls import describe_call
 from outlast.insight.filters import AskedJobs
 from outlast.model.job import State
 from outlast.store.actions import LEFT, ActionRow, ActionState
-from outlast.store.protocol import Store
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 DryRun = Annotated[bool, flag("--dry-run", "Only show what would be done.")]
 SHOWN_MAX = 80  # characters of arguments
@@ -50,7 +52,7 @@ def act_on_all(
         else:
             await follow(store, await begin(store, seen, me()))
 
-    on_store(url, work, reads=dry_run)
+    on_store(url, work, dry_run=dry_run)
 
 
 async def follow(store: Store, action_id: int) -> None:

@@ -1,7 +1,7 @@
 """``outlast completion``: let a shell complete commands and options at the Tab key.
 
-At each completion the shell runs ``outlast`` with VARIABLE set, which prints the words that could
-follow. This imports no application and opens no store.
+At each completion the shell runs ``outlast`` with ``COMPLETING`` set, which prints the words that
+could follow. This imports no application and opens no store.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
+from outlast.cli.usage import COMPLETING
+
 PROGRAM = "outlast"
-VARIABLE = "_OUTLAST_COMPLETE"
 
 
 class Shell(StrEnum):
@@ -40,19 +41,16 @@ def completion(
         outlast completion fish > ~/.config/fish/completions/outlast.fish
     """
     print(
-        _typer().get_completion_script(prog_name=PROGRAM, complete_var=VARIABLE, shell=shell.value)
+        _typer().get_completion_script(
+            prog_name=PROGRAM, complete_var=COMPLETING, shell=shell.value
+        )
     )
-
-
-def is_asked() -> bool:
-    """Whether a shell asks for completions."""
-    return bool(os.environ.get(VARIABLE))
 
 
 def answer(tree: Any) -> int:
     """Print the words that could follow; return the exit code. ``tree``: all commands."""
     _typer().completion_init()
-    return int(_typer().shell_complete(tree, {}, PROGRAM, VARIABLE, os.environ[VARIABLE]))
+    return int(_typer().shell_complete(tree, {}, PROGRAM, COMPLETING, os.environ[COMPLETING]))
 
 
 def _typer() -> Any:

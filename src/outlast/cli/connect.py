@@ -6,36 +6,49 @@ would show an empty queue instead of an error.
 
 from __future__ import annotations
 
-import getpass
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from outlast.cli.errors import say
 from outlast.cli.loop import run_loop
 from outlast.errors import StoreUnavailable
-from outlast.store.backend import describe_place, file_of, open_store, resolve_url
+from outlast.store.backend import describe_place, file_of, open_readable, open_store, resolve_url
 from outlast.store.environment import is_there
 from outlast.store.migrations import check_made
-from outlast.store.protocol import Store
 
 if TYPE_CHECKING:
     from outlast.client.app import App
     from outlast.insight.acting import By
+    from outlast.store.inspector import ReadableStore
+    from outlast.store.protocol import Store
 
 R = TypeVar("R")
+S = TypeVar("S", bound="ReadableStore")
 
 
-def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, reads: bool = True) -> R:
-    """Run ``work(store)`` on the store that the URL names, which must exist; return its result.
+def read_store(url: str | None, work: Callable[[ReadableStore], Awaitable[R]]) -> R:
+    """Run ``work(store)`` on the store that the URL names, which must exist; return its result. The
+    work only reads, so it needs no permission to write to the file."""
+    return _run_on(url, open_readable, work, reads=True)
 
-    ``reads``: the work only reads, so it needs no permission to write to the file.
-    """
 
+def on_store(url: str | None, work: Callable[[Store], Awaitable[R]], *, dry_run: bool = False) -> R:
+    """As ``read_store``, for work that acts, unless it is a dry run."""
+    return _run_on(url, partial(open_store, read_only=dry_run), work, reads=dry_run)
+
+
+def _run_on(
+    url: str | None, open_: Callable[[str], S], work: Callable[[S], Awaitable[R]], *, reads: bool
+) -> R:
     async def there() -> R:
-        async with open_existing(resolve_url(url), reads=reads) as store:
+        async with using(open_(resolve_url(url))) as store:
+            check_file(store.url)
+            await store.open(make=False)
+            if reads and (found := await store.inspector.no_writes()):
+                say(found.why)
             return await work(store)
 
     return run_loop(there)
@@ -54,22 +67,8 @@ async def closing(app: App) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def open_existing(url: str, *, reads: bool) -> AsyncIterator[Store]:
-    """Yield the open store at ``url``.
-
-    Raises StoreUnavailable if there is no file, SchemaMismatch if there is no schema.
-    """
-    async with store_at(url, read_only=reads) as store:
-        await open_made(store)
-        if reads and (found := await store.inspector.no_writes()):
-            say(found.why)
-        yield store
-
-
-@asynccontextmanager
-async def store_at(url: str, **options: Any) -> AsyncIterator[Store]:
-    """Yield a store, which is not open yet, and close it at the end."""
-    store = open_store(url, **options)
+async def using(store: S) -> AsyncIterator[S]:
+    """Close a store, which is not open yet, at the end."""
     try:
         yield store
     finally:
@@ -90,12 +89,6 @@ def describe_missing(job_id: int, url: str | None) -> str:
     return f"there is no job {job_id} in {place}: the id is wrong, or the job was deleted"
 
 
-async def open_made(store: Store) -> None:
-    """Open a store. StoreUnavailable if there is no file, SchemaMismatch if there is no schema."""
-    check_file(store.url)
-    await store.open(make=False)
-
-
 def check_file(url: str) -> None:
     """Raise StoreUnavailable if the file of the store does not exist."""
     if not exists(url):
@@ -105,8 +98,9 @@ def check_file(url: str) -> None:
         )
 
 
-async def check_exists(store: Store) -> None:
-    """As ``open_made``, but take a schema that this program cannot use."""
+async def check_exists(store: ReadableStore) -> None:
+    """Raise StoreUnavailable if there is no file, SchemaMismatch if there is no schema; take one
+    that this program cannot use."""
     check_file(store.url)
     steps = await store.migrations()
     check_made(store.url, [step for step in steps if step.applied_at is not None])
@@ -119,6 +113,9 @@ def _hint_of_django() -> str:
 
 def whoami() -> str | None:
     """Return ``USER@HOST``; None for a user without a name, as in a container."""
+    import getpass
+    import socket
+
     try:
         return f"{getpass.getuser()}@{socket.gethostname()}"
     except (OSError, KeyError, ImportError):

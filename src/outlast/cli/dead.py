@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, line
 from outlast.cli.bulk import DryRun, act_on_all, tell_each
-from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.connect import describe_missing, me, on_store, read_store
 from outlast.cli.listing import describe_rest, tell_unknown
 from outlast.cli.options import (
     ALL_BUT_STATE,
@@ -41,8 +39,13 @@ from outlast.insight.queries import (
 )
 from outlast.model.crash import find_line_of_death
 from outlast.model.job import State
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import CHOSEN, AttemptRow, StoredJob
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from outlast.store.protocol import Store
 
 AskedDead = Annotated[AskedJobs, ALL_BUT_STATE]
 IDS_ALONE = SearchBounds(text_max=0)
@@ -78,23 +81,23 @@ def list_(
     """
     which, now = asked.job_filter(state=State.DEAD, limit=limit, before_id=before), SYSTEM.wall()
 
-    async def work(store: Store) -> None:
+    async def work(store: ReadableStore) -> None:
         found = await list_jobs(store, which, None, now, IDS_ALONE, asked.texts)
         if not found.rows and before is None:
             await tell_unknown(store, which)
         await (_write if json else _show)(store, found, limit)
 
-    on_store(url, work)
+    read_store(url, work)
 
 
-async def _write(store: Store, found: JobList, _: int) -> None:
+async def _write(store: ReadableStore, found: JobList, _: int) -> None:
     made = JsonList()
     async for row, last in read_dead(store, [row.id for row in found.rows]):
         made.add(dead_document(row, last))
     made.end(next_before=found.before)
 
 
-async def _show(store: Store, found: JobList, limit: int) -> None:
+async def _show(store: ReadableStore, found: JobList, limit: int) -> None:
     rows = read_dead(store, [row.id for row in found.rows], SHOWN_MAX)
     why = [(row, find_cause(row, last)) async for row, last in rows]
     out = console()
@@ -178,7 +181,7 @@ def _act(
         done = act_on_jobs(store, verb, dead, me(), from_scratch=from_scratch)
         await tell_each(store, done, refused)
 
-    on_store(url, work, reads=False)
+    on_store(url, work)
 
 
 async def _only_dead(store: Store, ids: list[int]) -> tuple[list[int], list[str]]:
@@ -213,7 +216,7 @@ def groups(*, asked: Annotated[AskedJobs, CHOSEN], url: Url = None, json: Json =
         outlast dead list --group 2f6c01ab99e04d17
         outlast dead requeue --group 2f6c01ab99e04d17
     """
-    found = on_store(url, lambda store: read_dead_groups(store, asked.job_filter()))
+    found = read_store(url, lambda store: read_dead_groups(store, asked.job_filter()))
     if json:
         print_json(dead_groups_document(found))
         return

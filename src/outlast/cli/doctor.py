@@ -13,13 +13,13 @@ from outlast.base.clock import SYSTEM
 from outlast.base.config import resolve_wakeup
 from outlast.base.text import count_of, safe
 from outlast.cli.application import Found, check_application
-from outlast.cli.connect import check_exists, store_at
+from outlast.cli.connect import check_exists, using
 from outlast.cli.errors import DONE, NOT_SO, AppImportError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import AppUrl, Json, advise
 from outlast.cli.show import console, print_json
 from outlast.errors import text_of
-from outlast.store.backend import describe_place, resolve_url
+from outlast.store.backend import describe_place, open_readable, resolve_url
 
 if TYPE_CHECKING:
     from outlast.insight.doctor.facts import Application, Exposure
@@ -92,7 +92,7 @@ async def _findings(url: str, application: Application | None, exposure: Exposur
     from outlast.insight.doctor.host import in_kubernetes, locks_of
 
     encrypted = application is not None and application.encryption != "none"
-    async with store_at(url, read_only=True, pooler=True) as store:
+    async with using(open_readable(url, pooler=True)) as store:
         seen = await gather(store, check_exists, encrypted=encrypted)
     return examine(
         Facts(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, at_least, count_of, line
 from outlast.cli.bulk import DryRun
-from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.connect import describe_missing, me, on_store, read_store
 from outlast.cli.options import JobId, Json, Limit, Url, make_group, option
 from outlast.cli.show import Grid, console, print_json, table, word
 from outlast.errors import JobNotFound
@@ -27,8 +27,11 @@ from outlast.insight.flows import (
     read_flow,
 )
 from outlast.insight.sentences import list_some
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.values import Wants
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 NAME_MAX = 40
 AFTER_SHOWN = 5  # of what one job waits for, in the table
@@ -60,7 +63,7 @@ def flows(limit: Limit = 20, url: Url = None, json: Json = False) -> None:
         outlast flows
         outlast flows --json
     """
-    found = on_store(url, lambda store: list_flows(store, limit))
+    found = read_store(url, lambda store: list_flows(store, limit))
     if json:
         print_json(flows_document(found))
         return
@@ -92,7 +95,7 @@ def show(job_id: JobId, limit: Shown = SHOWN, url: Url = None, json: Json = Fals
         outlast flow show 17
         outlast flow show 17 --json
     """
-    flow = on_store(url, lambda store: _find(store, job_id))
+    flow = read_store(url, lambda store: _find(store, job_id))
     if json:
         print_json(flow_document(flow, limit))
         return
@@ -169,7 +172,7 @@ def cancel(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.CANCEL, me()))
         _tell_cut(flow)
 
-    on_store(url, work, reads=dry_run)
+    on_store(url, work, dry_run=dry_run)
 
 
 def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
@@ -192,7 +195,7 @@ def retry(job_id: JobId, dry_run: DryRun = False, url: Url = None) -> None:
             _tell(await act_on_flow(store, flow, Verb.REQUEUE, me()))
         _tell_cut(flow)
 
-    on_store(url, work, reads=dry_run)
+    on_store(url, work, dry_run=dry_run)
 
 
 def skip(job_id: JobId, url: Url = None) -> None:
@@ -212,7 +215,7 @@ def skip(job_id: JobId, url: Url = None) -> None:
             raise JobNotFound(describe_missing(job_id, store.url))
         print(f"job {job_id} {await act_on_job(store, SKIP, row, me())}")
 
-    on_store(url, work, reads=False)
+    on_store(url, work)
 
 
 def _tell(counts: Mapping[str, int]) -> None:
@@ -225,7 +228,7 @@ def _tell_cut(flow: FlowView) -> None:
         print(f"only the {len(flow.jobs):,} jobs nearest to this one were read: the flow has more")
 
 
-async def _find(store: Store, job_id: int) -> FlowView:
+async def _find(store: ReadableStore, job_id: int) -> FlowView:
     flow = await read_flow(store, job_id, WALK_MAX)
     if flow is None:
         raise JobNotFound(describe_missing(job_id, store.url))

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, line, safe
-from outlast.cli.connect import describe_missing, me, on_store
+from outlast.cli.connect import describe_missing, me, on_store, read_store
 from outlast.cli.options import JobId, Json, Url, advise, flag, span
 from outlast.cli.show import console, print_json, word
 from outlast.errors import JobNotFound, UsageError
@@ -18,12 +18,14 @@ from outlast.insight.documents import job_document, logs_document, stack_documen
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
 from outlast.insight.resource import SCHEMA
-from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
 from outlast.model.job import ENDED
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import StoredJob
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 LOOK_SECONDS = 0.5
 NOTHING = (
@@ -53,7 +55,7 @@ def job(
     """
     from outlast.cli.job_page import Page
 
-    found = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
+    found = read_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if found is None:
         raise JobNotFound(describe_missing(job_id, url))
     if json:
@@ -72,7 +74,7 @@ def why(context: typer.Context, job_id: JobId, url: Url = None, json: Json = Fal
         outlast why 17
         outlast why 17 --json
     """
-    about = on_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
+    about = read_store(url, lambda store: read_details(store, job_id, SYSTEM.wall()))
     if about is None:
         raise JobNotFound(describe_missing(job_id, url))
     answer = _explain(context, about)
@@ -117,7 +119,7 @@ def logs(
 
     printed: dict[int, int] = {}
 
-    async def work(store: Store) -> None:
+    async def work(store: ReadableStore) -> None:
         while True:
             row = await store.inspector.job(job_id, 0)
             if row is None:
@@ -133,7 +135,7 @@ def logs(
         if not json and not printed:
             print(advise(context, _describe_nothing(row)))
 
-    on_store(url, work)
+    read_store(url, work)
 
 
 def _describe_nothing(row: StoredJob) -> str:
@@ -166,6 +168,8 @@ def stack(
         outlast stack 17 --wait 1m
         outlast stack 17 --json
     """
+    from outlast.insight.stacks import WAIT_SECONDS, ask_for_stack, wait_for_stack
+
     seconds = WAIT_SECONDS if wait is None else wait
 
     async def work(store: Store) -> StoredJob:
@@ -173,7 +177,7 @@ def stack(
         return await wait_for_stack(store, asked, seconds)
 
     try:
-        row = on_store(url, work, reads=False)
+        row = on_store(url, work)
     except JobNotFound as error:
         raise JobNotFound(describe_missing(job_id, url)) from error
     if json:

@@ -7,13 +7,10 @@ budgets, its saved data; then each attempt on one line, and the evidence of the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.padding import Padding
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from outlast.base.text import ago, count_of, line, lines, pretty, safe, span, stamp
-from outlast.cli.show import Row, bar, table, word
+from outlast.cli.show import Cell, Row, Styled, bar, table, word
 from outlast.insight.documents import find_open_attempt
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.facts import MESSAGE_MAX, Fact, facts_of_crash, facts_of_job, format_progress
@@ -21,6 +18,9 @@ from outlast.model.crash import Charge, Crash, own_stack
 from outlast.payload.payloads import show_stored
 from outlast.store.logs import LogRow
 from outlast.store.rows import AttemptRow, StoredJob
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 ATTEMPTS_SHOWN, REPORTS_SHOWN = 100, 10
 VALUE_LINES = 20  # of arguments, checkpoint, result
@@ -68,8 +68,8 @@ class Page:
     def _header(self) -> None:
         row = self._row
         phase = word(self._all.phase)
-        title = (f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ", (phase, phase.style)
-        self._out.print(Text.assemble(*title), end="\n\n")
+        title = Styled(f"job {row.id}", "bold"), f"  {line(row.task, 80)}  ", phase
+        self._out.print(*title, sep="", end="\n\n")
 
     def _standing(self) -> None:
         self._field("why", " ".join(self._answer.sentences))
@@ -82,9 +82,12 @@ class Page:
         if progress is None:
             return
         of = "" if number is None else f" (of attempt {number}: this one has reported none yet)"
-        drawn = bar(progress, cells=BAR_CELLS, ascii_only=self._out.options.ascii_only)
         text = format_progress(progress, 200) + of
-        self._field("progress", drawn + Text(f"  {text}" if drawn.plain and text else text))
+        if progress.fraction is None:
+            self._field("progress", text)
+            return
+        drawn = bar(progress, cells=BAR_CELLS, ascii_only=self._out.options.ascii_only)
+        self._field("progress", drawn, f"  {text}" if text else "")
 
     # -- what it has and has made ----------------------------------------------------------------
 
@@ -102,7 +105,7 @@ class Page:
         if len(shown) == 1 and not note:
             self._field(label, shown[0])
             return
-        self._field(label, Text(note, style="dim"))
+        self._field(label, Styled(note, "dim"))
         self._block(shown)
 
     # -- what has happened -----------------------------------------------------------------------
@@ -117,8 +120,14 @@ class Page:
             return
         if len(entries) > ATTEMPTS_SHOWN:
             self._out.print(f"  the last {ATTEMPTS_SHOWN} of them; --json has all", style="dim")
-        made = table(entries[-ATTEMPTS_SHOWN:], self._out.width - INDENT)
-        self._out.print(Padding(made, (0, 0, 0, INDENT), expand=False))
+        width = self._out.width - INDENT
+        made = table(entries[-ATTEMPTS_SHOWN:], width)
+        if self._out.is_terminal or (shown := made.lines(width)) is None:
+            from rich.padding import Padding
+
+            self._out.print(Padding(made, (0, 0, 0, INDENT), expand=False))
+        else:
+            self._block(shown, INDENT)
         for one in self._all.attempts[-ATTEMPTS_SHOWN:]:
             if one.crash is None and one.message:  # else its report shows the message
                 said = f"attempt {one.number}, {line(one.outcome, 60)}: "
@@ -141,7 +150,7 @@ class Page:
         if crash.stacks:
             self._show_stacks(crash.stacks)
         if crash.output:
-            self._field("output", Text(f"the last {count_of(len(crash.output), 'line')}", "dim"))
+            self._field("output", Styled(f"the last {count_of(len(crash.output), 'line')}", "dim"))
             self._block(line(text, OUTPUT_MAX) for text in crash.output)
 
     def _show_stacks(self, stacks: str) -> None:
@@ -151,7 +160,7 @@ class Page:
             self._block(lines(stacks.rstrip(), TRACE_LINES))
             return
         more = f"--stacks shows {count_of(others, 'other thread')}"
-        self._field("stack", Text(more if others else "", "dim"))
+        self._field("stack", Styled(more if others else "", "dim"))
         self._block(lines(own.strip(), TRACE_LINES))
 
     def _refusals(self) -> None:
@@ -178,20 +187,26 @@ class Page:
     def _facts(self, facts: Iterable[Fact]) -> None:
         for one in facts:
             text = one.text or f"{one.tell(one.at, self._all.now)}, {stamp(one.at)}"
-            self._field(one.label, Text(text, style=STYLES[one.meaning]))
+            self._field(one.label, Styled(text, STYLES[one.meaning]))
 
-    def _field(self, label: str, value: str | Text) -> None:
-        text = value if isinstance(value, Text) else Text(value)
-        if not self._out.is_terminal or len(text) + LABEL + 2 <= self._out.width:
-            self._out.print(Text(f"  {label:<{LABEL}}", style="dim") + text, soft_wrap=True)
+    def _field(self, label: str, *value: Cell) -> None:
+        left = self._out.width - LABEL - 2
+        if not self._out.is_terminal or sum(map(len, value)) <= left:
+            self._line(label, *value)
             return
-        for at, part in enumerate(text.wrap(self._out, self._out.width - LABEL - 2)):
-            head = label if at == 0 else ""
-            self._out.print(Text(f"  {head:<{LABEL}}", style="dim") + part, soft_wrap=True)
+        from rich.text import Text
 
-    def _block(self, shown: Iterable[str]) -> None:
+        parts = (each.__rich__() if isinstance(each, Styled) else each for each in value)
+        for at, part in enumerate(Text.assemble(*parts).wrap(self._out, left)):
+            self._line("" if at else label, part)
+
+    def _line(self, label: str, *value: Cell) -> None:
+        head = Styled(f"  {label:<{LABEL}}", "dim")
+        self._out.print(head, *value, sep="", soft_wrap=True)
+
+    def _block(self, shown: Iterable[str], indent: int = 2 * INDENT) -> None:
         for one in shown:
-            self._out.print(Text(f"    {one}"), soft_wrap=True)
+            self._out.print(" " * indent + one, soft_wrap=True)
 
 
 GAP = "…"  # in place of an attempt's number: some attempts are not kept individually
@@ -211,7 +226,7 @@ def timeline(row: StoredJob, attempts: Sequence[AttemptRow], now: float) -> list
 
 
 def _gap(missing: int) -> Row:
-    return {"NO": GAP, "OUTCOME": Text(f"{missing:,} more", style="dim")}
+    return {"NO": GAP, "OUTCOME": Styled(f"{missing:,} more", "dim")}
 
 
 def _closed(one: AttemptRow, now: float) -> Row:
@@ -219,7 +234,7 @@ def _closed(one: AttemptRow, now: float) -> Row:
     return {
         "NO": str(one.number),
         "TOKEN": str(one.token),
-        "OUTCOME": Text(line(one.outcome, 60), style="red" if charged else "yellow"),
+        "OUTCOME": Styled(line(one.outcome, 60), "red" if charged else "yellow"),
         "CHARGED": charged,
         "CLAIMED": ago(one.started_at, now),
         "CLAIM TO END": span(one.ended_at - one.started_at),

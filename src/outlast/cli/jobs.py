@@ -261,4 +261,4 @@ def act_on_named(
     async def work(store: Store) -> None:
         await tell_each(store, act_on_jobs(store, verb, ids, me(), from_scratch=from_scratch))
 
-    on_store(url, work, reads=False)
+    on_store(url, work)

@@ -8,10 +8,9 @@ import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, shell_word, span
-from outlast.cli.connect import me, on_store
+from outlast.cli.connect import me, on_store, read_store
 from outlast.cli.options import Json, Url, advise, make_group, option
 from outlast.cli.show import console, print_json, print_table, table
-from outlast.client.limits import make_set_limit
 from outlast.errors import ConfigError
 from outlast.insight.acting import hold_limit, set_limit
 from outlast.insight.limits import counted, limit_document, limits_document, next_start, spec_text
@@ -36,7 +35,7 @@ Examples:
 
 def list_(url: Url = None, json: Json = False) -> None:
     """List limits."""
-    found = on_store(url, lambda store: store.inspector.limits())
+    found = read_store(url, lambda store: store.inspector.limits())
     if json:
         print_json(limits_document(found))
         return
@@ -63,7 +62,7 @@ def show(name: Name, url: Url = None, json: Json = False) -> None:
         outlast limits show openai
         outlast limits show openai --json
     """
-    row, permits = on_store(url, lambda store: read_one_limit(store, name))
+    row, permits = read_store(url, lambda store: read_one_limit(store, name))
     if json:
         print_json(limit_document(row, permits))
         return
@@ -112,8 +111,10 @@ def set_(
     """
     if (running, rate, burst) == (None, None, None):
         raise ConfigError("say what to set: --running 40, --rate 600/min or --burst 50")
+    from outlast.client.limits import make_set_limit
+
     new = make_set_limit(name, key=key, running=running, rate=rate, burst=burst)
-    on_store(url, lambda store: set_limit(store, new, me()), reads=False)
+    on_store(url, lambda store: set_limit(store, new, me()))
     back = f"`outlast limits reset {shell_word(name)}` restores the values in the code"
     print(f"{line(name)} is set: {advise(context, back)}")
 
@@ -128,7 +129,7 @@ def reset(name: Name, key: Key = None, url: Url = None) -> None:
         outlast limits reset account --key acme
     """
     new = SetLimit(name=name, key=key, reset=True)
-    on_store(url, lambda store: set_limit(store, new, me()), reads=False)
+    on_store(url, lambda store: set_limit(store, new, me()))
     print(f"{line(name)} has the values in the code again")
 
 
@@ -148,7 +149,7 @@ def hold(
         outlast limits hold openai 0
     """
     held = Hold(name, key or "", seconds)
-    on_store(url, lambda store: hold_limit(store, held, me()), reads=False)
+    on_store(url, lambda store: hold_limit(store, held, me()))
     print(
         f"nothing under {line(name)} starts for {span(seconds)}"
         if seconds

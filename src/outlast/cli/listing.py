@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, stamp
-from outlast.cli.connect import on_store
+from outlast.cli.connect import read_store
 from outlast.cli.errors import say
 from outlast.cli.options import Before, Json, Limit, Url
 from outlast.cli.show import JsonList, console, jobs_table
-from outlast.insight.documents import JOB
 from outlast.insight.filters import AskedJobs
 from outlast.insight.queries import JobList, find_jobs, list_jobs, read_whole
 from outlast.model.job import State
 from outlast.model.pause import PauseKind
 from outlast.store.backend import describe_place, resolve_url
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import JobFilter
 
 
@@ -54,7 +53,7 @@ def jobs(
     """
     which, now = asked.job_filter(limit=limit, before_id=before), SYSTEM.wall()
 
-    async def work(store: Store) -> JobList:
+    async def work(store: ReadableStore) -> JobList:
         found = await list_jobs(store, which, asked.state, now, texts=asked.texts)
         if not found.rows and before is None:
             await tell_unknown(store, which)
@@ -62,14 +61,16 @@ def jobs(
             await _write(store, found)
         return found
 
-    found = on_store(url, work)
+    found = read_store(url, work)
     if not json:
         chosen = before is not None or asked != AskedJobs()
         none = "no such jobs" if chosen else f"no jobs yet in {describe_place(resolve_url(url))}"
         _show(found, limit, now, none)
 
 
-async def _write(store: Store, found: JobList) -> None:
+async def _write(store: ReadableStore, found: JobList) -> None:
+    from outlast.insight.documents import JOB
+
     made = JsonList()
     async for row in read_whole(store, [row.id for row in found.rows]):
         made.add(JOB.document(row, phase=found.phase_of(row)))
@@ -108,7 +109,7 @@ def _of_strays(strays: dict[int, str]) -> str:
 NAME_MAX = 80  # characters
 
 
-async def tell_unknown(store: Store, which: JobFilter) -> None:
+async def tell_unknown(store: ReadableStore, which: JobFilter) -> None:
     """Say on stderr which names of a filter do not exist, as far as one search of the jobs
     shows."""
     from outlast.insight.pauses import is_named, name_of

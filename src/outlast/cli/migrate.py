@@ -6,13 +6,13 @@ from typing import Annotated
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, safe
-from outlast.cli.connect import exists, store_at
+from outlast.cli.connect import exists, using
 from outlast.cli.errors import NotSoError
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import UsageError
 from outlast.insight.acting import raise_tokens
-from outlast.store.backend import describe_place, file_of, resolve_url
+from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 from outlast.store.values import MAY, Migration, Purpose
 
 
@@ -76,7 +76,7 @@ def migrate(
         raise NotSoError(f"there is no database file {describe_place(address)}: restore it first")
 
     async def work() -> None:
-        async with store_at(address) as store:
+        async with using(open_store(address)) as store:
             applied = await store.migrate()
             origin = " (a new file)" if made and file_of(address) else ""
             did = f": applied {_named(applied)}" if applied else " is up to date: nothing to do"
@@ -95,7 +95,7 @@ def migrate(
 
 
 async def _check(url: str) -> None:
-    async with store_at(url) as store:
+    async with using(open_store(url)) as store:
         steps = await store.migrations()
         missing = [step for step in steps if step.applied_at is None]
         if not missing:

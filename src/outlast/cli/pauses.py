@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, safe
-from outlast.cli.connect import me, on_store, whoami
+from outlast.cli.connect import me, on_store, read_store, whoami
 from outlast.cli.errors import NotSoError, say
 from outlast.cli.options import Json, Url, flag, option, span
 from outlast.cli.show import console, print_json
@@ -29,8 +28,12 @@ from outlast.insight.pauses import (
 )
 from outlast.insight.pauses import resume as end_pause
 from outlast.model.pause import Pause, PauseKind
-from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from outlast.store.protocol import Store
 
 Kind = Annotated[
     str,
@@ -88,7 +91,7 @@ def pause(
             )
         print(f"{what} is paused: none of its jobs starts; `{command_to_resume(made)}` ends that")
 
-    on_store(url, work, reads=False)
+    on_store(url, work)
 
 
 def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
@@ -101,7 +104,7 @@ def resume(kind: Kind, name: Name = None, url: Url = None) -> None:
         outlast resume all
     """
     target = _target(kind, name)
-    if on_store(url, lambda store: end_pause(store, *target, by=me()), reads=False) is None:
+    if on_store(url, lambda store: end_pause(store, *target, by=me())) is None:
         raise NotSoError(f"{name_of(*target)} is not paused: see `outlast pauses`")
     print(f"{name_of(*target)} is resumed")
 
@@ -116,7 +119,7 @@ def pauses(url: Url = None, json: Json = False) -> None:
         outlast pauses
         outlast pauses --json
     """
-    found = on_store(url, read_pauses)
+    found = read_store(url, read_pauses)
     if json:
         print_json(pauses_document(found))
     else:

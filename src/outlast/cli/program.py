@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import errno
-import gc
 import os
 import re
 import sys
+import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TypeGuard
 
 import outlast
@@ -23,11 +25,22 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
     the application of commands that take one; ``program``: the words typed before a command."""
     _open_closed_streams()
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv), app, program)
+        code = _run(list(sys.argv[1:] if argv is None else argv), app, program)
     finally:
         flush_errors()
-        if argv is None:
-            gc.freeze()  # nothing is worth collecting at the end of a process
+    if argv is None and threading.active_count() == 1:
+        _leave(code)
+    return code
+
+
+def _leave(code: int) -> None:
+    """End this process, but do not take apart what it has loaded: that takes as long as it took to
+    start Python. Return if the output cannot be written, so that Python reports it."""
+    atexit._run_exitfuncs()  # noqa: SLF001
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _run(given: list[str], app: str | None, program: str) -> int:

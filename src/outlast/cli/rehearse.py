@@ -10,7 +10,7 @@ from msgspec import to_builtins
 
 from outlast.base.text import count_of, line
 from outlast.cli.application import load
-from outlast.cli.connect import on_store
+from outlast.cli.connect import read_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Application, AppUrl, Json, flag, option
 from outlast.errors import UsageError
@@ -71,7 +71,7 @@ def rehearse(
     told = now_and_then(
         lambda found: f"{found.read:,} of {found.unfinished:,} jobs so far", json=json
     )
-    rehearsal = on_store(
+    rehearsal = read_store(
         address,
         lambda store: check(
             application,

@@ -28,7 +28,7 @@ from outlast.client.app import App
 from outlast.client.job import Job
 from outlast.client.limits import Limit, check_limits, make_limit_spec
 from outlast.errors import ConfigError, JobNotFound, LimitNotFound, OutlastError, UsageError
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import phase_of
 from outlast.insight.facts import format_progress
 from outlast.insight.limits import spec_text
 from outlast.insight.queries import no_limit, read_one_limit

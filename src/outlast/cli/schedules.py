@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from json import dumps
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, count_of, due, line, pretty, span, stamp
-from outlast.cli.connect import me, on_store
+from outlast.cli.connect import me, on_store, read_store
 from outlast.cli.options import Json, Url, flag, make_group, option
 from outlast.cli.show import FIXED, Row, console, print_json, print_table, word
 from outlast.errors import UsageError
@@ -27,10 +27,11 @@ from outlast.insight.schedules import (
     schedules_document,
     spec_of,
 )
-from outlast.store.batches import split
-from outlast.store.protocol import Store
 from outlast.store.schedules import ScheduleRow
 from outlast.store.values import NewJob
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 NAME_MAX = 60
 NEXT_SHOWN = 10
@@ -62,7 +63,7 @@ def list_(url: Url = None, json: Json = False) -> None:
         outlast schedules list
         outlast schedules list --json
     """
-    rows = on_store(url, read_schedules)
+    rows = read_store(url, read_schedules)
     if json:
         print_json(schedules_document(rows))
         return
@@ -103,7 +104,7 @@ def show(
         outlast schedules show nightly
         outlast schedules show nightly --next 3 --json
     """
-    row = on_store(url, lambda store: read_schedule(store, name))
+    row = read_store(url, lambda store: read_schedule(store, name))
     shown = schedule_of(row)
     ticks = [] if shown.malformed else next_ticks(row, SYSTEM.wall(), count)
     if json:
@@ -189,7 +190,7 @@ def _pause(url: str | None, names: Sequence[str], *, paused: bool) -> None:
             await pause_schedule(store, name, me(), paused=paused)
             print(f"schedule {line(name, 200)} is {'paused' if paused else 'resumed'}", flush=True)
 
-    on_store(url, work, reads=False)
+    on_store(url, work)
 
 
 def trigger(name: Name, url: Url = None, json: Json = False) -> None:
@@ -205,7 +206,7 @@ def trigger(name: Name, url: Url = None, json: Json = False) -> None:
         stored = await trigger_schedule(store, name, SYSTEM.wall(), me())
         return stored.job_id, stored.created
 
-    job_id, created = on_store(url, work, reads=False)
+    job_id, created = on_store(url, work)
     if json:
         print_json({"schema": 1, "id": job_id, "created": created})
     elif created:
@@ -242,10 +243,12 @@ def backfill(
             print(f"{_local(row, job.policy.tick):<32} {stamp(job.policy.tick)}")
         print(f"{count_of(len(jobs), 'job')} would be enqueued")
 
-    on_store(url, work, reads=dry_run)
+    on_store(url, work, dry_run=dry_run)
 
 
 async def _enqueue(store: Store, jobs: Sequence[NewJob], name: str) -> None:
+    from outlast.store.batches import split
+
     await note_backfill(store, name, len(jobs), me())
     created = 0
     for part in split(jobs, lambda job: (1, len(job.args))):
@@ -283,7 +286,7 @@ def delete(names: Names, url: Url = None) -> None:
             await delete_schedule(store, name, by=me())
             print(f"schedule {line(name, 200)} is deleted", flush=True)
 
-    on_store(url, work, reads=False)
+    on_store(url, work)
 
 
 GROUP = make_group(HELP, list_, show, pause, resume, trigger, backfill, delete, default=list_)

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias, cast
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import ago, due, line, percent, rough
-from outlast.insight.availability import health, unheard
+from outlast.insight.availability import health, proof_of_life, unheard
 from outlast.insight.calls import describe_call
-from outlast.insight.documents import proof_of_life
 from outlast.insight.facts import format_progress
 from outlast.insight.queries import JobList
 from outlast.insight.resource import SCHEMA

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json as jsons
 from collections.abc import AsyncIterator
-from typing import Annotated, Any
-
-from rich.console import Console
+from typing import TYPE_CHECKING, Annotated, Any
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import at_least, line, rough
-from outlast.cli.connect import on_store
+from outlast.cli.connect import read_store
 from outlast.cli.options import Json, Url, flag
 from outlast.cli.show import FIXED, Row, console, print_json, table
 from outlast.insight.stats import COUNTS, read_overview
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 EVERY_SECONDS = 2.0
 NAME_MAX = 60
@@ -40,14 +41,14 @@ def stats(
         outlast stats --json
     """
 
-    async def look(store: Store) -> None:
+    async def look(store: ReadableStore) -> None:
         async for document in _looks(store, again=watch):
             _show(document, watch=watch, json=json)
 
-    on_store(url, look)
+    read_store(url, look)
 
 
-async def _looks(store: Store, *, again: bool) -> AsyncIterator[dict[str, Any]]:
+async def _looks(store: ReadableStore, *, again: bool) -> AsyncIterator[dict[str, Any]]:
     while True:
         yield (await read_overview(store)).stats
         if not again:

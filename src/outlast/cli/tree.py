@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import re
 from collections.abc import Iterable
 from typing import Annotated, Any
@@ -11,9 +12,8 @@ from typing import Annotated, Any
 import typer
 import typer.main
 
-from outlast.cli import completion
 from outlast.cli.errors import DONE
-from outlast.cli.usage import CommandGroup, lay_out, show_help
+from outlast.cli.usage import COMPLETING, CommandGroup, lay_out, show_help
 
 COMMANDS = {
     "worker": ("worker", "Run jobs until told to stop."),
@@ -93,7 +93,7 @@ COMMANDS = {
 }
 """Command -> the module that defines it, as a function of this name or else as ``GROUP``, and the
 first line of its help, so that ``--help`` loads none of them."""
-_COMMAND = re.compile(r"(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?", re.MULTILINE)
+_COMMAND = r"(?m)(`|^ +)outlast ([a-z-]+)(?: shop\.jobs:app)?"
 
 STORE_HELP = """The store is given by --url, else $OUTLAST_URL, else sqlite:///outlast.db in this
 directory; a PostgreSQL one is postgresql://user@host/database."""
@@ -120,7 +120,9 @@ Examples:
 
 def invoke(given: list[str], app: str | None, program: str) -> int:
     """Run a command line; return the exit code."""
-    if completion.is_asked():
+    if os.environ.get(COMPLETING):
+        from outlast.cli import completion
+
         return completion.answer(typer.main.get_command(build()))
     wanted = next((each for each in given if each[:1] != "-"), "")
     tree: Any = typer.main.get_command(build([wanted]) if wanted in COMMANDS else outline())
@@ -130,6 +132,7 @@ def invoke(given: list[str], app: str | None, program: str) -> int:
         given = _with_application(tree, given, app)
     if not gc.isenabled():
         gc.freeze()  # loaded modules stay to the end
+        gc.set_threshold(7_000)  # as many more come before the answer, and no garbage
         gc.enable()
     try:  # tree.main() would treat an error of the output as the end of the program
         with tree.make_context(program, given) as context:
@@ -207,7 +210,7 @@ def _help_on_project(group: Any, program: str) -> None:
     for command in (group, *getattr(group, "commands", {}).values()):
         text = (command.help or "").replace(lay_out(STORE_HELP), PROJECT_HELP)
         text = text.replace("MODULE:APP", "the project")
-        command.help = _COMMAND.sub(rf"\1{program} \2", text)
+        command.help = re.sub(_COMMAND, rf"\1{program} \2", text)
         command.params = [
             each for each in command.params if getattr(each, "metavar", None) != "MODULE:APP"
         ]

@@ -10,8 +10,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from outlast.cli.errors import WRONG_USAGE
-from outlast.payload.option_words import hint, near
 
+COMPLETING = "_OUTLAST_COMPLETE"  # a shell sets it that asks which words could follow
 _Misuse: Any = typer.BadParameter.__base__  # of each wrong usage that typer tells
 
 
@@ -32,6 +32,8 @@ class CheckedCommand(TyperCommand):
     def _tell_all(self, ctx: Any, given: list[str]) -> list[str]:
         """Return all that is wrong, except with arguments if there are options that do not exist:
         their values look like arguments."""
+        from outlast.payload.option_words import hint, near
+
         known = [
             name for each in self.get_params(ctx) for name in (*each.opts, *each.secondary_opts)
         ]

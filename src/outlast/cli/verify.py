@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from outlast.base.text import count_of
-from outlast.cli.connect import on_store
+from outlast.cli.connect import read_store
 from outlast.cli.errors import DONE, NOT_SO
 from outlast.cli.options import Json, Url, option
 from outlast.cli.show import console, now_and_then, print_json
@@ -34,7 +34,7 @@ def verify(
         outlast verify --url postgresql://app@db/shop --json
     """
     told = now_and_then(lambda verified: f"{verified.jobs} jobs so far", json=json)
-    verified = on_store(
+    verified = read_store(
         url, lambda store: check(store.inspector, findings_max=findings, on_page=told)
     )
     if json:

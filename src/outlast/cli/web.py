@@ -12,11 +12,11 @@ import typer
 from outlast.base.http_server import is_loopback
 from outlast.base.passwords import read_secret
 from outlast.base.text import shell_word
-from outlast.cli.connect import check_exists, store_at
+from outlast.cli.connect import check_exists, using
 from outlast.cli.loop import run_loop
 from outlast.cli.options import Url, flag, option
 from outlast.errors import ConfigError, UsageError
-from outlast.store.backend import describe_place, resolve_url
+from outlast.store.backend import describe_place, open_readable, resolve_url
 
 if TYPE_CHECKING:
     from outlast.web.session import Network
@@ -148,7 +148,7 @@ def _ask_for_password(name: str) -> str:
 
 
 async def _serve(server: Any, site: Any, users: Any, host: str, port: int) -> None:
-    async with store_at(site.url, read_only=True) as store:
+    async with using(open_readable(site.url)) as store:
         await check_exists(store)
     await server.serve(site, users, host, port, describe_place(site.url))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import count_of, line, since, span
-from outlast.cli.connect import me, on_store
+from outlast.cli.connect import me, on_store, read_store
 from outlast.cli.errors import NotSoError
 from outlast.cli.options import Json, Url, flag, make_group
 from outlast.cli.show import console, gone_table, print_json, workers_table
@@ -19,8 +19,10 @@ from outlast.insight.acting import ask_to_drain, follow_drain
 from outlast.insight.availability import health, holds, list_alive, sleeps, unheard
 from outlast.insight.documents import workers_document
 from outlast.insight.queries import DAY, list_workers
-from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 GONE_SHOWN = 20  # without --all
 
@@ -43,7 +45,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List workers."""
-    found, now = on_store(url, list_workers), SYSTEM.wall()
+    found, now = read_store(url, list_workers), SYSTEM.wall()
     rows, refused = found.rows, found.refused(now)
     if json:
         print_json(workers_document(rows, now, refused))
@@ -123,7 +125,7 @@ def drain(
     """
     if bool(names) == every:
         raise UsageError("name the workers to drain, or give --all for all of them")
-    on_store(url, lambda store: _drain(store, names, wait=wait), reads=False)
+    on_store(url, lambda store: _drain(store, names, wait=wait))
 
 
 async def _drain(store: Store, names: Sequence[str] | None, *, wait: bool) -> None:

@@ -11,7 +11,7 @@ from outlast.base.sync import blocking
 from outlast.client.awaiting import awaiting
 from outlast.client.looks import looks_at
 from outlast.errors import JobCancelled, JobFailed, JobNotFound, UsageError
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import phase_of
 from outlast.insight.row import JobRow, row_of
 from outlast.model.job import ENDED, State
 from outlast.model.pause import Pauses

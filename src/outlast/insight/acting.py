@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -23,10 +23,12 @@ from outlast.insight.sentences import list_some
 from outlast.model.job import State
 from outlast.store.actions import Note, Record, Tokens
 from outlast.store.limits import Hold, SetLimit
-from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
 from outlast.store.schedules import Deleted
 from outlast.store.values import Cancelled, Enqueued, NewEvent, Requeued
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 BATCH = 500  # jobs in one transaction
 NAMED_MAX = 20  # jobs and workers that a record names individually

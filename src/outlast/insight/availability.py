@@ -7,14 +7,15 @@ job is made here. Only ``with_proof`` reads anything: lock files, as a reaper do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from outlast.model.job import State
 from outlast.model.lease import DeathCause
+from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.lockfile import Probe, probe
-from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
+from outlast.store.rows import Served, StoredJob, WorkerRow, WorkerStatus
 
 ASLEEP = "asleep"  # the cause of a row whose worker is to be back (``--idle-after``)
 
@@ -130,3 +131,42 @@ def _is_dead(row: WorkerRow) -> bool:
     if row.cause == DeathCause.TETHER:
         return True
     return probe(row.lock_path, row.lock_device, row.lock_inode, row.boot_id) is Probe.FREE
+
+
+def phase_of(
+    row: StoredJob,
+    served: Served | None = None,
+    astray: Mapping[int, str] | None = None,
+    pauses: Pauses = NO_PAUSES,
+) -> str:
+    """Return a job's phase, in words for people.
+
+    It is the state itself, except for running jobs that ``astray`` names (``availability.astray``:
+    ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
+    ``scheduled`` waits for its time, ``waiting`` for an event, ``unservable`` is due but no active
+    worker knows its task, has the tags that it requires and serves its queue (only if ``served`` is
+    given), ``suspect`` waits to be run alone, ``paused`` is due and under one of the ``pauses``,
+    ``limited`` and ``throttled`` are due and wait for a limit: that something ends, or for its rate
+    or a hold.
+    """
+    if row.state is not State.QUEUED:
+        return (astray or {}).get(row.id, row.state.value)
+    if not row.waiting and pauses.find(row.queue, row.task, row.tenant) is not None:
+        return "paused"
+    unserved = served is not None and not served.has(row.task, row.queue)
+    if row.solo and (row.waiting or not unserved):
+        return "suspect"
+    if row.waiting:
+        if row.event is not None:
+            return "waiting"
+        return "retrying" if row.failures or row.losses else "scheduled"
+    if unserved:
+        return "unservable"
+    return row.held_back or row.state.value
+
+
+def proof_of_life(row: WorkerRow) -> str | None:
+    """Return what would prove this worker's death before its lease ends, if anything."""
+    if row.presence is not None:
+        return "advisory_lock"
+    return "lock_file" if row.lock_path else None

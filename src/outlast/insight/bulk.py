@@ -10,7 +10,7 @@ id, or came into its state later by the store's clock. docs/decisions/0067 has t
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
@@ -32,8 +32,11 @@ from outlast.store.actions import (
     Note,
     Overtaken,
 )
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import SEARCH_MAX, JobFilter, JobIds, StoredJob
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 COUNT_MAX = 10_000  # matches that are counted
 STEP = 500  # jobs of one step: one transaction
@@ -337,7 +340,7 @@ class ActionList(msgspec.Struct, frozen=True):
 
 
 async def list_actions(
-    store: Store,
+    store: ReadableStore,
     limit: int = ACTIONS_SHOWN,
     before: int | None = None,
     job_id: int | None = None,

@@ -11,7 +11,7 @@ from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.crash import CrashKind, find_place
 from outlast.model.kinds import Time
 from outlast.model.lifecycle import OutcomeKind
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import AttemptRow, DeadGroup, JobFilter, StoredJob, Suspect
 
 GROUPS_SHOWN = 100
@@ -56,7 +56,7 @@ class DeathGroups(msgspec.Struct, frozen=True, kw_only=True):
     more: bool
 
 
-async def read_dead_groups(store: Store, which: JobFilter) -> DeathGroups:
+async def read_dead_groups(store: ReadableStore, which: JobFilter) -> DeathGroups:
     """Return groups of dead jobs, at most GROUPS_SHOWN, the one with the latest death first."""
     found = await store.inspector.dead_groups(which)
     made = await _with_examples(store, found.groups[:GROUPS_SHOWN])
@@ -64,14 +64,14 @@ async def read_dead_groups(store: Store, which: JobFilter) -> DeathGroups:
     return DeathGroups(groups=made, looked_at=found.looked_at, full=found.full, more=more)
 
 
-async def read_largest_groups(store: Store, most: int) -> list[DeathGroup]:
+async def read_largest_groups(store: ReadableStore, most: int) -> list[DeathGroup]:
     """Return at most ``most`` groups of the newest dead jobs, the largest first."""
     found = (await store.inspector.dead_groups(JobFilter())).groups
     largest = sorted(found, key=lambda one: one.number, reverse=True)[:most]
     return await _with_examples(store, largest)
 
 
-async def _with_examples(store: Store, groups: Sequence[DeadGroup]) -> list[DeathGroup]:
+async def _with_examples(store: ReadableStore, groups: Sequence[DeadGroup]) -> list[DeathGroup]:
     ids = [one.newest for one in groups]
     examples = {row.id: (row, last) async for row, last in read_dead(store, ids, TEXT_MAX)}
     return [_group(one, *examples[one.newest]) for one in groups if one.newest in examples]

@@ -7,48 +7,14 @@ from typing import Any
 
 import msgspec
 
-from outlast.insight.availability import health
+from outlast.insight.availability import health, phase_of, proof_of_life
 from outlast.insight.resource import SCHEMA, Document, Resource, iso
 from outlast.model.crash import Charge
 from outlast.model.job import State
 from outlast.model.kinds import Time
-from outlast.model.pause import NO_PAUSES, Pauses
 from outlast.store.logs import LogRow
-from outlast.store.rows import AttemptRow, EndedAttempt, RefusalRow, Served, StoredJob, WorkerRow
+from outlast.store.rows import AttemptRow, EndedAttempt, RefusalRow, StoredJob, WorkerRow
 from outlast.store.stacks import Stack
-
-
-def phase_of(
-    row: StoredJob,
-    served: Served | None = None,
-    astray: Mapping[int, str] | None = None,
-    pauses: Pauses = NO_PAUSES,
-) -> str:
-    """Return a job's phase, in words for people.
-
-    It is the state itself, except for running jobs that ``astray`` names (``availability.astray``:
-    ``orphaned``, ``silent``) and for queued jobs: ``retrying`` waits after a failure or loss,
-    ``scheduled`` waits for its time, ``waiting`` for an event, ``unservable`` is due but no active
-    worker knows its task, has the tags that it requires and serves its queue (only if ``served`` is
-    given), ``suspect`` waits to be run alone, ``paused`` is due and under one of the ``pauses``,
-    ``limited`` and ``throttled`` are due and wait for a limit: that something ends, or for its rate
-    or a hold.
-    """
-    if row.state is not State.QUEUED:
-        return (astray or {}).get(row.id, row.state.value)
-    if not row.waiting and pauses.find(row.queue, row.task, row.tenant) is not None:
-        return "paused"
-    unserved = served is not None and not served.has(row.task, row.queue)
-    if row.solo and (row.waiting or not unserved):
-        return "suspect"
-    if row.waiting:
-        if row.event is not None:
-            return "waiting"
-        return "retrying" if row.failures or row.losses else "scheduled"
-    if unserved:
-        return "unservable"
-    return row.held_back or row.state.value
-
 
 REFUSAL = Resource("RefusedWrite", RefusalRow, "token worker verb at late_by")
 ATTEMPT = Resource(
@@ -181,13 +147,6 @@ def _failing(row: WorkerRow) -> Document | None:
         return None
     duty, _, error = row.failing.partition(": ")
     return msgspec.structs.asdict(FailingDuty(duty, error, iso(row.failing_since)))
-
-
-def proof_of_life(row: WorkerRow) -> str | None:
-    """Return what would prove this worker's death before its lease ends, if anything."""
-    if row.presence is not None:
-        return "advisory_lock"
-    return "lock_file" if row.lock_path else None
 
 
 WORKER = Resource(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from outlast.insight.availability import astray
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import astray, phase_of
 from outlast.model.crash import Progress
 from outlast.model.job import State
 from outlast.model.pause import Pause, Pauses

@@ -13,7 +13,6 @@ import msgspec
 from outlast.errors import UsageError
 from outlast.model.job import State
 from outlast.model.kinds import Filter
-from outlast.payload.option_words import describe_state
 from outlast.store.rows import SEARCH_MAX, JobFilter, JobNames, Texts, is_searchable
 
 PHASES = {
@@ -75,6 +74,8 @@ class JobChoice(JobNames, frozen=True, kw_only=True):
             return PHASES.get(self.state or "")
         if self.state in set(State):
             return State(self.state)
+        from outlast.payload.option_words import describe_state
+
         known = ", ".join(STATES)
         raise UsageError(
             f"state: {describe_state(self.state)} is not a state or phase; write one of {known}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -22,9 +22,12 @@ from outlast.model.kinds import Time
 from outlast.store.actions import LEFT
 from outlast.store.columns import ID_MAX
 from outlast.store.dependencies import FAILED
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import FlowLink, FlowMember, StoredJob
 from outlast.store.values import Requeued, Wants
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 WALK_MAX = 100_000  # jobs of a flow that a command walks
 LOOK_MAX = 5_000  # jobs that a page walks
@@ -139,7 +142,7 @@ class _Walk(msgspec.Struct):
 
 
 async def read_flow(
-    store: Store, job_id: int, most: int = WALK_MAX, tenant: str | None = None
+    store: ReadableStore, job_id: int, most: int = WALK_MAX, tenant: str | None = None
 ) -> FlowView | None:
     """Return the flow of a job, at most the ``most`` jobs nearest to it; a job with no dependencies
     either way is a flow of one. ``tenant``: only jobs of this one. None: there is no such job."""
@@ -149,7 +152,7 @@ async def read_flow(
     return flow if is_there else None
 
 
-async def list_flows(store: Store, limit: int = 20, tenant: str | None = None) -> FlowList:
+async def list_flows(store: ReadableStore, limit: int = 20, tenant: str | None = None) -> FlowList:
     """Return recent flows, unfinished ones first: the flows of the newest blocked jobs, then the
     flows of the newest other jobs. Bounded: LIST_MAX jobs of each flow and LISTED_MAX in all are
     walked. If a flow is larger than that, flows with ids between its ids may be left out."""
@@ -183,7 +186,7 @@ async def list_flows(store: Store, limit: int = 20, tenant: str | None = None) -
 
 
 async def _walk(
-    store: Store, seed: int, most: int, known: Mapping[int, int] | None = None
+    store: ReadableStore, seed: int, most: int, known: Mapping[int, int] | None = None
 ) -> _Walk:
     """Find what is linked to a job, nearest first. ``known``: jobs of earlier walks, each with its
     flow; the walk ends where it meets one, since it is in a part that an earlier one has left out.
@@ -212,7 +215,7 @@ async def _walk(
     return walk
 
 
-async def _view(store: Store, walk: _Walk, tenant: str | None) -> FlowView:
+async def _view(store: ReadableStore, walk: _Walk, tenant: str | None) -> FlowView:
     ids = sorted(walk.ids)
     parts = [ids[first : first + STEP] for first in range(0, len(ids), STEP)]
     rows = [row for part in parts for row in await store.inspector.flow_members(part)]

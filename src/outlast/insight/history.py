@@ -14,8 +14,8 @@ import msgspec
 
 from outlast.insight.resource import SCHEMA, Document, iso
 from outlast.model.kinds import Time
+from outlast.store.inspector import ReadableStore
 from outlast.store.minutes import BOUNDS, BUCKETS, MINUTE_SECONDS, Ended, MinuteFilter, Minutes
-from outlast.store.protocol import Store
 
 N = TypeVar("N", int, float)
 HOUR = 3_600.0
@@ -69,7 +69,7 @@ class AttemptHistory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_history(
-    store: Store,
+    store: ReadableStore,
     *,
     seconds: float = HOUR,
     step: int | None = None,
@@ -87,7 +87,7 @@ async def read_history(
     return _history(found, seconds, step, by)
 
 
-async def read_last_hour(store: Store) -> tuple[Series | None, AttemptHistory]:
+async def read_last_hour(store: ReadableStore) -> tuple[Series | None, AttemptHistory]:
     """Return the counts of the last hour by minute, all together (None: there are none) and by
     queue, from one read."""
     found = await store.inspector.minutes(HOUR, which=MinuteFilter(by_queue=True))

@@ -9,18 +9,22 @@ free is dead.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.base.text import line, shell_word, since, stamp
-from outlast.insight.acting import By, note_of
 from outlast.insight.availability import holds, with_proof
 from outlast.insight.resource import SCHEMA, Document, Resource
 from outlast.model.pause import Pause, PauseKind, is_acknowledged
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import JobFilter, WorkerRow
 from outlast.store.values import NewPause
+
+if TYPE_CHECKING:
+    from outlast.insight.acting import By
+    from outlast.store.protocol import Store
 
 WAIT_SECONDS = 10.0  # for workers to acknowledge, by default
 LOOK_SECONDS = 0.05  # between two checks whether they have
@@ -45,7 +49,7 @@ class PauseList(msgspec.Struct, frozen=True):
         ]
 
 
-async def read_pauses(store: Store) -> PauseList:
+async def read_pauses(store: ReadableStore) -> PauseList:
     """Return the pauses, and the workers that have to obey them. Read in this order: a worker that
     registers later reads the pauses before it takes anything."""
     pauses = await store.inspector.pauses()
@@ -62,6 +66,8 @@ async def pause_and_wait(
     """Pause, and wait up to ``wait`` seconds for all active workers to acknowledge it; return the
     pause and the workers that have not. It is in force for them, too, as soon as they read it.
     ``by``: the person, for the record."""
+    from outlast.insight.acting import note_of
+
     record = note_of("pause", by, name_of(new.kind, new.name))
     pause = await store.pause(new, record=record)
     deadline = SYSTEM.boot() + wait
@@ -74,10 +80,12 @@ async def pause_and_wait(
 
 async def resume(store: Store, kind: PauseKind, name: str, *, by: By | None = None) -> Pause | None:
     """End a pause and return it; None if there was none."""
+    from outlast.insight.acting import note_of
+
     return await store.resume(kind, name, record=note_of("resume", by, name_of(kind, name)))
 
 
-async def is_named(store: Store, kind: PauseKind, name: str) -> bool:
+async def is_named(store: ReadableStore, kind: PauseKind, name: str) -> bool:
     """Whether any job or worker has a queue, task or tenant of this name. One bounded search of the
     jobs answers; if it does not reach all jobs, the answer is yes."""
     if kind is PauseKind.ALL:

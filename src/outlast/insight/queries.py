@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import msgspec
 
 from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound
-from outlast.insight.availability import astray, with_proof
-from outlast.insight.documents import phase_of
+from outlast.insight.availability import astray, phase_of, with_proof
 from outlast.insight.explanation import JobDetails
 from outlast.insight.filters import PHASES
 from outlast.model.job import State
 from outlast.model.pause import Pauses
+from outlast.store.inspector import ReadableStore
 from outlast.store.limits import LimitRow, PermitRow
 from outlast.store.listing import LOOK_ROWS, find
-from outlast.store.protocol import Store
 from outlast.store.rows import (
     LOOK_BYTES,
     UPSTREAM,
@@ -93,18 +92,18 @@ class WorkerList(NamedTuple):
         return Counter(one.worker for one in late if one.worker is not None)
 
 
-async def read_workers(store: Store) -> list[WorkerRow]:
+async def read_workers(store: ReadableStore) -> list[WorkerRow]:
     """Return all workers, with proofs of death from this machine's lock files."""
     return with_proof(await store.inspector.workers())
 
 
-async def list_workers(store: Store) -> WorkerList:
+async def list_workers(store: ReadableStore) -> WorkerList:
     """Return all workers, and the newest refused writes."""
     return WorkerList(await read_workers(store), await store.inspector.refusals(limit=REFUSALS_MAX))
 
 
 async def read_details(
-    store: Store, job_id: int, now: float, text_max: int | None = None
+    store: ReadableStore, job_id: int, now: float, text_max: int | None = None
 ) -> JobDetails | None:
     """Return all facts about a job; None: there is no such job. ``text_max``: characters at which
     arguments, checkpoint and result are cut."""
@@ -150,7 +149,7 @@ NO_HURRY = SearchBounds()
 
 
 async def list_jobs(
-    store: Store,
+    store: ReadableStore,
     which: JobFilter,
     phase: str | None,
     now: float,
@@ -192,7 +191,7 @@ async def list_jobs(
 
 
 async def _find_candidates(
-    store: Store,
+    store: ReadableStore,
     which: JobFilter,
     phase: str | None,
     bounds: SearchBounds,
@@ -211,7 +210,7 @@ async def _find_candidates(
 
 
 async def look_through(
-    store: Store, ids: Sequence[int], texts: Texts | None, size_max: float = inf
+    store: ReadableStore, ids: Sequence[int], texts: Texts | None, size_max: float = inf
 ) -> Searched:
     """Return the jobs (the newest first) that hold the texts, by as many reads as it takes, or
     until ``size_max`` bytes of arguments were searched."""
@@ -230,25 +229,25 @@ async def look_through(
     return found
 
 
-async def _time_of(store: Store, job_id: int | None) -> float | None:
+async def _time_of(store: ReadableStore, job_id: int | None) -> float | None:
     """Return when a job was enqueued; None if it is gone."""
     rows = [] if job_id is None else await store.inspector.jobs_of([job_id], 0)
     return rows[0].enqueued_at if rows else None
 
 
-async def find_jobs(store: Store, which: JobFilter, looks: int = LOOKS_MAX) -> JobIds:
+async def find_jobs(store: ReadableStore, which: JobFilter, looks: int = LOOKS_MAX) -> JobIds:
     """Return the ids of the newest jobs of this filter, in at most ``looks`` reads."""
     return await find(store.inspector.job_ids, which, looks)
 
 
-async def read_whole(store: Store, ids: Sequence[int]) -> AsyncIterator[StoredJob]:
+async def read_whole(store: ReadableStore, ids: Sequence[int]) -> AsyncIterator[StoredJob]:
     """Yield these jobs with all their data, a few at a time in memory."""
     for at in range(0, len(ids), PAGE_WHOLE):
         for row in await store.inspector.jobs_of(ids[at : at + PAGE_WHOLE]):
             yield row
 
 
-async def read_states(store: Store, ids: Sequence[int]) -> dict[int, State]:
+async def read_states(store: ReadableStore, ids: Sequence[int]) -> dict[int, State]:
     """Return the states of these jobs; a job that does not exist is left out."""
     states: dict[int, State] = {}
     for at in range(0, len(ids), PAGE):
@@ -258,7 +257,7 @@ async def read_states(store: Store, ids: Sequence[int]) -> dict[int, State]:
 
 
 async def read_dead(
-    store: Store, ids: Sequence[int], text_max: int | None = None
+    store: ReadableStore, ids: Sequence[int], text_max: int | None = None
 ) -> AsyncIterator[tuple[StoredJob, AttemptRow | None]]:
     """Yield dead jobs, each with its last attempt, a few at a time in memory."""
     for at in range(0, len(ids), PAGE_WHOLE):
@@ -266,7 +265,7 @@ async def read_dead(
             yield found
 
 
-async def read_schedule(store: Store, name: str) -> ScheduleRow:
+async def read_schedule(store: ReadableStore, name: str) -> ScheduleRow:
     """Return one schedule; ScheduleNotFound if there is none of that name."""
     row = await store.inspector.schedule(name)
     if row is None:
@@ -274,7 +273,7 @@ async def read_schedule(store: Store, name: str) -> ScheduleRow:
     return row
 
 
-async def read_schedules(store: Store) -> list[ScheduleRow]:
+async def read_schedules(store: ReadableStore) -> list[ScheduleRow]:
     """Return all schedules by name."""
     rows: list[ScheduleRow] = []
     while True:
@@ -289,7 +288,7 @@ def no_schedule(name: str) -> ScheduleNotFound:
     return ScheduleNotFound(f"there is no schedule {name!r}: `outlast schedules` lists them")
 
 
-async def read_one_limit(store: Store, name: str) -> tuple[LimitRow, list[PermitRow]]:
+async def read_one_limit(store: ReadableStore, name: str) -> tuple[LimitRow, list[PermitRow]]:
     """Return a limit and its busiest permits; LimitNotFound if there is none of that name."""
     row = await store.inspector.limit(name)
     if row is None:
@@ -312,7 +311,9 @@ class LookupTarget(NamedTuple):
     id: int
 
 
-async def look_up(store: Store, text: str, tenant: str | None = None) -> LookupTarget | None:
+async def look_up(
+    store: ReadableStore, text: str, tenant: str | None = None
+) -> LookupTarget | None:
     """Return the job with this id, else with this token or (while unfinished) this key, else the
     newest worker of this name. ``tenant``: only jobs of this tenant, and no workers."""
     number = (

@@ -6,6 +6,8 @@ answer from the job's row.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
@@ -16,9 +18,11 @@ from outlast.insight.availability import holds
 from outlast.insight.queries import read_workers
 from outlast.insight.sentences import describe_gone
 from outlast.model.job import State
-from outlast.store.protocol import Store
 from outlast.store.rows import StoredJob, WorkerRow
 from outlast.store.stacks import ASKS_MAX, StackAsk, asks_of, asks_text, standing
+
+if TYPE_CHECKING:
+    from outlast.store.protocol import Store
 
 WAIT_SECONDS = 10.0  # for an answer, by default
 LOOK_SECONDS = 0.1  # between two checks for the answer

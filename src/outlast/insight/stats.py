@@ -11,8 +11,8 @@ from outlast.insight.availability import health, hindrance, list_alive
 from outlast.insight.queries import read_workers
 from outlast.insight.resource import SCHEMA, Document, Resource, document_type
 from outlast.model.pause import Pause, Pauses
+from outlast.store.inspector import ReadableStore
 from outlast.store.limits import LimitRow
-from outlast.store.protocol import Store
 from outlast.store.rows import WorkerRow, WorkerStatus
 from outlast.store.statistics import EndedJobs, QueueCount, Statistics
 
@@ -218,7 +218,7 @@ class Overview(msgspec.Struct, frozen=True):
     pauses: Sequence[Pause]
 
 
-async def read_overview(store: Store) -> Overview:
+async def read_overview(store: ReadableStore) -> Overview:
     """Read the overview: each number by an index, and bounded."""
     statistics = await store.inspector.statistics()
     workers, pauses = await read_workers(store), await store.inspector.pauses()

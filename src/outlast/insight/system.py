@@ -12,7 +12,7 @@ from outlast.insight.doctor.findings import examine
 from outlast.insight.doctor.host import in_kubernetes, locks_of
 from outlast.store.backend import describe_place
 from outlast.store.finding import Finding
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.values import Migration
 
 
@@ -28,7 +28,7 @@ class SystemReport(msgspec.Struct, frozen=True):
     findings: list[Finding]
 
 
-async def read_system(store: Store, clock: Clock) -> SystemReport:
+async def read_system(store: ReadableStore, clock: Clock) -> SystemReport:
     """Read the report, with the findings of all checks that need no application."""
     seen: dict[str, Any] = {"environment": await store.inspector.environment()}
     await read_contents(store, seen)

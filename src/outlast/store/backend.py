@@ -24,6 +24,7 @@ from outlast.errors import ConfigError, text_of
 
 if TYPE_CHECKING:
     from outlast.store.finding import Route
+    from outlast.store.inspector import ReadableStore
     from outlast.store.lockfile import LockFile
     from outlast.store.protocol import ForeignConnection, ForeignDriver, PresenceLock, Store
     from outlast.store.wakeup import Wakeup
@@ -99,6 +100,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         forms: URLs for people, each with its meaning if that is not obvious.
         open_store: returns the store at a URL, not yet connected. ConfigError for an
             invalid URL, or if the driver is not installed.
+        open_readable: as open_store, without verbs: for a command that only reads.
         open_wakeup: returns the wake-up that announces new jobs to a worker.
         load_callers: returns how callers' own connections are used; None if they cannot be.
         open_presence: returns the lock that a live worker's session holds, given the URL and the
@@ -115,6 +117,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     schemes: tuple[str, ...]
     forms: tuple[str, ...]
     open_store: Callable[[str, StoreOptions], Store]
+    open_readable: Callable[[str, StoreOptions], ReadableStore]
     open_wakeup: Callable[[str, Clock], Wakeup]
     load_callers: Callable[[], Callers] | None = None
     open_presence: Callable[[str, float], PresenceLock] | None = None
@@ -180,6 +183,11 @@ def open_store(url: str, **options: Any) -> Store:
     """Return the store that the URL names, not yet connected; ``options``: of ``StoreOptions``.
     ConfigError for any other URL, or if the driver is not installed."""
     return backend_of(url).open_store(url, StoreOptions(**options))
+
+
+def open_readable(url: str, **options: Any) -> ReadableStore:
+    """As ``open_store``, only to read."""
+    return backend_of(url).open_readable(url, StoreOptions(read_only=True, **options))
 
 
 def file_of(url: str) -> Path | None:

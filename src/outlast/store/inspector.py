@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
@@ -37,7 +37,6 @@ from outlast.store.columns import (
     stack_of,
     struct_of,
 )
-from outlast.store.finding import Environment, NoWrites
 from outlast.store.limit_counts import count_limits, find_blocking, limit_of, read_limits
 from outlast.store.limits import (
     LONG_LOCK_SECONDS,
@@ -117,7 +116,10 @@ from outlast.store.statistics import (
     Statistics,
     Unencrypted,
 )
-from outlast.store.values import Wants
+from outlast.store.values import Migration, Wants
+
+if TYPE_CHECKING:
+    from outlast.store.finding import Environment, NoWrites
 
 T = TypeVar("T")
 
@@ -501,6 +503,30 @@ class Inspector(ABC):
 
     async def _bounded(self, topic: str, name: str, /, **values: Any) -> list[Row]:
         return await self._look(lambda rows: rows(topic, name, **values))
+
+
+class ReadableStore(Protocol):
+    """A store as those see it who only read."""
+
+    url: str
+    inspector: Inspector
+
+    async def open(self, *, make: bool = True) -> None:
+        """Connect and check the schema; if there is none at all, make it first, or raise
+        SchemaMismatch if not ``make``."""
+        ...
+
+    async def close(self) -> None:
+        """Release connections. Safe to call twice."""
+        ...
+
+    async def store_id(self) -> str:
+        """Return the id of this Outlast schema, drawn once when it was made."""
+        ...
+
+    async def migrations(self) -> list[Migration]:
+        """Return all steps, applied or not. Does not change or create anything."""
+        ...
 
 
 def _job(row: Row) -> StoredJob:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from outlast.model.lease import DeathCause
 from outlast.model.lifecycle import Transition
 from outlast.store.acts import ActVerbs
-from outlast.store.inspector import Inspector
+from outlast.store.inspector import ReadableStore
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
 from outlast.store.logs import JobLog
 from outlast.store.minutes import Counted
@@ -76,22 +76,10 @@ ENQUEUE_BYTES = 64 * 1024 * 1024  # of arguments in one statement; a single job 
 SWITCHED_OFF = "switched off (--no-presence)"
 
 
-class Store(ActVerbs, Protocol):
+class Store(ReadableStore, ActVerbs, Protocol):
     """The truth about jobs and leases. All calls raise StoreUnavailable if the store cannot be
     reached or the connection breaks (then the outcome of a write is unknown), and BadData for a
     value that it refuses; also StoreCorrupt, SchemaMismatch and NotPermitted."""
-
-    url: str
-    inspector: Inspector
-
-    async def open(self, *, make: bool = True) -> None:
-        """Connect and check the schema; if there is none at all, make it first, or raise
-        SchemaMismatch if not ``make``."""
-        ...
-
-    async def close(self) -> None:
-        """Release connections. Safe to call twice."""
-        ...
 
     async def drop_connections(self) -> None:
         """Throw away connections in an unknown state; the next call makes new ones."""
@@ -105,16 +93,8 @@ class Store(ActVerbs, Protocol):
         """Return why a call gets no answer for long, if that is known; otherwise nothing."""
         ...
 
-    async def store_id(self) -> str:
-        """Return the id of this Outlast schema, drawn once when it was made."""
-        ...
-
     async def migrate(self) -> list[Migration]:
         """Bring the schema up to date; return the steps that were applied."""
-        ...
-
-    async def migrations(self) -> list[Migration]:
-        """Return all steps, applied or not. Does not change or create anything."""
         ...
 
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from outlast.insight.documents import error_of, job_document, phase_of, workers_document
+from outlast.insight.availability import phase_of
+from outlast.insight.documents import error_of, job_document, workers_document
 from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
 from outlast.model.job import State
 from outlast.store.rows import AttemptRow, Served, StoredJob, WorkerStatus

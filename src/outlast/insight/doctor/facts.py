@@ -15,7 +15,7 @@ from outlast.insight.resource import SCHEMA, Document
 from outlast.model.job import State
 from outlast.model.pause import Pause
 from outlast.store.finding import Environment, Finding, Level, Route
-from outlast.store.protocol import Store
+from outlast.store.inspector import ReadableStore
 from outlast.store.rows import Held, JobFilter, WorkerRow
 from outlast.store.schedules import ScheduleRow
 from outlast.store.statistics import DueJobs, Statistics, Unencrypted
@@ -125,7 +125,10 @@ SCHEDULES_LOOKED_AT = 500  # by name
 
 
 async def gather(
-    store: Store, check_exists: Callable[[Store], Awaitable[None]], *, encrypted: bool = False
+    store: ReadableStore,
+    check_exists: Callable[[ReadableStore], Awaitable[None]],
+    *,
+    encrypted: bool = False,
 ) -> dict[str, Any]:
     """Open the store and return fields of ``Facts``: what could be read, and what prevented the
     rest.
@@ -157,7 +160,7 @@ async def gather(
     return seen
 
 
-async def read_contents(store: Store, seen: dict[str, Any]) -> None:
+async def read_contents(store: ReadableStore, seen: dict[str, Any]) -> None:
     """Read the facts about workers, what waits for them, and schedules, one after the other."""
     seen["workers"] = await read_workers(store)
     seen["pauses"] = await store.inspector.pauses()

@@ -1,6 +1,7 @@
 """Stores jobs on PostgreSQL: one shared truth for workers on many machines.
 
 backend.py       its entry among the kinds of stores
+readable.py      opens a store to read it, without its verbs
 store.py         PostgresStore: the verbs
 workers.py       its verbs about workers: rows, leases, and the jobs of lost workers
 schedules.py     its verbs about schedules

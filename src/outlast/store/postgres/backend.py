@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from outlast.base.clock import Clock
@@ -12,15 +13,30 @@ from outlast.store.backend import Backend, Callers, StoreOptions
 if TYPE_CHECKING:
     from outlast.store.finding import Route
     from outlast.store.postgres.presence import PostgresPresence
+    from outlast.store.postgres.readable import ReadablePostgres
     from outlast.store.postgres.store import PostgresStore
     from outlast.store.postgres.wakeup import SharedWakeup
 
 
 def _open_store(url: str, options: StoreOptions) -> PostgresStore:
+    with _driver_for(url):
+        from outlast.store.postgres.store import PostgresStore
+    return PostgresStore(url, options)
+
+
+def _open_readable(url: str, options: StoreOptions) -> ReadablePostgres:
+    with _driver_for(url):
+        from outlast.store.postgres.readable import ReadablePostgres
+    return ReadablePostgres(url, options)
+
+
+@contextmanager
+def _driver_for(url: str) -> Iterator[None]:
+    """Raise ConfigError if the driver is not installed, or for an invalid URL."""
     from outlast.store.postgres.url import read_url
 
     try:
-        from outlast.store.postgres.store import PostgresStore
+        yield
     except ModuleNotFoundError as error:
         if error.name is None or not error.name.startswith("asyncpg"):
             raise
@@ -28,7 +44,6 @@ def _open_store(url: str, options: StoreOptions) -> PostgresStore:
             "PostgreSQL needs the driver asyncpg: pip install 'outlast[postgres]'"
         ) from error
     read_url(url)
-    return PostgresStore(url, options)
 
 
 def _open_wakeup(url: str, clock: Clock) -> SharedWakeup:
@@ -65,6 +80,7 @@ POSTGRES = Backend(
     schemes=("postgresql", "postgres"),
     forms=("postgresql://user@host/database",),
     open_store=_open_store,
+    open_readable=_open_readable,
     open_wakeup=_open_wakeup,
     load_callers=_load_callers,
     open_presence=_open_presence,

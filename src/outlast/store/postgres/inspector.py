@@ -4,25 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from outlast.base.clock import SYSTEM
 from outlast.errors import NotPermitted, StoreError
-from outlast.store.finding import Environment, NoWrites
 from outlast.store.inspector import Inspector
 from outlast.store.limits import LONG_LOCK_SECONDS, LockHolder
 from outlast.store.listing import is_long, rows_of
 from outlast.store.postgres.connection import Transaction, find_roles
 from outlast.store.postgres.hosts import attributes_of
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.privileges import limited_to, privileges
 from outlast.store.postgres.statements import array_text
 from outlast.store.postgres.statements import fetch as fetch_rows
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
 from outlast.store.values import Purpose
+
+if TYPE_CHECKING:
+    from outlast.store.finding import Environment, NoWrites
 
 BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
@@ -89,9 +90,11 @@ class PostgresInspector(Inspector):
         return [LockHolder(*row) for row in rows]
 
     async def no_writes(self) -> NoWrites | None:
+        row = await self._connections.run(lambda it: it.fetchrow(_STANDING))
+        if not (row["standby"] or row["read_only"] or row["standby_wait"]):
+            return None
         from outlast.store.postgres.checks import find_no_writes
 
-        row = await self._connections.run(lambda it: it.fetchrow(_STANDING))
         told = dict(row)
         if row["read_only"] and not row["standby"]:
             with suppress(StoreError):  # a role that only enqueues does not see workers
@@ -100,6 +103,7 @@ class PostgresInspector(Inspector):
 
     async def environment(self) -> Environment:
         from outlast.store.postgres.checks import PostgresFacts
+        from outlast.store.postgres.privileges import limited_to, privileges
 
         async with self._connections.use() as connection:
             greeted = connection.get_server_pid()

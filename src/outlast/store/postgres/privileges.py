@@ -13,12 +13,12 @@ import msgspec
 
 from outlast.errors import ConfigError, NotPermitted
 from outlast.store.new_rows import STORED
+from outlast.store.postgres.schema import NAMED_MAX
 from outlast.store.statements import statements
 from outlast.store.values import MAY, Purpose
 
 _SQL = statements("postgres", "environment")
 
-NAMED_MAX = 8  # privileges named in an error
 _ALL = "SELECT INSERT UPDATE DELETE"
 # All columns of a schedule but its name. By columns, because a role that may update or delete in a
 # whole table may also lock it (LOCK TABLE), and every worker reads this one at every peek.

@@ -31,7 +31,6 @@ from outlast.store.migrations import (
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.errors import TROUBLE, LockHeld, is_refusal
 from outlast.store.postgres.pool import Connections, Verbs
-from outlast.store.postgres.privileges import NAMED_MAX
 from outlast.store.statements import statements
 from outlast.store.values import Migration
 
@@ -60,6 +59,7 @@ _NEEDS = {
 _FUNCTION = re.compile(
     r"^(?:(CREATE)(?: OR REPLACE)?|DROP) FUNCTION (?:IF EXISTS )?(\w+)", re.MULTILINE
 )
+NAMED_MAX = 8  # functions or privileges named in an error
 TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it
 PAUSE_SECONDS = 0.5  # between two tries of a step: those others get their turn

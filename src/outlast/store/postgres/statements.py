@@ -6,15 +6,17 @@ import re
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from outlast.errors import BadData, text_of
-from outlast.model.lifecycle import Transition
 from outlast.store.new_rows import OWN, PATHS, SHARED, TIMED
 from outlast.store.statements import statements
-from outlast.store.values import NamedStep, NewJob, Report, Save
+
+if TYPE_CHECKING:
+    from outlast.model.lifecycle import Transition
+    from outlast.store.values import NamedStep, NewJob, Report, Save
 
 _encode = msgspec.json.Encoder().encode
 

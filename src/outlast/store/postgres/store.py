@@ -11,28 +11,20 @@ from collections.abc import Iterable, Sequence
 from math import inf
 from typing import Any, TypeVar
 
-import msgspec
-
 from outlast.base.clock import SYSTEM
-from outlast.base.credentials import check_encoded
-from outlast.errors import StoreUnavailable
 from outlast.model.limits import permit_id
 from outlast.store.actions import ACTIONS_SECONDS
-from outlast.store.backend import DEFAULTS, StoreOptions
-from outlast.store.inspector import Inspector
 from outlast.store.limits import IDLE_SECONDS
 from outlast.store.logs import LOGS_KEPT, JobLog, lines_text
 from outlast.store.minutes import Counted, columns_of, merge
 from outlast.store.postgres.acts import PostgresActVerbs
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs
-from outlast.store.postgres.errors import has_no_place
-from outlast.store.postgres.inspector import BY_INDEX, PostgresInspector, fetch
+from outlast.store.postgres.inspector import BY_INDEX, fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
-from outlast.store.postgres.pool import Connections
 from outlast.store.postgres.privileges import grant
+from outlast.store.postgres.readable import ReadablePostgres
 from outlast.store.postgres.schedules import PostgresScheduleVerbs
-from outlast.store.postgres.schema import PostgresSchema
 from outlast.store.postgres.statements import Pair, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
@@ -61,8 +53,6 @@ _EVENTS = statements("postgres", "events")
 
 _STEP = ("job_id", "token", "name")
 T = TypeVar("T", Save, Report)
-PLACE_SECONDS = 60.0  # that a worker waits for its first session if the server is full
-TURN_SECONDS = 0.5  # between two tries
 _PRUNE = statements("postgres", "prune")
 _LIMITS = statements("postgres", "limits")
 _SESSION = statements("postgres", "session")
@@ -71,7 +61,7 @@ _FROM_THE_OLDEST = (-inf, -inf, -inf)
 
 
 class PostgresStore(
-    PostgresSchema,
+    ReadablePostgres,
     PostgresEnqueueVerbs,
     WorkerVerbs,
     PostgresActVerbs,
@@ -86,29 +76,8 @@ class PostgresStore(
         options: for opening it; ``more``: changes to them.
     """
 
-    def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
-        self.url = check_encoded(url)
-        options = msgspec.structs.replace(options, **more)
-        super().__init__(Connections(url, options))
-        self._pruned = _FROM_THE_OLDEST  # where each search has stopped, in seconds since 1970
-        self.inspector: Inspector = PostgresInspector(self._connections)
-
-    # -- life and schema
-
-    async def open(self, *, make: bool = True) -> None:
-        """A worker waits for its first session if the server has no place for one: others that
-        start at the same time then give up their spare ones."""
-        give_up_at = SYSTEM.boot() + (PLACE_SECONDS if self._connections.options.reserved else 0)
-        while True:
-            try:
-                return await self.ensure(make=make)
-            except StoreUnavailable as error:
-                if not has_no_place(error) or SYSTEM.boot() >= give_up_at:
-                    raise
-            await SYSTEM.sleep(TURN_SECONDS)
-
-    async def close(self) -> None:
-        await self._connections.close()
+    _pruned: tuple[float, float, float] = _FROM_THE_OLDEST
+    """Where each search has stopped, in seconds since 1970."""
 
     async def drop_connections(self) -> None:
         self._connections.drop()

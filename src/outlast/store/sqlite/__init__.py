@@ -1,6 +1,7 @@
 """Stores jobs in a SQLite file: no server, any number of processes on one machine.
 
 backend.py      its entry among the kinds of stores
+readable.py     opens a file to read it, without the verbs
 store.py        SqliteStore: the verbs
 exchange.py     the hot path: hand in ends and claim what is next, in one transaction
 streams.py      claims jobs from streams, whose turn it is; part of the exchange

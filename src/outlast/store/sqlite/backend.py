@@ -9,6 +9,7 @@ from outlast.base.clock import Clock
 from outlast.store.backend import Backend, Callers, StoreOptions
 
 if TYPE_CHECKING:
+    from outlast.store.sqlite.readable import ReadableSqlite
     from outlast.store.sqlite.store import SqliteStore
     from outlast.store.sqlite.wakeup import SqliteWakeup
 
@@ -17,6 +18,12 @@ def _open_store(url: str, options: StoreOptions) -> SqliteStore:
     from outlast.store.sqlite.store import SqliteStore
 
     return SqliteStore(url, options)
+
+
+def _open_readable(url: str, options: StoreOptions) -> ReadableSqlite:
+    from outlast.store.sqlite.readable import ReadableSqlite
+
+    return ReadableSqlite(url, options)
 
 
 def _open_wakeup(url: str, clock: Clock) -> SqliteWakeup:
@@ -44,6 +51,7 @@ SQLITE = Backend(
         "sqlite:////var/lib/jobs.db (an absolute path: four slashes)",
     ),
     open_store=_open_store,
+    open_readable=_open_readable,
     open_wakeup=_open_wakeup,
     load_callers=_load_callers,
     find_file=_find_file,

@@ -18,8 +18,9 @@ from outlast.store.schedules import Deleted, NewSchedule, Put
 from outlast.store.sqlite.errors import translate
 from outlast.store.sqlite.events import send_event
 from outlast.store.sqlite.inspector import run_at_once
-from outlast.store.sqlite.jobs import complete, enqueue, store_id
+from outlast.store.sqlite.jobs import complete, enqueue
 from outlast.store.sqlite.schedules import put
+from outlast.store.sqlite.schema import store_id
 from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.steps import find_step, is_new
 from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from sqlite3 import Cursor
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from outlast.store.finding import Environment
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
 from outlast.store.lockfile import boot_id, written_at
@@ -17,6 +16,9 @@ from outlast.store.sqlite.connection import SqliteConnection
 from outlast.store.sqlite.statements import statements
 from outlast.store.statements import Row, Rows
 from outlast.store.statistics import COUNT_MAX
+
+if TYPE_CHECKING:
+    from outlast.store.finding import Environment
 
 T = TypeVar("T")
 _SNAPSHOT = statements("session")

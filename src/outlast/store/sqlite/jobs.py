@@ -27,8 +27,6 @@ from outlast.store.values import Answer, Enqueued, NewJob, Report, Save
 
 _ENQUEUE = statements("enqueue")
 _JOBS = statements("jobs")
-_TABLES = statements("migrate")["tables"]
-_STORE_ID = statements("migrate")["store_id"]
 _encode = msgspec.json.Encoder().encode
 TEXT_MAX = 10_000_000  # characters; SQLite takes a text of 1e9 bytes
 
@@ -41,13 +39,6 @@ def complete(cursor: Any, now: float, job_id: int, token: int, result: str | Non
         return False
     forget(cursor, [job_id])
     return True
-
-
-def store_id(cursor: Any) -> str | None:
-    if not cursor.execute(_TABLES).fetchone()[0]:
-        return None
-    row = cursor.execute(_STORE_ID).fetchone()
-    return None if row is None else bytes(row[0]).decode()
 
 
 # --------------------------------------------------------------------------------- enqueue

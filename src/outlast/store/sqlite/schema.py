@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from sqlite3 import Cursor
+from typing import Any
 
 from outlast.store.migrations import Applied, Step, check_history, check_noted, load, pending
 from outlast.store.sqlite.statements import statements
@@ -22,6 +23,13 @@ def applied(cursor: Cursor, _: float = 0.0) -> list[Applied]:
         found = [Applied(*row) for row in cursor.execute(_SQL["applied"]).fetchall()]
     check_noted(found, has_jobs=has_jobs)
     return found
+
+
+def store_id(cursor: Any) -> str | None:
+    if not cursor.execute(_SQL["tables"]).fetchone()[0]:
+        return None
+    row = cursor.execute(_SQL["store_id"]).fetchone()
+    return None if row is None else bytes(row[0]).decode()
 
 
 def migrate(cursor: Cursor, now: float) -> list[Migration]:

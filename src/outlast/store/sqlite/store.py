@@ -13,26 +13,20 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
-import msgspec
-
 from outlast.errors import ConfigError
 from outlast.model.lifecycle import Transition
 from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.environment import is_there
-from outlast.store.inspector import Inspector
 from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewLimit
-from outlast.store.lockfile import directory_for, is_mounted_alone, refuses
-from outlast.store.migrations import check_made, check_usable, known, load
+from outlast.store.lockfile import directory_for
 from outlast.store.protocol import ORPHANS_MAX
 from outlast.store.queue_turns import Turns
-from outlast.store.sqlite import events, jobs, library, minutes, pruning, schema, steps, workers
+from outlast.store.sqlite import events, jobs, minutes, pruning, schema, steps, workers
 from outlast.store.sqlite import exchange as sqlite_exchange
 from outlast.store.sqlite import limits as sqlite_limits
-from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.acts import SqliteActVerbs
-from outlast.store.sqlite.connection import SqliteConnection, reads, writes
-from outlast.store.sqlite.inspector import SqliteInspector
-from outlast.store.sqlite.jobs import store_id
+from outlast.store.sqlite.connection import reads, writes
+from outlast.store.sqlite.readable import ReadableSqlite
 from outlast.store.sqlite.schedules import SqliteScheduleVerbs
 from outlast.store.sqlite.writer import find_writer
 from outlast.store.values import (
@@ -49,7 +43,7 @@ from outlast.store.values import (
 )
 
 
-class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
+class SqliteStore(ReadableSqlite, SqliteActVerbs, SqliteScheduleVerbs):
     """The ``Store`` protocol on a SQLite file.
 
     Args:
@@ -57,45 +51,15 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
         options: for opening it; ``more``: changes to them.
 
     Attributes:
-        path: the absolute path of the file.
-        created_file: whether ``open`` made it.
         lock: the lock file of the worker whose heartbeat runs here; it carries the beat.
-
-    Raises ConfigError for a wrong URL, a network file system, a file that is mounted alone or a too
-    old library.
     """
 
     def __init__(self, url: str, options: StoreOptions = DEFAULTS, **more: Any) -> None:
-        location = sqlite_url.parse(url)
-        library.check()  # `outlast doctor` reports its known faults
-        self.url = url
-        self.path = location.path
-        self.created_file = False
-        self._options = msgspec.structs.replace(options, **more)
+        super().__init__(url, options, **more)
         self.lock = self._options.lock
         self._turns = Turns()
-        self._connection = SqliteConnection(self.path, self._options)
-        self.inspector: Inspector = SqliteInspector(self._connection)
-        if location.unsafe_filesystem:
-            return
-        if is_mounted_alone(self.path):
-            raise ConfigError(
-                f"{self.path} is mounted alone: its log, {self.path.name}-wal, and lock files would"
-                " stay in this container, and so would accepted jobs; mount its directory instead"
-            )
-        if kind := refuses(self.path):
-            raise ConfigError(
-                f"{self.path} is on {kind}: SQLite's locks are not safe on network and FUSE file"
-                f" systems; use a local disk or PostgreSQL (or ?{sqlite_url.UNSAFE}=1 at your risk)"
-            )
 
     # ------------------------------------------------------------------------- the file
-
-    async def open(self, *, make: bool = True) -> None:
-        await self._connection.run(lambda: self._open_now(make=make))
-
-    async def close(self) -> None:
-        await self._connection.close()
 
     async def drop_connections(self) -> None:
         await self._connection.run(self._connection.disconnect)
@@ -107,24 +71,8 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
         writer = self.find_writer()
         return "" if writer is None else f"process {writer} holds the write lock of the file"
 
-    async def store_id(self) -> str:
-        found = await self._connection.run(lambda: store_id(self._connection.connect().cursor()))
-        if found is None:
-            check_usable(load(schema.DIALECT), [])
-        return str(found)
-
     async def migrate(self) -> list[Migration]:
         return await self._connection.run(self._migrate_now)
-
-    async def migrations(self) -> list[Migration]:
-        steps = load(schema.DIALECT)
-        if not is_there(self.path):
-            return known(steps, [])
-        look = SqliteConnection(self.path, msgspec.structs.replace(self._options, read_only=True))
-        try:
-            return known(steps, await look.read(schema.applied))
-        finally:
-            await look.close()
 
     async def grant(self, role: str, purpose: Purpose, *, events: bool = False) -> list[str]:
         """Raise ConfigError: a file has an owner and permissions, but no roles."""
@@ -132,19 +80,6 @@ class SqliteStore(SqliteActVerbs, SqliteScheduleVerbs):
             f"a SQLite file knows no roles: let the user {role!r} write {self.path} and the"
             " directory that it is in"
         )
-
-    def _open_now(self, *, make: bool) -> None:
-        if not make:
-            check_made(self.url, self._connection.read_now(schema.applied))
-        fresh = not is_there(self.path)
-        if not self._options.read_only:
-            self._connection.create_now()
-        before = self._connection.read_now(schema.applied)
-        if before or self._options.read_only:
-            check_usable(load(schema.DIALECT), before)
-        else:
-            self._connection.write_now(schema.migrate)
-        self.created_file = self.created_file or fresh
 
     def _migrate_now(self) -> list[Migration]:
         fresh = not is_there(self.path)

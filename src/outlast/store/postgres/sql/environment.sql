@@ -88,10 +88,10 @@ FROM (
 -- name: standing
 -- Show whether the server refuses writes, the time (in seconds since 1970) of the last change that a standby has, and
 -- for how many seconds a commit has waited for a synchronous standby, as far as this role sees other roles' sessions. A
--- session of ours that only reads is read-only by itself; reset_val has the setting of the server, the database or the
--- role.
+-- session of ours that only reads is read-only by itself; NULL sets it, for this statement's transaction alone, to what the
+-- server, the database or the role says.
 SELECT pg_is_in_recovery() AS standby,
-       (SELECT s.reset_val FROM pg_settings s WHERE s.name = 'default_transaction_read_only') = 'on' AS read_only,
+       set_config('default_transaction_read_only', NULL, true) = 'on' AS read_only,
        date_part('epoch', pg_last_xact_replay_timestamp()) AS last,
        (SELECT extract(epoch FROM max(clock_timestamp() - a.query_start))::float8
         FROM pg_stat_activity a WHERE a.wait_event = 'SyncRep') AS standby_wait,
