@@ -76,6 +76,10 @@ _CODE_ERRORS: dict[str, tuple[type[Exception], str]] = {
     "57014": (StoreUnavailable, _CUT_OFF),
     "55P03": (LockHeld, _CUT_OFF),
     "53100": (StoreUnavailable, _NO_ROOM),
+    "23503": (
+        BadData,
+        "a foreign key of yours refers to it: give that ON DELETE CASCADE or SET NULL",
+    ),
     "25006": (StoreUnavailable, "the database is read-only: a standby, or set so"),
 }
 
