@@ -227,14 +227,13 @@ def rejected(transition: Transition, _why: str = "") -> Transition:
     )
 
 
-@pytest.mark.parametrize("bad", ["\x00", "\ud800"])
 async def test_a_bad_result_is_found_in_its_batch_and_ends_its_own_job_only(
-    bad: str, store: Store, hands: Hands
+    store: Store, hands: Hands
 ) -> None:
     await enqueued(store, *[job() for _ in range(12)])
     claimed = await hands.claim(10)
     ends = [ended(each, result='"fine"') for each in claimed]
-    ends[3] = ended(claimed[3], result=bad)
+    ends[3] = ended(claimed[3], result="\x00")
     ends[7] = crashed(claimed[7])
     with pytest.raises(BadData):
         await hands.hand_in(*ends)
