@@ -26,10 +26,10 @@ __all__ = [
 SHARING = {
     f"test_{name}"
     for name in (
-        "callers_connections", "claim_floors", "dependencies", "events", "functions",
-        "held_schedules", "held_suspects", "kept_plans", "limits", "limits_model",
-        "looks_in_parts", "many_at_once", "named_lanes", "numbers", "peek", "pruning", "repeats",
-        "sound", "streams_by_sql", "times", "tokens", "urls", "wake_turns", "wakeup",
+        "astray", "callers_connections", "claim_floors", "dependencies", "events", "functions",
+        "held_schedules", "held_suspects", "kept_plans", "limits", "limits_model", "looks_in_parts",
+        "many_at_once", "named_lanes", "numbers", "peek", "pruning", "races", "repeats", "sound",
+        "strangers", "streams_by_sql", "times", "tokens", "urls", "wake_turns", "wakeup",
     )
 }  # fmt: skip
 
