@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections.abc import Callable, Coroutine
 from itertools import count, pairwise
@@ -200,6 +201,17 @@ def test_close_jobs_share_a_worker_and_far_ones_do_not():
         assert len(set(fleet.takers)) >= 4, "none gets all"
     assert changes[0.003] <= 20
     assert changes[0.3] >= 40
+
+
+@pytest.mark.xfail(strict=True, reason="each wake-up wakes the duty, which then waits for its turn")
+async def test_a_worker_that_hears_of_a_job_is_not_woken_before_its_turn():
+    turns = WakeTurns(serving("t"), [], ManualClock())
+    turns.note_peers(1_000, 999)
+    rest = turns.nudge.wait(None)
+    assert not turns.hear("jobs:2:1:default")
+    assert not rest.done()
+    async with asyncio.timeout(10):
+        await rest
 
 
 def test_few_trips_are_set_off_where_claims_are_slow():
