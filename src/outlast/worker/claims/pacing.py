@@ -153,7 +153,7 @@ class WakeTurns:
         pause = max(pause, not_before - now)
         self._waiting[position] = Waiting(jobs, now + pause)
         if pause > 0:
-            self.nudge.give()
+            self.nudge.give_within(pause)
         return pause <= 0
 
     def _find_place(self, position: int, now: float) -> int:
