@@ -35,6 +35,7 @@ _LIMITS = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 _MODES = ("encoding", "errors", "line_buffering", "write_through")
 _get_modes = operator.attrgetter(*_MODES)
+ROOM = 7 / 8  # of the descriptors; with fewer left a runner is replaced
 NAMES_MAX = 20  # of changed variables that are reported
 # signal.getsignal() calls this, and takes ten times as long to make an enum member of the result
 _get_handler = importlib.import_module("_signal").getsignal
@@ -75,6 +76,7 @@ class ProcessState:
             self._look_at_folder,
             self._look_at_variables,
             self._look_at_descriptors,
+            self._look_at_room,
             self._look_at_streams,
             self._look_at_stacks,
             self._look_at_timers,
@@ -126,6 +128,17 @@ class ProcessState:
             if find_identity(fd) != self._places[fd]:  # closed, or it leads elsewhere
                 os.dup2(copy, fd)
                 yield f"descriptor {fd}"
+
+    def _look_at_room(self) -> Iterator[str]:
+        """Where tasks have left nearly all descriptors open, the next ones would fail."""
+        try:
+            free = os.dup(self._stacks.fileno())
+            os.close(free)
+        except OSError:
+            free = sys.maxsize
+        if free > self._limits["NOFILE"][0] * ROOM > 0 and not self.is_spoiled:
+            self.is_spoiled = True
+            yield "descriptors left open"
 
     def _look_at_streams(self) -> Iterator[str]:
         for fd, (name, mode) in _STREAMS.items():

@@ -182,7 +182,6 @@ def test_a_limit_that_cannot_be_raised_again_spoils_the_runner(tmp_path: Path) -
     assert run(code, tmp_path) == (["limit FSIZE"], True)
 
 
-@pytest.mark.xfail(strict=True, reason="the runner goes on")
 @pytest.mark.parametrize("left_open", [57, 64])
 def test_a_runner_whose_descriptors_run_out_is_spoiled(left_open: int, tmp_path: Path) -> None:
     """The next task could open nothing, and would be charged."""
