@@ -34,7 +34,7 @@ class Flow:
 
     def __init__(self, parts: Sequence[FlowPart], *, in_turn: bool) -> None:
         if not parts:
-            raise UsageError("a flow needs at least one call")
+            raise UsageError("a flow needs at least one call: test a list that may be empty")
         for part in parts:
             check_part(part)
         self._parts = parts
