@@ -21,7 +21,7 @@ LATE = {  # what a command loads once it needs it, if ever
 }  # fmt: skip
 VERBS = {  # what only those need who act, and what few who read need
     "outlast.store.acts", "outlast.store.protocol", "outlast.store.finding",
-    "encodings.idna", "outlast.cli.completion", "outlast.payload.option_words",
+    "outlast.cli.completion", "outlast.payload.option_words",
     *(
         f"outlast.store.{store}.{each}"
         for store, modules in {

@@ -17,7 +17,6 @@ from outlast.errors import JobNotFound, UsageError
 from outlast.insight.documents import job_document, logs_document, stack_document
 from outlast.insight.explanation import Explanation, JobDetails
 from outlast.insight.queries import read_details
-from outlast.insight.resource import SCHEMA
 from outlast.insight.why import why as explained
 from outlast.insight.why import why_document
 from outlast.model.job import ENDED
@@ -181,6 +180,8 @@ def stack(
     except JobNotFound as error:
         raise JobNotFound(describe_missing(job_id, url)) from error
     if json:
+        from outlast.insight.resource import SCHEMA
+
         print_json({"schema": SCHEMA, "id": row.id, "stack": stack_document(row)})
     else:
         _show(row)

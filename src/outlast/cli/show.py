@@ -25,7 +25,6 @@ from outlast.insight.availability import health, proof_of_life, unheard
 from outlast.insight.calls import describe_call
 from outlast.insight.facts import format_progress
 from outlast.insight.queries import JobList
-from outlast.insight.resource import SCHEMA
 from outlast.model.crash import Progress
 from outlast.model.job import SHELL_TASK, State
 from outlast.store.rows import StoredJob, WorkerRow, WorkerStatus
@@ -257,6 +256,8 @@ class JsonList:
         sys.stdout.flush()
 
     def _head(self) -> str:
+        from outlast.insight.resource import SCHEMA
+
         return f'{{\n  "schema": {SCHEMA},\n  "jobs": '
 
 

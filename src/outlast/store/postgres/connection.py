@@ -190,10 +190,10 @@ async def _compare(
 
 class Transaction(StrEnum):
     """How a transaction reads: each statement sees all that is committed when it begins, or all
-    statements see one snapshot."""
+    statements see one snapshot, and go by index (``by_index`` of session.sql)."""
 
     COMMITTED = "ISOLATION LEVEL READ COMMITTED"
-    SNAPSHOT = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+    SNAPSHOT = f"ISOLATION LEVEL REPEATABLE READ READ ONLY; {_SQL['by_index']}"
 
 
 @lru_cache(maxsize=64)

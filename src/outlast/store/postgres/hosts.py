@@ -151,8 +151,7 @@ async def _addresses_of(host: str, port: int) -> list[Host]:
         return []
     kind, numeric = socket.SOCK_STREAM, socket.AI_NUMERICHOST
     try:  # without a thread, which the handlers of atexit cannot have
-        plain = host.encode() if host.isascii() else host  # of a text Python loads the codec idna
-        found = socket.getaddrinfo(plain, port, type=kind, flags=numeric)
+        found = socket.getaddrinfo(host, port, type=kind, flags=numeric)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=kind)
     return list(dict.fromkeys((str(name), int(at)) for *_, (name, at, *_) in found))

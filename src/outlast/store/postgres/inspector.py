@@ -25,7 +25,6 @@ from outlast.store.values import Purpose
 if TYPE_CHECKING:
     from outlast.store.finding import Environment, NoWrites
 
-BY_INDEX = statements("postgres", "session")["by_index"]
 _ENVIRONMENT = statements("postgres", "environment")["environment"]
 _BEHIND = statements("postgres", "environment")["behind"]
 _STANDING = statements("postgres", "environment")["standing"]
@@ -33,7 +32,6 @@ _LAST_BEAT = statements("postgres", "environment")["last_beat"]
 _LANES = statements("postgres", "environment")["lanes"]
 _COLLATION = statements("postgres", "environment")["collation"]
 _MISLED = statements("postgres", "migrate")["misled"]
-_LOCK_HOLDERS = statements("postgres", "limits")["lock_holders"]
 
 T = TypeVar("T")
 
@@ -55,7 +53,6 @@ class PostgresInspector(Inspector):
 
     async def _look(self, look: Callable[[Rows], Awaitable[T]]) -> T:
         async with self._connections.use(kind=Transaction.SNAPSHOT) as connection:
-            await connection.execute(BY_INDEX)
 
             async def rows(topic: str, name: str, /, **values: Any) -> list[Row]:
                 return await fetch(connection, topic, name, values)
@@ -85,8 +82,8 @@ class PostgresInspector(Inspector):
     async def lock_holders(
         self, *, of_counters: bool = True, longer_than: float = LONG_LOCK_SECONDS
     ) -> list[LockHolder]:
-        values = of_counters, longer_than
-        rows = await self._connections.run(lambda it: it.fetch(_LOCK_HOLDERS, *values))
+        holders = statements("postgres", "limits")["lock_holders"], of_counters, longer_than
+        rows = await self._connections.run(lambda it: it.fetch(*holders))
         return [LockHolder(*row) for row in rows]
 
     async def no_writes(self) -> NoWrites | None:

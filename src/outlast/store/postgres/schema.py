@@ -56,9 +56,7 @@ _NEEDS = {
     "try_notify": "NOTIFY",
     "try_listen": "LISTEN",
 }
-_FUNCTION = re.compile(
-    r"^(?:(CREATE)(?: OR REPLACE)?|DROP) FUNCTION (?:IF EXISTS )?(\w+)", re.MULTILINE
-)
+_FUNCTION = re.compile(r"\n(?:(CREATE)(?: OR REPLACE)?|DROP) FUNCTION (?:IF EXISTS )?(\w+)")
 NAMED_MAX = 8  # functions or privileges named in an error
 TURN_SECONDS = 0.05  # between two tries to be the one migrator
 LOCK_SECONDS = 2.0  # that one try of a step waits for a lock, and others behind it

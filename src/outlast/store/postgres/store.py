@@ -20,7 +20,7 @@ from outlast.store.minutes import Counted, columns_of, merge
 from outlast.store.postgres.acts import PostgresActVerbs
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import PostgresEnqueueVerbs
-from outlast.store.postgres.inspector import BY_INDEX, fetch
+from outlast.store.postgres.inspector import fetch
 from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.privileges import grant
 from outlast.store.postgres.readable import ReadablePostgres
@@ -202,7 +202,7 @@ class PostgresStore(
                 texts = {"rows": to_json(values["rows"])} if "rows" in values else {}
                 return await fetch(connection, topic, name, values | texts)
 
-            await connection.execute(BY_INDEX)
+            await connection.execute(_SESSION["by_index"])
             (turn,) = await rows("minutes", "turn")
             return await merge(rows, limit) if turn["is_mine"] else 0
 
