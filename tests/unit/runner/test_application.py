@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -120,3 +121,22 @@ def test_what_a_task_starts_is_led_to_the_store_of_its_worker(password: str) -> 
     assert "Zecret" not in found
     assert found.startswith("postgresql://me")
     assert found.endswith("@h/shop")
+
+
+@pytest.mark.xfail(strict=True, reason="the job is stored there")
+async def test_a_task_that_was_led_to_another_store_stores_nothing_there(
+    bare_store_url: str,
+) -> None:
+    mine = outlast.App(bare_store_url)
+    async with mine:
+        own = await mine.stores.store_id()
+    for store_id, refuses in ((own, False), ("another", True)):
+        app = outlast.App(bare_store_url)
+        settings = RunnerSettings(
+            app="", stacks=-1, concurrency=1, store_id=store_id, url=bare_store_url, wakeup=None
+        )
+        main.join_worker(app, settings)
+        with pytest.raises(SchemaMismatch, match="PGDATABASE") if refuses else nullcontext():
+            await app.task(name="mail")(lambda: None).enqueue()
+        await app.close()
+    await mine.close()
