@@ -112,7 +112,7 @@ class StoreProvider:
         self._messengers: dict[asyncio.AbstractEventLoop, Messenger] = {}
         self._notify = notify
         self._enqueues = enqueues
-        self.makes_store = True
+        self.only: str | None = None  # the id of the only store that is used; None: it may be made
         self._options = {"connections": CONNECTIONS} | options
         self._stores: dict[asyncio.AbstractEventLoop, _Opened] = {}
         self._store_id: str | None = None
@@ -336,11 +336,12 @@ class StoreProvider:
                 notify=self._notifies(),
                 clock=self.clock,
                 durable=self.is_durable,
+                only=self.only,
                 **self._options,
             )
         loop = asyncio.get_running_loop()
         try:
-            await store.open(make=self.makes_store)
+            await store.open(make=self.only is None)
             await self._open_messenger(loop, store)
             yield store
         finally:

@@ -305,12 +305,12 @@ def _limits_of(app: App) -> CodeLimits:
 
 
 def join_worker(app: App, settings: RunnerSettings) -> None:
-    """Let tasks enqueue into the store of their worker. It is there: where there is none, as in the
-    database of a $PGDATABASE that a task has set, no worker would look."""
+    """Let tasks enqueue into the store of their worker, and no other one, as in the database of a
+    $PGDATABASE that a task has set: no worker would look there."""
     if app.url != settings.url:
         app.url = settings.url
     app.stores.wakeup = settings.wakeup or app.stores.wakeup
-    app.stores.makes_store = False
+    app.stores.only = settings.store_id
     # for programs that tasks start: they would find the default store. No secret is passed on
     os.environ.setdefault(URL_VARIABLE, without_secrets(settings.url))
 

@@ -44,6 +44,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
         busy_timeout: seconds that a call waits for the write lock of a file.
         pooler: a transaction pooler stands between: nothing is kept in the session. One that
             refuses our settings is recognised by that.
+        only: the id of the only store that may be here; None: any.
         read_only: never make a file or a schema, never write.
         application: the name of its sessions in lists of the server's sessions.
         lock: the lock file of the worker that beats here; it may carry the beat.
@@ -59,6 +60,7 @@ class StoreOptions(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     busy_timeout: float = 30.0
     pooler: bool = False
+    only: str | None = None
     read_only: bool = False
     application: str = "outlast"
     lock: LockFile | None = None

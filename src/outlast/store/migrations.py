@@ -50,13 +50,15 @@ class Step(msgspec.Struct, frozen=True):
 
 
 class Applied(msgspec.Struct, frozen=True):
-    """One row of the table ``outlast_schema``. ``applied_at`` is in seconds since 1970."""
+    """One row of the table ``outlast_schema``. ``applied_at`` is in seconds since 1970;
+    ``store_id``: in the first row."""
 
     number: int
     name: str
     checksum: str
     compatible_from: str
     applied_at: float
+    store_id: str | None = None
 
 
 @cache
@@ -148,6 +150,15 @@ def check_made(url: str, applied: Sequence[object]) -> None:
     if not applied:
         place = describe_place(url)
         raise SchemaMismatch(f"{place} is not an Outlast store yet: `outlast migrate` makes it one")
+
+
+def check_same(applied: Sequence[Applied], only: str | None) -> None:
+    """Raise SchemaMismatch if the store has another id than this; None: any will do."""
+    if only is not None and only not in [row.store_id for row in applied]:
+        raise SchemaMismatch(
+            "this leads to another store than that of the worker: a variable such as $PGDATABASE,"
+            " set by a task, counts for all its connections; pass it to a child process alone"
+        )
 
 
 def check_usable(steps: Sequence[Step], applied: Sequence[Applied]) -> None:

@@ -123,7 +123,7 @@ def test_what_a_task_starts_is_led_to_the_store_of_its_worker(password: str) -> 
     assert found.endswith("@h/shop")
 
 
-@pytest.mark.xfail(strict=True, reason="the job is stored there")
+@pytest.mark.usefixtures("_own_environment")
 async def test_a_task_that_was_led_to_another_store_stores_nothing_there(
     bare_store_url: str,
 ) -> None:

@@ -23,6 +23,7 @@ from outlast.store.migrations import (
     check_history,
     check_made,
     check_noted,
+    check_same,
     check_usable,
     known,
     load,
@@ -83,6 +84,7 @@ class PostgresSchema(Verbs):
             applied = await self._applied(connection)
         if not make:
             check_made(self._connections.url, applied)
+            check_same(applied, self._connections.options.only)
         if not applied:
             await self._make()
             return

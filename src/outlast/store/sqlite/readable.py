@@ -11,7 +11,7 @@ from outlast.store.backend import DEFAULTS, StoreOptions
 from outlast.store.environment import is_there
 from outlast.store.inspector import Inspector
 from outlast.store.lockfile import is_mounted_alone, refuses
-from outlast.store.migrations import check_made, check_usable, known, load
+from outlast.store.migrations import check_made, check_same, check_usable, known, load
 from outlast.store.sqlite import library, schema
 from outlast.store.sqlite import url as sqlite_url
 from outlast.store.sqlite.connection import SqliteConnection
@@ -78,7 +78,9 @@ class ReadableSqlite:
 
     def _open_now(self, *, make: bool) -> None:
         if not make:
-            check_made(self.url, self._connection.read_now(schema.applied))
+            applied = self._connection.read_now(schema.applied)
+            check_made(self.url, applied)
+            check_same(applied, self._options.only)
         fresh = not is_there(self.path)
         if not self._options.read_only:
             self._connection.create_now()

@@ -87,7 +87,7 @@ ORDER BY 2, 3
 
 -- name: applied
 -- List the applied migrations. Reads only.
-SELECT number, name, checksum, compatible_from, applied_at
+SELECT number, name, checksum, compatible_from, applied_at, store_id::text
 FROM outlast_schema ORDER BY number
 
 -- name: note

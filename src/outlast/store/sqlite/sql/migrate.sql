@@ -5,7 +5,7 @@
 SELECT coalesce(sum(name = 'outlast_schema'), 0), coalesce(sum(name = 'outlast_jobs'), 0)
 FROM sqlite_master WHERE type = 'table' AND name IN ('outlast_schema', 'outlast_jobs')
 -- name: applied
-SELECT number, name, checksum, compatible_from, applied_at FROM outlast_schema ORDER BY number
+SELECT number, name, checksum, compatible_from, applied_at, store_id FROM outlast_schema ORDER BY number
 -- name: note
 INSERT INTO outlast_schema (number, name, checksum, compatible_from, applied_at, store_id)
 VALUES (:number, :name, :checksum, :compatible_from, :now,
