@@ -38,8 +38,10 @@ def shipped(monkeypatch: pytest.MonkeyPatch) -> list[Step]:
     for module in (
         "sqlite.schema",
         "sqlite.store",
+        "sqlite.readable",
         "postgres.schema",
         "postgres.store",
+        "postgres.readable",
         "migrations",
     ):
         monkeypatch.setattr(f"outlast.store.{module}.load", load, raising=False)
