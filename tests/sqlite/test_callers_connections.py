@@ -56,6 +56,26 @@ async def attempt_of(app: outlast.App, store: SqliteStore) -> Attempt:
     return Attempt(Link(await store.store_id()), claimed)  # type: ignore[arg-type]
 
 
+@pytest.mark.xfail(strict=True, reason="the copy has the same id")
+async def test_a_connection_to_a_copy_of_the_file_is_refused_and_stays_usable(
+    app: outlast.App, path: Path, tmp_path: Path
+):
+    """It has the same id, and no worker of this store."""
+    await app.tasks["mail"].enqueue("first")
+    copy, other = tmp_path / "copy.db", tmp_path / "other-name.db"
+    with connected(path, {}) as mine:
+        mine.execute("VACUUM INTO ?", [str(copy)])
+    with connected(copy, {}) as mine:
+        mine.execute("CREATE TABLE mine AS SELECT 1")
+        for _ in range(2):
+            with pytest.raises(ConnectionMismatch, match="another Outlast schema"):
+                await app.tasks["mail"].using(connection=mine).enqueue("a")
+        mine.commit()
+    other.symlink_to(path)
+    with connected(other, {}) as mine:
+        assert (await app.tasks["mail"].using(connection=mine).enqueue("a")).created
+
+
 @since_312
 @pytest.mark.parametrize("isolation_level", ["DEFERRED", None])
 async def test_a_connection_that_is_always_in_a_transaction_waits_for_the_commit(
