@@ -56,7 +56,6 @@ async def attempt_of(app: outlast.App, store: SqliteStore) -> Attempt:
     return Attempt(Link(await store.store_id()), claimed)  # type: ignore[arg-type]
 
 
-@pytest.mark.xfail(strict=True, reason="the copy has the same id")
 async def test_a_connection_to_a_copy_of_the_file_is_refused_and_stays_usable(
     app: outlast.App, path: Path, tmp_path: Path
 ):

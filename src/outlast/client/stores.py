@@ -236,7 +236,8 @@ class StoreProvider:
             store_id = await self.store_id()
         except StoreUnavailable as error:
             raise _unless_opened_before(error, self.url) from error
-        return await checked(connection, store_id, notify=self._notifies(), clock=self.clock)
+        notify, file = self._notifies(), file_of(self.url)
+        return await checked(connection, store_id, notify=notify, clock=self.clock, file=file)
 
     async def _store_many(
         self,

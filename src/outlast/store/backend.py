@@ -80,7 +80,7 @@ class Callers(msgspec.Struct, frozen=True, kw_only=True):
         engines: of SQLAlchemy, for people; engine_drivers: SQLAlchemy's names of their drivers.
         defers_commit: whether a write on a connection of SQLAlchemy waits for its commit.
         connect: returns the verbs on a connection, from its driver; ``notify``: whether the commit
-            of the caller wakes workers; ``clock``.
+            of the caller wakes workers; ``clock``; ``file``: the application's, to refuse a copy.
         migrate: brings the schema up to date in the transaction that is open on a connection, for a
             database that no other connection sees, as in tests; None if there is no such database.
     """

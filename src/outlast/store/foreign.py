@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar
 
 from outlast.base.clock import SYSTEM, Clock
@@ -243,10 +244,16 @@ def pyformat(statement: str, values: Sequence[Any]) -> tuple[str, dict[str, Any]
 
 
 async def checked(
-    connection: object, store_id: str, *, notify: bool = True, clock: Clock = SYSTEM
+    connection: object,
+    store_id: str,
+    *,
+    notify: bool = True,
+    clock: Clock = SYSTEM,
+    file: Path | None = None,
 ) -> ForeignConnection:
-    """Return the connection; ConnectionMismatch if it is on another schema than that id's."""
-    found = foreign(connection, notify=notify, clock=clock)
+    """Return the connection; ConnectionMismatch if it is on another schema than that id's, or on a
+    copy of ``file``."""
+    found = foreign(connection, notify=notify, clock=clock, file=file)
     seen = await found.store_id()
     if seen != store_id:  # its search_path may have been changed
         seen = await found.store_id(refresh=True)
@@ -263,10 +270,12 @@ async def checked(
     return found
 
 
-def foreign(connection: object, *, notify: bool = True, clock: Clock = SYSTEM) -> ForeignConnection:
+def foreign(
+    connection: object, *, notify: bool = True, clock: Clock = SYSTEM, file: Path | None = None
+) -> ForeignConnection:
     """Return the connection as the protocol defines it; ConnectionMismatch for an unknown kind.
 
     ``notify``: whether its commit wakes idle workers, if the store can do that.
     """
     driver, callers = open_driver(connection)
-    return callers.connect(driver, notify=notify, clock=clock)
+    return callers.connect(driver, notify=notify, clock=clock, file=file)

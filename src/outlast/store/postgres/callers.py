@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
-from outlast.base.clock import Clock
 from outlast.errors import ConnectionMismatch
 from outlast.store.backend import Callers
 from outlast.store.foreign import (
@@ -109,7 +108,7 @@ def _out_of_pool(connection: Any) -> Any:
     return held
 
 
-def _connect(driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
+def _connect(driver: ForeignDriver, *, notify: bool, **_: object) -> ForeignConnection:
     from outlast.store.postgres.foreign import OnPostgres
 
     return OnPostgres(driver, notify=notify)

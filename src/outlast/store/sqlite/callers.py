@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 from outlast.base.clock import Clock
@@ -43,10 +44,12 @@ class _Aiosqlite(_Sqlite3):
         return done
 
 
-def _connect(driver: ForeignDriver, *, notify: bool, clock: Clock) -> ForeignConnection:
+def _connect(
+    driver: ForeignDriver, *, notify: bool, clock: Clock, file: Path | None = None
+) -> ForeignConnection:
     from outlast.store.sqlite.foreign import OnSqlite
 
-    return OnSqlite(driver, notify=notify, clock=clock)
+    return OnSqlite(driver, clock=clock, file=file)
 
 
 async def _migrate(driver: ForeignDriver, clock: Clock) -> object:

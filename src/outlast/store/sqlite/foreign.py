@@ -5,6 +5,7 @@ connection would commit one by one otherwise.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,7 +26,7 @@ from outlast.store.sqlite.statements import statements
 from outlast.store.sqlite.steps import find_step, is_new
 from outlast.store.values import Enqueued, NamedStep, NewEvent, NewJob, StepFound
 
-_LOCK = statements("migrate")["lock"]
+_MIGRATE = statements("migrate")
 _SESSION = statements("session")
 T = TypeVar("T")
 
@@ -33,8 +34,10 @@ T = TypeVar("T")
 class OnSqlite:
     """The verbs on a connection to SQLite; in autocommit mode, each commits at once."""
 
-    def __init__(self, driver: ForeignDriver, *, notify: bool, clock: Clock) -> None:
+    def __init__(self, driver: ForeignDriver, *, clock: Clock, file: Path | None) -> None:
+        """``file``: the application's, if it is known."""
         self._driver = driver
+        self._file = file
         self._clock = clock
         self.begin = driver.begin
         self.in_transaction = driver.in_transaction
@@ -47,8 +50,11 @@ class OnSqlite:
 
         def look(cursor: Any, _: float) -> str | None:
             if lock:
-                cursor.execute(_LOCK)
-            return store_id(cursor)
+                cursor.execute(_MIGRATE["lock"])
+            found = store_id(cursor)
+            if found is not None and self._file is not None and not _is_to(self._file, cursor):
+                return f"a copy of {found}"  # with the same id, and without this store's workers
+            return found
 
         try:
             return await self._run(look)
@@ -85,6 +91,14 @@ class OnSqlite:
                 return verb(cursor, now, *values)
 
         return await self._driver.run(work)
+
+
+def _is_to(file: Path, cursor: Any) -> bool:
+    there = bytes(cursor.execute(_MIGRATE["file"]).fetchone()[0])
+    try:
+        return os.path.samefile(there, file)
+    except OSError:
+        return False
 
 
 def _delete_schedule(cursor: Any, now: float, name: str) -> Deleted:

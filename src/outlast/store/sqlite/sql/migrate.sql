@@ -12,5 +12,7 @@ VALUES (:number, :name, :checksum, :compatible_from, :now,
         CASE WHEN :number = 1 THEN lower(hex(randomblob(16))) END)
 -- name: lock
 UPDATE outlast_schema SET number = number WHERE 0
+-- name: file
+SELECT CAST(file AS BLOB) FROM pragma_database_list WHERE name = 'main'
 -- name: store_id
 SELECT CAST(store_id AS BLOB) FROM outlast_schema WHERE number = 1
