@@ -21,6 +21,8 @@ from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import Answer, Purpose
 from outlast.worker.claims.exchange import exchange_bisecting
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
+from tests.conformance.limits_kit import declare as declare_limit
+from tests.conformance.limits_kit import limited, need
 from tests.postgres.kit import blocked
 
 ROLE = "outlast_guarded"
@@ -116,6 +118,17 @@ async def test_maintenance_of_the_tables_loses_and_doubles_no_job(
     assert sorted(one for each in done for one in each) == ids
     for mine in stores:
         await mine.close()
+
+
+@pytest.mark.xfail(strict=True, reason="a column is meant")
+async def test_a_column_of_the_administrators_is_none_of_a_claim_under_limits(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """It has the name of a variable of the function that claims."""
+    await session.execute("ALTER TABLE outlast_jobs ADD COLUMN started text")
+    await declare_limit(store, running=1)
+    await enqueued(store, limited(need("a")))
+    assert len(await hands.claim(1)) == 1
 
 
 # -- what tables and database are
