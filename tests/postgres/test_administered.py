@@ -120,7 +120,6 @@ async def test_maintenance_of_the_tables_loses_and_doubles_no_job(
         await mine.close()
 
 
-@pytest.mark.xfail(strict=True, reason="a column is meant")
 async def test_a_column_of_the_administrators_is_none_of_a_claim_under_limits(
     store: PostgresStore, hands: Hands, session: Any
 ) -> None:

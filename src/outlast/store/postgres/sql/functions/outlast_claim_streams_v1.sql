@@ -224,7 +224,7 @@ BEGIN
                     FROM outlast_jobs o
                     WHERE o.task = u.task AND o.queue = u.queue AND o.stream = u.id AND o.solo <= 0
                       AND o.position IS NOT NULL AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
-                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                      AND (o.expires_at IS NULL OR o.expires_at > outlast_claim_streams_v1.started)
                     ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NULL AND coalesce(p_solo, 0) = 0
@@ -237,7 +237,7 @@ BEGIN
                     WHERE o.state = 'queued' AND o.solo > 0 AND o.solo = p_solo AND coalesce(o.position, 0) > 0
                       AND o.task = u.task AND o.queue = u.queue AND o.stream = u.id
                       AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
-                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                      AND (o.expires_at IS NULL OR o.expires_at > outlast_claim_streams_v1.started)
                     ORDER BY o.task, o.queue, o.stream, (-o.priority), o.position LIMIT u.quota
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NULL AND p_solo > 0
@@ -249,7 +249,7 @@ BEGIN
                     FROM outlast_jobs o
                     WHERE o.id = ANY (ARRAY[u.holder]) AND o.stream = u.id AND o.position IS NOT NULL
                       AND greatest(0, o.solo) = coalesce(p_solo, 0) AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
-                      AND (o.expires_at IS NULL OR o.expires_at > started)
+                      AND (o.expires_at IS NULL OR o.expires_at > outlast_claim_streams_v1.started)
                     FOR NO KEY UPDATE SKIP LOCKED) o
                 WHERE u.quota > 0 AND u.holder IS NOT NULL) l
           WINDOW read AS (ORDER BY l.stream, l.place)) l;
