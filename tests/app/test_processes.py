@@ -223,12 +223,7 @@ asyncio.run(work())
 
 
 @pytest.mark.parametrize(
-    "call",
-    [
-        'mail.enqueue_sync("first")',
-        pytest.param(EMBEDDED, marks=pytest.mark.xfail(strict=True, reason="imports of a worker")),
-    ],
-    ids=["enqueue", "worker"],
+    "call", ['mail.enqueue_sync("first")', EMBEDDED], ids=["enqueue", "worker"]
 )
 def test_all_that_a_first_call_imports_is_whole_before_a_fork(
     store_url: str, tmp_path: Path, call: str

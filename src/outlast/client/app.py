@@ -501,7 +501,8 @@ class App:
         Takes the settings of ``WorkerSettings``, such as ``queues=[…]``. Such a worker can neither
         kill nor isolate a task; ``outlast worker`` can.
         """
-        from outlast.worker.in_process import embedded
+        with importing:
+            from outlast.worker.in_process import embedded
 
         if worker_settings(**settings).shell:  # refuses a wrong setting here, not on entering
             raise ConfigError("commands need runners of their own: outlast worker --shell")

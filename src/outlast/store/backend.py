@@ -184,7 +184,8 @@ def resolve_url(url: str | None) -> str:
 def open_store(url: str, **options: Any) -> Store:
     """Return the store that the URL names, not yet connected; ``options``: of ``StoreOptions``.
     ConfigError for any other URL, or if the driver is not installed."""
-    return backend_of(url).open_store(url, StoreOptions(**options))
+    with importing:
+        return backend_of(url).open_store(url, StoreOptions(**options))
 
 
 def open_readable(url: str, **options: Any) -> ReadableStore:
@@ -195,7 +196,8 @@ def open_readable(url: str, **options: Any) -> ReadableStore:
 def file_of(url: str) -> Path | None:
     """Return the absolute path of the file that a URL names; None if it names a server."""
     find_file = backend_of(url).find_file
-    return None if find_file is None else find_file(url)
+    with importing:
+        return None if find_file is None else find_file(url)
 
 
 def describe_place(url: str) -> str:

@@ -273,7 +273,7 @@ def temporary_directory() -> Path:
 def boot_id() -> str:
     """Return the id of this boot of this machine, or a stand-in that names the machine."""
     try:
-        return _BOOT_ID.read_text("ascii").strip()
+        return _BOOT_ID.read_text("utf-8").strip()
     except OSError:
         return f"host:{os.uname().nodename}"
 

@@ -18,6 +18,7 @@ import msgspec
 from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import WorkerSettings
 from outlast.base.credentials import make_hider
+from outlast.base.forks import importing
 from outlast.errors import ConfigError, OutlastError, StoreError, StoreUnavailable, text_of
 from outlast.events import emit
 from outlast.insight.schedules import call_of
@@ -64,9 +65,11 @@ async def wakeup_for(
 ) -> Wakeup:
     """Return the wake-up that announces new jobs: the messenger's or the store's own."""
     if wakeup is None:
-        return backend_of(url).open_wakeup(url, clock)
+        with importing:
+            return backend_of(url).open_wakeup(url, clock)
     store_id = await store.store_id()
-    return open_messenger(wakeup, url, store_id, queues=list(settings.queues), clock=clock)
+    with importing:
+        return open_messenger(wakeup, url, store_id, queues=list(settings.queues), clock=clock)
 
 
 def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
@@ -76,7 +79,8 @@ def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
         return None
     if not settings.presence:
         return NoPresence()
-    return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat))
+    with importing:
+        return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat))
 
 
 def _make_lock(url: str, name: str) -> LockFile | None:
