@@ -31,6 +31,7 @@ END
 $$;
 CREATE EVENT TRIGGER refuse ON ddl_command_end EXECUTE FUNCTION public.refuse()
 """
+RED = pytest.mark.xfail(strict=True, reason="another server is named")
 load_shipped = migrations.load
 
 
@@ -126,7 +127,7 @@ async def test_an_index_of_a_table_with_rows_is_not_built_through_a_pooler(
 @pytest.mark.parametrize(
     ("what", "refuses"),
     [
-        ("unlogged tables", REFUSES_UNLOGGED),
+        pytest.param("unlogged tables", REFUSES_UNLOGGED, marks=RED),
         ("advisory locks", "pg_try_advisory_lock_shared(bigint)"),
         ("NOTIFY", "pg_notify(text, text)"),
         ("LISTEN", None),
@@ -143,7 +144,8 @@ async def test_a_server_that_refuses_what_a_store_needs_gets_no_schema_and_is_to
     else:
         await bare_session.execute(refuses)
     store = PostgresStore(bare_pg_url)
-    with pytest.raises(ConfigError, match=f"this server refuses {what}, and Outlast needs"):
+    cure = "disable its event trigger" if refuses == REFUSES_UNLOGGED else "name another server"
+    with pytest.raises(ConfigError, match=f"(?s)this server refuses {what}, and Outlast.*: {cure}"):
         await store.open()
     assert await bare_session.fetchval("SELECT to_regclass('outlast_jobs')") is None
     await store.close()
