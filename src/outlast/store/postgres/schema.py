@@ -229,9 +229,11 @@ async def _check_server(connection: Any) -> None:
         except TROUBLE as error:
             if not is_refusal(error):
                 raise
+            is_raised = getattr(error, "sqlstate", None) == "P0001"
+            cure = "disable its event trigger" if is_raised else "name another server"
             raise ConfigError(
                 f"PostgreSQL: this server refuses {what}, and Outlast needs"
-                f" {', '.join(_NEEDS.values())} ({text_of(error)}): name another server"
+                f" {', '.join(_NEEDS.values())} ({text_of(error)}): {cure}"
             ) from error
     await connection.execute("ROLLBACK TO outlast_tried")
 
