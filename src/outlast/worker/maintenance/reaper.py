@@ -161,7 +161,7 @@ class Reaper:
         signs = [each.sign() for each in others]
         silent = {sign.worker_id for sign in self._observer.look(now, signs)}
         absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
-        count = 0
+        count, here = 0, self._incarnation or ""
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
             gone = each
@@ -179,7 +179,8 @@ class Reaper:
                 )
                 self._counters.note_death(cause)
                 self._owner.note_reaped(each, cause)
-                is_here = each.incarnation in {None, self._incarnation}  # and not in the original
+                # and not in the original; the role follows in the row
+                is_here = (each.incarnation or here).startswith(here)
                 if cause is DeathCause.LOCK_FILE and is_here:
                     lockfile.remove(each.lock_path, each.lock_device, each.lock_inode)
         if count:

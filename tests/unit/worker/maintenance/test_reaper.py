@@ -86,13 +86,14 @@ async def test_a_dead_workers_lock_file_tells_the_begun_attempts_and_is_removed(
 
 async def test_a_copy_of_the_database_leaves_the_proof_of_a_death_to_the_original(scene, lock):
     """Staging on production's host: the copied row names production's file."""
-    copied = with_lock(lock, presence=Presence.ABSENT, incarnation="production's")
+    copied = with_lock(lock, presence=Presence.ABSENT, incarnation="production/10")
     lock.release(unlink=False)
     scene.rows.workers = [copied]
     await scene.reaper.run_once()
     assert scene.rows.reaped == [2]
     assert lock.path.exists()
-    scene.rows.workers = [msgspec.structs.replace(copied, incarnation=scene.rows.incarnation)]
+    here = f"{scene.rows.incarnation}/10"
+    scene.rows.workers = [msgspec.structs.replace(copied, incarnation=here)]
     await scene.reaper.run_once()
     assert scene.rows.causes == [DeathCause.LOCK_FILE] * 2
     assert not lock.path.exists()
