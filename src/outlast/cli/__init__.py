@@ -56,9 +56,9 @@ __all__ = ["main"]
 def main(
     argv: Sequence[str] | None = None, *, app: str | None = None, program: str = "outlast"
 ) -> int:
-    """Run the command in ``argv`` (default: the process's own); return the exit code. ``app``: the
-    MODULE:APP for commands that take one, so that ``argv`` names none. ``program``: what is typed
-    before a command."""
+    """Run the command in ``argv``; return the exit code. None: run the process's own, and end the
+    process. ``app``: the MODULE:APP for commands that take one, so that ``argv`` names none.
+    ``program``: what is typed before a command."""
     if argv is None:  # this process is ours
         gc.disable()  # until the command runs: imports make many objects, and no garbage
     if os.getpid() == 1:
