@@ -96,6 +96,7 @@ class Kept:
         self._session: psycopg.Connection[Any] = psycopg.connect(self.url, autocommit=True)
         self._session.execute("SET session_replication_role = replica")
         self._session.execute("SET lock_timeout = '2s'")
+        self._session.execute(_EMPTY)  # as each later test finds it: with its numbers from 1
         self._made_of = self._session.execute(_MADE_OF).fetchall()
 
     def empty(self) -> None:
