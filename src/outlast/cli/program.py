@@ -28,7 +28,8 @@ def run(argv: Sequence[str] | None = None, app: str | None = None, program: str 
         code = _run(list(sys.argv[1:] if argv is None else argv), app, program)
     finally:
         flush_errors()
-    if argv is None and threading.active_count() == 1:
+    imported = "outlast.runner.application" in sys.modules  # which may have left files open
+    if argv is None and threading.active_count() == 1 and not imported:
         _leave(code)
     return code
 
