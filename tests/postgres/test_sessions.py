@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import AsyncExitStack
 from typing import Any
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -325,3 +326,19 @@ async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: st
                 hands.me = me
     await store.close()
     assert not late
+
+
+@pytest.mark.xfail(strict=True, reason="the priorities of lanes go as a list")
+@pytest.mark.parametrize("kind", ["plain", "later", "with a key", "many"])
+async def test_an_enqueue_asks_the_server_about_no_types(
+    app: outlast.App, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """For a type that the driver does not know, such as a list of numbers, it reads the catalog: in
+    each session, in four round trips."""
+    mail = app.task(name="mail")(lambda n: None)
+    monkeypatch.setattr(asyncpg.Connection, "_introspect_types", None)
+    if kind == "many":
+        await app.enqueue_many(mail.call(n) for n in range(3))
+    else:
+        chosen = {"plain": {}, "later": {"delay": 5.0}, "with a key": {"key": "k"}}[kind]
+        await mail.using(**chosen).enqueue(1)
