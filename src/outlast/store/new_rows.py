@@ -84,7 +84,8 @@ def fill(text: str) -> str:
 
 def _written(before: str, name: str, array: str) -> Iterable[str]:
     for column in _LISTS[name]:
-        yield before + column.name + (f"::{column.type}{array}" if before == ":" else "")
+        kind = f"text::{column.type}" if array and column.type != "text" else column.type
+        yield before + column.name + (f"::{kind}{array}" if before == ":" else "")
 
 
 def values_of(job: NewJob, columns: Iterable[Column]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from outlast.store.dependencies import (
 from outlast.store.keys import check_batch, match_holder, yielding
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.pool import Verbs
-from outlast.store.postgres.statements import fetch, job_columns, to_json
+from outlast.store.postgres.statements import array_text, fetch, job_columns, to_json
 from outlast.store.protocol import ENQUEUE_MAX
 from outlast.store.statements import statements
 from outlast.store.values import Enqueued, NewJob, OnKey, Spawn, Wants
@@ -123,7 +123,8 @@ async def _name_lanes(connection: Any, jobs: Sequence[NewJob]) -> None:
             new[lane] = None
     if new or known.get(_NO_LANE, now) <= now:
         tasks, queues, priorities = zip(*new, strict=True) if new else ((), (), ())
-        (row,) = await connection.fetch(_SQL["add_lanes"], [*tasks], [*queues], [*priorities])
+        given = [*tasks], [*queues], array_text(priorities)
+        (row,) = await connection.fetch(_SQL["add_lanes"], *given)
         known = _known.setdefault(session, known)
         if len(known) + len(new) > KNOWN_MAX:
             known.clear()

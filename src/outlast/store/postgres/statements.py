@@ -66,16 +66,19 @@ def to_json(value: Any) -> str:
         raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
-def array_text(values: Iterable[int | str]) -> str:
-    """Return numbers, or NULL, as PostgreSQL writes an array. Of a list of them the driver asks the
-    server what it is, for each session, and looks at each element for a nested list."""
-    return f"{{{','.join(map(str, values))}}}"
+def array_text(values: Iterable[float | str | None]) -> str:
+    """Return numbers, truths or NULL as PostgreSQL reads an array. Of a list of them the driver
+    asks the server what it is, for each session, and looks at each element for a nested list."""
+    return f"{{{','.join(map(str, values)).replace('None', 'NULL')}}}"
 
 
-def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, list[Any]]:
+def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, Any]:
     """Return the columns that enqueue.sql takes. ``awaited``: the places of awaited jobs."""
-    columns = {each.name: list(map(each.take, jobs)) for each in (*SHARED, *OWN, *TIMED)}
-    return columns | {"awaited": [place in awaited for place in range(len(jobs))]}
+    columns: dict[str, Any] = {}
+    for each in (*SHARED, *OWN, *TIMED):
+        values = map(each.take, jobs)
+        columns[each.name] = list(values) if each.type == "text" else array_text(values)
+    return columns | {"awaited": array_text(place in awaited for place in range(len(jobs)))}
 
 
 def ends_text(transitions: Iterable[Transition]) -> str:

@@ -16,7 +16,7 @@ WITH inserted AS (
            n.ends, ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM (SELECT h.*, coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
                  coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
-          FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::boolean[])
+          FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::text::boolean[])
                WITH ORDINALITY AS h ({shared}, {own}, {timed}, awaited, ord)
           ORDER BY h.ord) n
     RETURNING id, queue, position, stream, task
@@ -103,7 +103,7 @@ WITH numbered AS MATERIALIZED (
     SELECT h.*, nextval('outlast_position_seq') AS place,
            coalesce(h.run_at, date_part('epoch', statement_timestamp()) + h.delay) AS due,
            coalesce(h.expires_at, date_part('epoch', statement_timestamp()) + h.expires) AS ends
-    FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::boolean[], :labels::text[])
+    FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::text::boolean[], :labels::text[])
          WITH ORDINALITY AS h ({shared}, {own}, {timed}, awaited, labels, ord)
 ), inserted AS (
     INSERT INTO outlast_jobs ({shared}, {own}, run_at, enqueued_at, position, expires_at, aged, state, awaited)
@@ -135,7 +135,7 @@ FROM numbered n LEFT JOIN stored s ON s.ord = n.ord, (SELECT count(*) FROM noted
 ORDER BY n.ord
 
 -- name: add_lanes
-SELECT known FROM outlast_add_lanes_v1($1::text[], $2::text[], $3::smallint[])
+SELECT known FROM outlast_add_lanes_v1($1::text[], $2::text[], $3::text::smallint[])
 
 -- name: free_keys
 SELECT outlast_free_keys_v1($1::text[])
