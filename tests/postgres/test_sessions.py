@@ -328,18 +328,28 @@ async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: st
     assert not late
 
 
-@pytest.mark.parametrize("kind", ["plain", "later", "with a key", "many", "many keys"])
+KINDS: dict[str, Callable[[outlast.App, outlast.Task[..., None]], Awaitable[object]]] = {
+    "plain": lambda app, mail: mail.enqueue(1),
+    "later": lambda app, mail: mail.using(delay=5.0).enqueue(1),
+    "with a key": lambda app, mail: mail.using(key="k").enqueue(1),
+    "many": lambda app, mail: app.enqueue_many(mail.call(n) for n in range(3)),
+    "many with keys": lambda app, mail: app.enqueue_many(
+        mail.using(key=str(n)).call(n) for n in range(3)
+    ),
+    "of many tenants": lambda app, mail: app.enqueue_many(
+        app.tasks["fair"].using(tenant=str(n)).call(n) for n in range(3)
+    ),
+    "a flow": lambda app, mail: app.enqueue(outlast.chain(mail.call(1), mail.call(2))),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_an_enqueue_asks_the_server_about_no_types(
     app: outlast.App, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """For a type that the driver does not know, such as a list of numbers, it reads the catalog: in
     each session, in four round trips."""
     mail = app.task(name="mail")(lambda n: None)
+    app.task(name="fair", fair="tenant")(lambda n: None)
     monkeypatch.setattr(asyncpg.Connection, "_introspect_types", None)
-    if kind.startswith("many"):
-        keyed = kind == "many keys"
-        calls = (mail.using(key=str(n) if keyed else None).call(n) for n in range(3))
-        await app.enqueue_many(calls)
-    else:
-        using: dict[str, Any] = {"later": {"delay": 5.0}, "with a key": {"key": "k"}}
-        await mail.using(**using.get(kind, {})).enqueue(1)
+    await KINDS[kind](app, mail)

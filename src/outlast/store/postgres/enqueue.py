@@ -214,7 +214,7 @@ def _alike(jobs: Sequence[NewJob], *, notify: bool) -> tuple[str, dict[str, Any]
         return "alike", values
     some = 1 if are_one else len(jobs)
     needs = [job.needs for job in jobs[:some]]
-    values |= {"tenants": tenants[:some], "streams": streams[:some], "wanted": needs}
+    values |= {"tenants": tenants[:some], "streams": array_text(streams[:some]), "wanted": needs}
     return "alike_in_streams", values
 
 
@@ -228,7 +228,7 @@ async def _spawn(
     values = (step.job_id, step.token, step.name, step.value)
     if not await connection.fetch(_STEPS["keep_in"], *values):
         raise not_spawned(which)
-    ids = [each.job_id for each in stored]
+    ids = array_text(each.job_id for each in stored)
     await connection.fetch(_DEPENDENCIES["adopt"], step.job_id, which.first, ids)
     return stored
 
@@ -239,7 +239,7 @@ async def _enqueue_dependent(
     check_dependent(jobs)
     named = find_named(jobs)
     if named:
-        rows = await connection.fetch(_DEPENDENCIES["upstream"], named)
+        rows = await connection.fetch(_DEPENDENCIES["upstream"], array_text(named))
         check_upstream(named, {row["id"]: row["keep"] for row in rows})
     stored: list[Enqueued] = []
     awaited = range(len(jobs)) if all_awaited else find_awaited(jobs)
@@ -251,11 +251,11 @@ async def _enqueue_dependent(
     found = find_dependencies(jobs, stored)
     await connection.fetch(
         _DEPENDENCIES["depend"],
-        [each.job_id for each in found],
-        [each.upstream_id for each in found],
-        [int(each.wants) for each in found],
-        _first_states(found),
-        [each.place for each in found],
+        array_text(each.job_id for each in found),
+        array_text(each.upstream_id for each in found),
+        array_text(int(each.wants) for each in found),
+        array_text(_first_states(found)),
+        array_text(each.place for each in found),
     )
     return stored
 

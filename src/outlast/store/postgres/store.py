@@ -25,7 +25,7 @@ from outlast.store.postgres.limits import PostgresLimitVerbs
 from outlast.store.postgres.privileges import grant
 from outlast.store.postgres.readable import ReadablePostgres
 from outlast.store.postgres.schedules import PostgresScheduleVerbs
-from outlast.store.postgres.statements import Pair, pair_of, to_json
+from outlast.store.postgres.statements import Pair, array_text, pair_of, to_json
 from outlast.store.postgres.workers import WorkerVerbs
 from outlast.store.protocol import EXPIRE_MAX, PRUNE_MAX, REFUSALS_KEPT
 from outlast.store.schedules import UNDECLARED_SECONDS
@@ -127,7 +127,7 @@ class PostgresStore(
         ]
 
     async def watch_children(self, job_id: int, token: int, ids: Sequence[int]) -> bool:
-        return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, list(ids)))
+        return bool(await self._fetch(_DEPENDENCIES["watch"], job_id, token, array_text(ids)))
 
     async def find_event(self, name: str) -> str | None:
         rows = await self._fetch(_EVENTS["find"], name)

@@ -4,10 +4,10 @@
 -- name: upstream
 -- Find jobs that others are to wait for, and how long they are kept. Reads only, and locks nothing, since the caller's
 -- transaction may stay open for long: if a job ends, or is deleted, after this read, outlast_resolve_v1 finds that.
-SELECT id, keep FROM outlast_jobs WHERE id = ANY ($1::bigint[])
+SELECT id, keep FROM outlast_jobs WHERE id = ANY ($1::text::bigint[])
 
 -- name: depend
-SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallint[], $5::integer[])
+SELECT outlast_depend_v1($1::text::bigint[], $2::text::bigint[], $3::text::smallint[], $4::text::smallint[], $5::text::integer[])
 
 -- name: adopt
 -- Make stored jobs the children of a job: dependencies that are already met, in places below zero, by their ordinals.
@@ -16,7 +16,7 @@ SELECT outlast_depend_v1($1::bigint[], $2::bigint[], $3::smallint[], $4::smallin
 -- on; if another session holds it, a later call of outlast_resolve_v1 sets that, since nothing waits for a child's row.
 WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awaited
 ), old AS MATERIALIZED (
-    SELECT j.id FROM outlast_jobs j WHERE j.id = ANY ($3::bigint[]) AND NOT j.awaited
+    SELECT j.id FROM outlast_jobs j WHERE j.id = ANY ($3::text::bigint[]) AND NOT j.awaited
 ), free AS MATERIALIZED (
     SELECT j.id FROM outlast_jobs j WHERE j.id IN (SELECT o.id FROM old o) FOR NO KEY UPDATE SKIP LOCKED
 ), kept AS (UPDATE outlast_jobs j SET awaited = true FROM free f WHERE j.id = f.id
@@ -24,7 +24,7 @@ WITH parent AS (UPDATE outlast_jobs SET awaited = true WHERE id = $1 AND NOT awa
     INSERT INTO outlast_upstream_notices (job_id, is_new)
     SELECT o.id, true FROM old o WHERE o.id NOT IN (SELECT f.id FROM free f))
 INSERT INTO outlast_dependencies (job_id, upstream_id, wants, state, place)
-SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::bigint[]) WITH ORDINALITY AS c (id, n)
+SELECT $1, c.id, 1, 2, -$2::integer - c.n FROM unnest($3::text::bigint[]) WITH ORDINALITY AS c (id, n)
 
 -- name: watch
 -- Let the end of a running attempt wait for these children, and no others. Guarded by (id, token, running). Each child
@@ -35,14 +35,14 @@ WITH held AS MATERIALIZED (
     SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' FOR NO KEY UPDATE
 ), child AS MATERIALIZED (
     SELECT j.id, j.awaited, j.ended_at IS NOT NULL AS has_ended FROM outlast_jobs j
-    WHERE j.id = ANY ($3::bigint[]) AND EXISTS (SELECT FROM held) FOR NO KEY UPDATE OF j SKIP LOCKED
+    WHERE j.id = ANY ($3::text::bigint[]) AND EXISTS (SELECT FROM held) FOR NO KEY UPDATE OF j SKIP LOCKED
 ), watched AS (
     UPDATE outlast_dependencies d SET state = c.state
     FROM held h
     CROSS JOIN LATERAL (
         SELECT e.place, CASE WHEN u.id IS NULL OR k.has_ended THEN 2 WHEN k.awaited THEN 1 ELSE 0 END AS state
         FROM outlast_dependencies e
-        LEFT JOIN unnest($3::bigint[]) AS u (id) ON u.id = e.upstream_id
+        LEFT JOIN unnest($3::text::bigint[]) AS u (id) ON u.id = e.upstream_id
         LEFT JOIN child k ON k.id = e.upstream_id
         WHERE e.job_id = h.id AND e.place < 0) c
     WHERE d.job_id = h.id AND d.place = c.place AND d.state <> c.state

@@ -52,11 +52,11 @@ RETURNING id
 WITH arrived AS (
     INSERT INTO outlast_notices (stream, arrived, task, queue)
     SELECT DISTINCT u, true, :task::text, :queue::text
-    FROM unnest(:streams::bigint[]) AS u WHERE u IS NOT NULL
+    FROM unnest(:streams::text::bigint[]) AS u WHERE u IS NOT NULL
 )
 INSERT INTO outlast_jobs ({shared}, args, tenant, stream, needs, run_at, enqueued_at, position, aged)
 SELECT {:shared}, h.args, CASE WHEN cardinality(:tenants::text[]) = 1 THEN (:tenants::text[])[1] ELSE h.tenant END,
-       CASE WHEN cardinality(:streams::bigint[]) = 1 THEN (:streams::bigint[])[1] ELSE h.stream END,
+       CASE WHEN cardinality(:streams::text::bigint[]) = 1 THEN (:streams::text::bigint[])[1] ELSE h.stream END,
        CASE WHEN cardinality(:wanted::text[]) = 1 THEN (:wanted::text[])[1] ELSE h.needs END,
        date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'),
        ((date_part('epoch', statement_timestamp()) - :aged_by::float8) * 1000)::bigint
@@ -66,7 +66,7 @@ FROM ROWS FROM (
                       'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
                   ELSE :texts::text END,
              chr(31)),
-         unnest(:tenants::text[]), unnest(:streams::bigint[]), unnest(:wanted::text[])) AS h (args, tenant, stream, needs)
+         unnest(:tenants::text[]), unnest(:streams::text::bigint[]), unnest(:wanted::text[])) AS h (args, tenant, stream, needs)
 RETURNING id
 
 -- name: one
