@@ -29,8 +29,11 @@ from outlast.store.values import Claimed, ClaimRequest, NewJob, NewWorker, Worke
 from tests.conformance.kit import crashed, on
 from tests.manual_clock import ManualClock
 from tests.postgres.entries_kit import entries_read
+from tests.postgres.kit import until
 
 LANE = "outlast_jobs_lane"
+NONE_LEFT = """SELECT count(*) = 0 FROM pg_stat_activity
+               WHERE datname = current_database() AND application_name = 'outlast'"""
 
 
 class Line:
@@ -284,7 +287,7 @@ async def test_a_look_without_floors_walks_over_dead_rows_once(line: Line, pg_ur
 
 
 async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_back_in_parts(
-    line: Line, pg_url: str, monkeypatch: pytest.MonkeyPatch
+    line: Line, pg_url: str, session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Behind an open transaction it may take longer than a statement may."""
     monkeypatch.setattr(exchange, "PART", 300)
@@ -308,6 +311,7 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     with pytest.raises(StoreUnavailable):
         await line.take()
     await line.store.drop_connections()
+    await until(lambda: session.fetchval(NONE_LEFT))  # what they have read is counted at their end
     (new,) = await line.add(NewJob(task="t"))
     before = await entries_read(line.store, LANE)
     assert await line.take() == [new]
