@@ -176,7 +176,7 @@ def test_a_process_whose_threads_still_work_waits_for_them() -> None:
 
 @pytest.mark.parametrize("command", ["enqueue", "run-task"])
 def test_what_an_application_has_written_is_in_its_file(tmp_path: Path, command: str) -> None:
-    """Python writes what is left in a file that nobody closes when it takes the process apart."""
+    """Python writes what is left in a file that is still open when it takes the process apart."""
     (tmp_path / "jobs.py").write_text(
         "import os, outlast\napp = outlast.App()\n@app.task\ndef mail(): pass\n"
         "said = open('said', 'w')\nsaid.write('imported')\n"
