@@ -25,9 +25,11 @@ def change_function(name: str, text: str, instead: str) -> str:
 
 
 async def blocked(watcher: Any, count: int = 1) -> None:
-    """Return once that many sessions of this database wait for a lock."""
+    """Return once that many sessions of this database wait for a lock that another one holds for
+    long: not to make a file longer, and not autovacuum's."""
     waiting = """SELECT count(*) FROM pg_stat_activity
-                 WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+                 WHERE datname = current_database() AND wait_event_type = 'Lock'
+                   AND wait_event <> 'extend' AND backend_type = 'client backend'"""
     async with asyncio.timeout(25):
         while await watcher.fetchval(waiting) < count:
             await asyncio.sleep(0.01)

@@ -32,8 +32,7 @@ from tests.postgres.entries_kit import entries_read
 from tests.postgres.kit import until
 
 LANE = "outlast_jobs_lane"
-NONE_LEFT = """SELECT count(*) = 0 FROM pg_stat_activity
-               WHERE datname = current_database() AND application_name = 'outlast'"""
+NONE_LEFT = "SELECT count(*) = 0 FROM pg_stat_activity WHERE pid = ANY ($1)"
 
 
 class Line:
@@ -310,8 +309,10 @@ async def test_a_look_below_the_floors_that_fails_keeps_the_floors_and_comes_bac
     line.clock.advance(FULL_SECONDS)
     with pytest.raises(StoreUnavailable):
         await line.take()
+    idle = line.store._connections.loop_pool().idle.values()
+    ended = [each.get_server_pid() for sessions in idle for each in sessions]
     await line.store.drop_connections()
-    await until(lambda: session.fetchval(NONE_LEFT))  # what they have read is counted at their end
+    await until(lambda: session.fetchval(NONE_LEFT, ended))  # what they have read counts then
     (new,) = await line.add(NewJob(task="t"))
     before = await entries_read(line.store, LANE)
     assert await line.take() == [new]
