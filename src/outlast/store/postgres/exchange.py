@@ -378,7 +378,8 @@ class PostgresExchange(Verbs):
         if not ended or others is not None:
             return ended
         (row,) = await self._fetch(_SQL["complete"], *columns, own=True, keeps_plans=True)
-        return [end for end in ended if end.token not in (row[0] or ())]
+        done = set(row[0] or ())
+        return [end for end in ended if end.token not in done]
 
     async def _read_apart(self, found: list[Any]) -> list[Any]:
         """Return the rows, read apart where the reply has no texts; without jobs that were closed
