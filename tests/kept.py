@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import asyncpg
 import psycopg
 import pytest
 
@@ -52,6 +53,8 @@ SELECT (SELECT string_agg(s::text, '') FROM outlast_schema AS s),
     (SELECT string_agg(c.relacl::text || c.reloptions::text, '') FROM pg_class AS c),
     (SELECT count(*) FROM pg_db_role_setting)
 """
+# Differs once a test has set something on its session, such as a report of each plan.
+_SET = "SELECT string_agg(name || '=' || setting, ';') FROM pg_settings WHERE source = 'session'"
 
 
 class KeptLoop(asyncio.SelectorEventLoop):
@@ -87,6 +90,7 @@ class Kept:
     def __init__(self, databases: Databases) -> None:
         self._databases = databases
         self._kinds: WeakKeyDictionary[Any, tuple[object, ...]] = WeakKeyDictionary()
+        self._set: WeakKeyDictionary[Any, str | None] = WeakKeyDictionary()
         self._idle: defaultdict[object, list[Any]] = defaultdict(list)
         self._make()
 
@@ -134,13 +138,25 @@ class Kept:
                 return connection
         connection = await plain.connect(url, options, keeps_plans=keeps_plans)
         self._kinds[connection] = kind
+        if self._may_keep(connection):
+            self._set[connection] = await connection.fetchval(_SET)
         return connection
 
     async def close(self, connection: Any) -> None:
-        """Keep a session that a store closes."""
-        kind = self._kinds[connection]
-        kept = kind[0] == self.url and asyncio.get_running_loop() is LOOP
-        if kept and not connection.is_closed():
-            self._idle[kind].append(connection)
+        """Keep a session that a store closes, if it is as it was when it was opened."""
+        if await self._is_as_opened(connection):
+            self._idle[self._kinds[connection]].append(connection)
         else:
             await connection.close(timeout=2.0)
+
+    def _may_keep(self, connection: Any) -> bool:
+        url, *_ = self._kinds[connection]
+        return url == self.url and asyncio.get_running_loop() is LOOP
+
+    async def _is_as_opened(self, connection: Any) -> bool:
+        if connection.is_closed() or connection not in self._set or not self._may_keep(connection):
+            return False
+        try:
+            return bool(await connection.fetchval(_SET) == self._set[connection])
+        except asyncpg.PostgresError:  # in a transaction that has failed
+            return False
