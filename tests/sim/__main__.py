@@ -6,6 +6,7 @@ two processes at a time.
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import time
@@ -46,10 +47,15 @@ def story(seed: int) -> int:
 
 
 if __name__ == "__main__":
-    numbers = [int(each) for each in sys.argv[1:] if each != "--story"] or [1]
-    if "--story" in sys.argv:
-        code = story(numbers[0])
+    parser = argparse.ArgumentParser("python -m tests.sim", description=__doc__)
+    parser.add_argument("first", type=int, nargs="?", default=1)
+    parser.add_argument("last", type=int, nargs="?", help="by default only the first")
+    parser.add_argument("--story", action="store_true")
+    asked = parser.parse_args()
+    if asked.story:
+        code = story(asked.first)
     else:
-        code = main(numbers[0], numbers[-1], int(os.environ.get("JOBS") or 1) or 1)
+        last = asked.last or asked.first
+        code = main(asked.first, last, int(os.environ.get("JOBS") or 1) or 1)
     sys.stdout.flush()
     os._exit(code)

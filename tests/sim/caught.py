@@ -7,6 +7,7 @@ so that it no longer does, at the first SEEDS; those whose theme reaches the gua
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 from contextlib import ExitStack
@@ -62,7 +63,12 @@ def main(names: list[str], *, search: bool) -> int:
 
 
 if __name__ == "__main__":
-    given = [each for each in sys.argv[1:] if each != "--search"]
-    code = main(given, search="--search" in sys.argv)
+    parser = argparse.ArgumentParser("python -m tests.sim.caught", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="of a twin; all by default")
+    parser.add_argument("--search", action="store_true")
+    asked = parser.parse_args()
+    if unknown := ", ".join(set(asked.names) - set(TWINS)):
+        parser.error(f"no twin is named {unknown}; there are: {', '.join(TWINS)}")
+    code = main(asked.names, search=asked.search)
     sys.stdout.flush()
     os._exit(code)
