@@ -43,6 +43,7 @@ async def stage(pg_server: PostgresServer, tmp_path: Path, encoding: str) -> Asy
     pg_server.drop_database(name)
 
 
+@pytest.mark.xfail(strict=True, reason="one name stops all")
 @pytest.mark.short
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
 async def test_a_job_ends_by_its_own_end_with_escapes_in_its_texts(stage: Scene) -> None:
@@ -64,6 +65,8 @@ async def test_a_job_ends_by_its_own_end_with_escapes_in_its_texts(stage: Scene)
     assert (attempt.crash.exception, attempt.progress.fraction) == ("ValueError", 0.5)
     assert f"no {SHOWN}" in (attempt.crash.traceback or "")
     assert await lines_of(stage, jobs["fails"]) == [f"before {SHOWN}"]
+    with pytest.raises(BadData, match="encoding"):
+        await stage.enqueue(2 * ROCKET)
     stage.enough()
     assert (await stage.ended(beside)).attempt_count == 1
     assert (await lines_of(stage, beside))[0] == "turn 1", "those of one batch are kept"

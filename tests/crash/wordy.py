@@ -68,6 +68,19 @@ async def again(word: str) -> str:
     return word
 
 
+@app.task(name=ROCKET, requires=[ROCKET])
+async def is_never_served() -> None:
+    """No row can have these names."""
+
+
+@app.task(name=2 * ROCKET, limits=[app.limit(ROCKET, running=1)])
+async def is_never_stored() -> None:
+    """No job can have these names; its worker declares them, and asks for jobs of it."""
+
+
+app.schedule(ROCKET, is_never_stored.call(), every=3600)
+
+
 @once
 async def goes_on() -> None:
     """Print, report and save beside all others."""

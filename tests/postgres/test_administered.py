@@ -14,10 +14,12 @@ import pytest
 from harness.servers import PostgresServer
 from outlast.errors import BadData, NotPermitted, StoreUnavailable
 from outlast.model.crash import CrashKind
+from outlast.model.job import State
 from outlast.model.lifecycle import Transition
 from outlast.store.postgres.checks import PostgresFacts
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.store import PostgresStore
+from outlast.store.rows import JobFilter
 from outlast.store.values import Answer, Purpose
 from outlast.worker.claims.exchange import exchange_bisecting
 from tests.conformance.kit import Hands, crashed, ended, enqueued, job
@@ -152,6 +154,7 @@ def latin_url(pg_server: PostgresServer) -> Iterator[str]:
     pg_server.drop_database(name)
 
 
+@pytest.mark.xfail(strict=True, reason="one name stops all")
 async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only_its_job(
     latin_url: str,
 ) -> None:
@@ -170,6 +173,7 @@ async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only
 
     reply = await exchange_bisecting(store, hands.me, [good, bad], [], reject)
     assert reply.answers == [Answer.ACCEPTED] * 2
+    assert await store.inspector.jobs(JobFilter(state=State.QUEUED, task="\u20ac")) == []
     facts = await store.inspector.environment()
     assert isinstance(facts, PostgresFacts)
     assert facts.encoding == "LATIN1"
