@@ -43,7 +43,6 @@ async def stage(pg_server: PostgresServer, tmp_path: Path, encoding: str) -> Asy
     pg_server.drop_database(name)
 
 
-@pytest.mark.xfail(strict=True, reason="one name stops all")
 @pytest.mark.short
 @pytest.mark.parametrize("encoding", ["LATIN1", "EUC_JP"])
 async def test_a_job_ends_by_its_own_end_with_escapes_in_its_texts(stage: Scene) -> None:

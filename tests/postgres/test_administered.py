@@ -154,7 +154,6 @@ def latin_url(pg_server: PostgresServer) -> Iterator[str]:
     pg_server.drop_database(name)
 
 
-@pytest.mark.xfail(strict=True, reason="one name stops all")
 async def test_a_text_that_the_database_cannot_encode_is_bad_data_and_fails_only_its_job(
     latin_url: str,
 ) -> None:

@@ -35,7 +35,7 @@ from outlast.model.lifecycle import OutcomeKind, Transition
 from outlast.store.columns import count_of, read_policy
 from outlast.store.dependencies import RESULTS_BYTES, add_results
 from outlast.store.postgres.pool import Connections, Verbs
-from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of
+from outlast.store.postgres.statements import Pair, array_text, ends_text, pair_of, storable
 from outlast.store.protocol import CLAIMS_MAX, REFUSALS_KEPT
 from outlast.store.queue_turns import Turns
 from outlast.store.statements import statements
@@ -413,7 +413,7 @@ class PostgresExchange(Verbs):
         followed = first.followed
         is_part = look is not None and self._lanes.is_part(look)  # similar ones must go on looking
         asked = AskedClaim(
-            **request_columns(requests),
+            **request_columns(requests, self._connections.codec),
             **lanes,
             look_from=look and look[0],
             look_to=look and look[1],
@@ -552,25 +552,26 @@ def _end_columns(ended: Sequence[Transition]) -> Sequence[str | None]:
     ]
 
 
-def request_columns(requests: Sequence[ClaimRequest]) -> dict[str, Any]:
+def request_columns(requests: Sequence[ClaimRequest], codec: str = "utf-8") -> dict[str, Any]:
     """Return the fields of an AskedClaim that state the requests."""
     kinds = tuple((each.solo, tuple(each.tasks)) for each in requests)
     queues = tuple(requests[0].queues) if requests else ()
     return {
         "limits": array_text([request.limit for request in requests]),
-        **_kind_columns(kinds, queues),
+        **_kind_columns(kinds, queues, codec),
     }
 
 
 @lru_cache
 def _kind_columns(
-    kinds: tuple[tuple[int, tuple[str, ...]], ...], queues: tuple[str, ...]
+    kinds: tuple[tuple[int, tuple[str, ...]], ...], queues: tuple[str, ...], codec: str
 ) -> dict[str, str]:
     """Return the fields that stay the same from one exchange of a worker to the next."""
     solos, tasks = zip(*kinds, strict=True) if kinds else ((), ())
+    lists = (texts_array_text(storable(name, codec) for name in names) for names in tasks)
     return {
         "solos": array_text(solos),
-        "tasks": texts_array_text(map(texts_array_text, tasks)),
+        "tasks": texts_array_text(lists),
         "queues": texts_array_text(queues),
     }
 

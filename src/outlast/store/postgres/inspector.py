@@ -16,7 +16,7 @@ from outlast.store.listing import is_long, rows_of
 from outlast.store.postgres.connection import Transaction, find_roles
 from outlast.store.postgres.hosts import attributes_of
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.statements import array_text
+from outlast.store.postgres.statements import array_text, storable
 from outlast.store.postgres.statements import fetch as fetch_rows
 from outlast.store.rows import LOOK_BYTES, JobFilter, Searched, Texts
 from outlast.store.statements import Row, Rows, statements
@@ -60,8 +60,11 @@ class PostgresInspector(Inspector):
             return await look(rows)
 
     async def _kind_of_list(self, rows: Rows, which: JobFilter, values: dict[str, Any]) -> str:
-        values["tasks"] = None if which.task is None else [which.task]
-        if which.task is None and which.queue is not None:
+        values["tasks"] = None
+        if which.task is not None:
+            values["task"] = storable(which.task, self._connections.codec)
+            values["tasks"] = [values["task"]]
+        elif which.queue is not None:
             (lined,) = await rows("find_jobs", "lined", queue=which.queue, probes=PROBES_MAX)
             if lined["probes"] < PROBES_MAX:
                 values["tasks"] = lined["tasks"]

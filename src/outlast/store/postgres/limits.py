@@ -14,7 +14,7 @@ from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewL
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.inspector import fetch
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.statements import to_json
+from outlast.store.postgres.statements import storable, to_json
 from outlast.store.protocol import REFUSALS_KEPT
 from outlast.store.statements import statements
 from outlast.store.values import Answer
@@ -30,24 +30,25 @@ class PostgresLimitVerbs:
     async def declare_limits(
         self, limits: Sequence[NewLimit], tasks: Sequence[DeclaredTask] = ()
     ) -> bool:
-        if limits and not await self._declare_limits(limits):
+        codec = self._connections.codec
+        specs = {storable(limit.name, codec): limit.spec for limit in limits}
+        if limits and not await self._declare_limits(specs):
             return False
         if tasks:
-            await self._declare_tasks(tasks)
+            await self._declare_tasks([_task_row(task, codec) for task in tasks])
         return True
 
-    async def _declare_tasks(self, tasks: Sequence[DeclaredTask]) -> None:
-        names = [task.name for task in tasks]
+    async def _declare_tasks(self, tasks: Sequence[tuple[Any, ...]]) -> None:
+        names = [name for name, *_ in tasks]
         rows = await self._connections.run(lambda it: it.fetch(_SQL["known_tasks"], names))
         known = {tuple(row.values()) for row in rows}
-        if news := [row for row in map(_task_row, tasks) if row not in known]:
+        if news := [row for row in tasks if row not in known]:
             columns = [list(column) for column in zip(*news, strict=True)]
             await self._connections.run(
                 lambda it: it.fetch(_SQL["declare_tasks"], *columns), kind=Transaction.COMMITTED
             )
 
-    async def _declare_limits(self, limits: Sequence[NewLimit]) -> bool:
-        specs = {limit.name: limit.spec for limit in limits}
+    async def _declare_limits(self, specs: Mapping[str, LimitSpec]) -> bool:
         if not await self._connections.run(partial(_read_news, specs=specs)):
             return True
         declare = partial(_declare, specs=specs)
@@ -72,8 +73,9 @@ class PostgresLimitVerbs:
         return await self._connections.run(work)
 
 
-def _task_row(task: DeclaredTask) -> tuple[Any, ...]:
-    return task.name, to_json(task.limits), task.fair, task.aging, task.priority
+def _task_row(task: DeclaredTask, codec: str) -> tuple[Any, ...]:
+    limits = to_json([storable(name, codec) for name in task.limits])
+    return storable(task.name, codec), limits, task.fair, task.aging, task.priority
 
 
 async def _declare(connection: Any, specs: Mapping[str, LimitSpec]) -> bool:

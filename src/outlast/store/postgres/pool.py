@@ -8,6 +8,7 @@ is never used again, and none from another event loop or process.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
@@ -262,6 +263,7 @@ class Connections:
     def __init__(self, url: str, options: StoreOptions = DEFAULTS) -> None:
         self.url = url
         self.options = options
+        self.codec = "utf-8"  # of the database, in Python's words, once a session has shown it
         self._pid = os.getpid()
         self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
             WeakKeyDictionary()
@@ -372,13 +374,24 @@ class Connections:
 
     async def connect(self, *, keeps_plans: bool) -> Any:
         try:
-            return await connect(self.url, self.options, keeps_plans=keeps_plans)
+            connection = await connect(self.url, self.options, keeps_plans=keeps_plans)
         except Exception as error:
             mapped = translate(error)
             if mapped is None:
                 raise
             text = "; ".join(filter(None, [make_hider(self.url)(text_of(error)), remedy_of(error)]))
             raise StoreUnavailable(f"cannot connect to {redact(self.url)}: {text}") from error
+        self.codec = _codec_of(connection.get_settings().server_encoding)
+        return connection
+
+
+def _codec_of(encoding: str) -> str:
+    """Return Python's name of an encoding of PostgreSQL; UTF-8 for one that converts nothing, and
+    for one that Python lacks."""
+    try:
+        return codecs.lookup(encoding.replace("WIN", "cp").replace("KOI8", "koi8_")).name
+    except LookupError:
+        return "utf-8"
 
 
 def _is_clean(error: BaseException, mapped: Exception | None) -> bool:

@@ -66,6 +66,12 @@ def to_json(value: Any) -> str:
         raise BadData(f"not a text that can be stored: {text_of(error)}") from error
 
 
+def storable(name: str, codec: str) -> str:
+    """Return a name with escapes for characters that the database's encoding lacks. No row has such
+    a name, so neither finds any, but the server refuses a name that it cannot convert."""
+    return name.encode(codec, "backslashreplace").decode(codec)
+
+
 def array_text(values: Iterable[float | str | None]) -> str:
     """Return numbers, truths or NULL as PostgreSQL reads an array. Of a list of them the driver
     asks the server what it is, for each session, and looks at each element for a nested list."""

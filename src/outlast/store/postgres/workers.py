@@ -17,7 +17,7 @@ from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.privileges import check_may_serve
-from outlast.store.postgres.statements import Pair, ends_text, pair_of, to_json
+from outlast.store.postgres.statements import Pair, ends_text, pair_of, storable, to_json
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of
@@ -65,9 +65,9 @@ class WorkerVerbs(PostgresExchange):
             new.heartbeat,
             new.lease,
             to_json(new.queues),
-            to_json(new.tasks),
+            self._names(new.tasks),
             to_json(new.tags),
-            to_json(new.lacks),
+            self._names(new.lacks),
             new.instance,
             new.release,
             new.lock_path,
@@ -99,8 +99,19 @@ class WorkerVerbs(PostgresExchange):
     async def announce(
         self, me: WorkerRef, tasks: Sequence[str], lacks: Mapping[str, Sequence[str]]
     ) -> None:
-        await self._fetch(
-            _WORKERS["announce"], me.worker_id, to_json(tasks), to_json(lacks), me.registration
+        known = self._names(tasks), self._names(lacks)
+        await self._fetch(_WORKERS["announce"], me.worker_id, *known, me.registration)
+
+    def _names(self, names: Sequence[str] | Mapping[str, Sequence[str]]) -> str:
+        """Return names, or names with the tags that they lack, as JSON that can be stored."""
+        codec = self._connections.codec
+        if not isinstance(names, Mapping):
+            return to_json([storable(name, codec) for name in names])
+        return to_json(
+            {
+                storable(name, codec): [storable(one, codec) for one in lacking]
+                for name, lacking in names.items()
+            }
         )
 
     async def presence_off(self, me: WorkerRef, reason: str) -> None:
