@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from urllib.parse import urlsplit
 
 from harness.tcp import TcpServer
 
 
 class Proxy(TcpServer):
-    """Passes bytes on, until it is told not to."""
+    """Passes bytes on, until it is told not to.
+
+    ``on_asked`` is called for each message to the server, before it is passed on.
+    """
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(self._link)
@@ -23,6 +26,7 @@ class Proxy(TcpServer):
         self._read = asyncio.Event()
         self._read.set()
         self.bytes_per_second: float | None = None
+        self.on_asked: Callable[[], None] = lambda: None
 
     def lead_to(self, host: str, port: int) -> None:
         """Let new connections go there; those that exist stay."""
@@ -53,17 +57,24 @@ class Proxy(TcpServer):
             from_server, to_server = await asyncio.open_connection(*self._target)
             try:
                 async with asyncio.TaskGroup() as both:
-                    both.create_task(self._pass(reader, to_server, self._open))
+                    both.create_task(self._pass(reader, to_server, self._open, asks=True))
                     both.create_task(self._pass(from_server, writer, self._read))
             finally:
                 to_server.transport.abort()
 
     async def _pass(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, may_read: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        may_read: asyncio.Event,
+        *,
+        asks: bool = False,
     ) -> None:
         await may_read.wait()
         while data := await reader.read(65536):
             await self._open.wait()
+            if asks:
+                self.on_asked()
             if self.bytes_per_second is not None:
                 await asyncio.sleep(len(data) / self.bytes_per_second)
             writer.write(data)

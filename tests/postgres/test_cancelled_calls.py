@@ -1,0 +1,94 @@
+"""Calls that their callers cancel, as a deadline does: what they have begun is for the next one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from harness.proxy import Proxy, proxied
+from outlast.store.postgres.store import PostgresStore
+from outlast.store.values import NewJob, OnKey, Upstream, Wants
+from tests.conformance.kit import enqueued, job
+
+CALLS_MAX = 30  # more than a new session has round trips to its first job
+
+
+class Deadline:
+    """Cancels a call at its message after so many answers."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        proxy.on_asked = self._count
+        self._call: asyncio.Task[Any] | None = None
+        self.messages = 0
+        self._most = 0
+
+    def _count(self) -> None:
+        self.messages += 1
+        if self.messages > self._most and self._call is not None:
+            self._call.cancel()
+
+    async def allows(self, store: PostgresStore, jobs: list[NewJob], answers: int) -> bool:
+        """Whether this store has stored these jobs by then."""
+        self.messages, self._most = 0, answers
+        self._call = asyncio.create_task(store.enqueue(jobs))
+        await asyncio.wait([self._call])
+        done, self._call = not self._call.cancelled(), None
+        return done
+
+
+@pytest.fixture
+async def through(pg_url: str) -> AsyncIterator[tuple[Deadline, str]]:
+    async with proxied(pg_url) as (proxy, url):
+        yield Deadline(proxy), url
+
+
+async def is_calm(store: PostgresStore) -> None:
+    """Return once nothing is left to be done of calls that were cancelled."""
+    while left := getattr(store._connections.loop_pool(), "left", None):
+        await asyncio.wait(left)
+
+
+async def count_sessions(session: Any) -> int:
+    """Return how many sessions this database has besides the one that asks."""
+    return int(
+        await session.fetchval(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
+    )
+
+
+JOBS: dict[str, list[NewJob]] = {
+    "one": [job()],
+    "with a key": [job(key="k")],
+    "that replaces another": [job(key="k", on_key=OnKey(replaces=True))],
+    "after another": [job(after=(Upstream(1, Wants.COMPLETED),))],
+}
+
+
+@pytest.mark.xfail(strict=True, reason="a cancelled call takes its session with it")
+@pytest.mark.parametrize("connections", [1, 4])
+@pytest.mark.parametrize("kind", JOBS)
+async def test_a_deadline_that_suffices_in_a_used_session_suffices_after_a_few_calls(
+    session: Any, store: PostgresStore, through: tuple[Deadline, str], kind: str, connections: int
+) -> None:
+    deadline, url = through
+    await enqueued(store)
+    await store.close()
+    used = PostgresStore(url)
+    for _ in range(4):
+        assert await deadline.allows(used, JOBS[kind], CALLS_MAX)
+    answers = deadline.messages
+    await used.close()
+    new = PostgresStore(url, connections=connections)
+    for _ in range(CALLS_MAX):
+        if await deadline.allows(new, JOBS[kind], answers):
+            break
+        await is_calm(new)
+    else:
+        pytest.fail(f"no call came through with {answers} answers")
+    assert await count_sessions(session) <= connections
+    await new.close()
