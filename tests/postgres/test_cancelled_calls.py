@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from harness.proxy import Proxy, proxied
+from outlast.store.postgres import pool
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.values import NewJob, OnKey, Upstream, Wants
 from tests.conformance.kit import enqueued, job
+from tests.postgres.kit import until
 
 CALLS_MAX = 30  # more than a new session has round trips to its first job
 
 
 class Deadline:
-    """Cancels a call at its message after so many answers."""
+    """Cancels a call at the first message after a number of answers."""
 
     def __init__(self, proxy: Proxy) -> None:
         proxy.on_asked = self._count
@@ -47,7 +49,7 @@ async def through(pg_url: str) -> AsyncIterator[tuple[Deadline, str]]:
 
 async def is_calm(store: PostgresStore) -> None:
     """Return once nothing is left to be done of calls that were cancelled."""
-    while left := getattr(store._connections.loop_pool(), "left", None):
+    while left := store._connections.loop_pool().left:
         await asyncio.wait(left)
 
 
@@ -69,7 +71,6 @@ JOBS: dict[str, list[NewJob]] = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="a cancelled call takes its session with it")
 @pytest.mark.parametrize("connections", [1, 4])
 @pytest.mark.parametrize("kind", JOBS)
 async def test_a_deadline_that_suffices_in_a_used_session_suffices_after_a_few_calls(
@@ -92,3 +93,65 @@ async def test_a_deadline_that_suffices_in_a_used_session_suffices_after_a_few_c
         pytest.fail(f"no call came through with {answers} answers")
     assert await count_sessions(session) <= connections
     await new.close()
+
+
+async def test_a_call_that_is_cancelled_leaves_one_session_or_none(
+    session: Any, store: PostgresStore, through: tuple[Deadline, str]
+) -> None:
+    """At each of its messages."""
+    deadline, url = through
+    await store.close()
+
+    async def none_is_left() -> bool:
+        return await count_sessions(session) == 0
+
+    for then_closes in (False, True):
+        for answers in range(CALLS_MAX):
+            own = PostgresStore(url)
+            has_ended = await deadline.allows(own, JOBS["one"], answers)
+            if not then_closes:
+                await own.enqueue([job()])
+                assert await count_sessions(session) == 1
+            await own.close()
+            assert not own._connections.loop_pool().left
+            await until(none_is_left)
+            if has_ended:
+                break
+        assert answers > 5
+
+
+async def test_a_session_that_does_not_answer_is_left_to_no_call(
+    pg_url: str, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next call opens another one: the host may be frozen, and another one in its place."""
+    monkeypatch.setattr(pool, "HUNG_SECONDS", 0.2)
+    async with proxied(pg_url) as (proxy, url):
+        own = PostgresStore(url)
+        for is_new in (True, False):
+            if not is_new:
+                await own.enqueue([job()])
+            proxy.on_asked = proxy.hold
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await own.enqueue([job()])
+            async with asyncio.timeout(25):
+                await is_calm(own)
+            proxy.on_asked = lambda: None
+            proxy.release()
+        await own.enqueue([job()])
+        await own.close()
+
+
+async def test_no_session_collects_statements_of_calls_that_were_cancelled_as_it_prepared_them(
+    through: tuple[Deadline, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool, "CANCELLED_MAX", 3)
+    deadline, url = through
+    own = PostgresStore(url)
+    await own.migrations()
+    for _ in range(4):
+        (session,) = own._connections.loop_pool().idle[False]
+        assert not await deadline.allows(own, JOBS["one"], 0)
+        await is_calm(own)
+    assert session.is_closed()
+    await own.close()

@@ -84,11 +84,13 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
         is_pooled: whether it may lead to a pooler: it keeps no statements.
         local: what each transaction on a connection to a pooler sets besides `settings_of`.
         is_left: whether it was ended since another server answers (``hangs.py``).
+        cancelled: how many of its calls were cancelled.
         server: when the server of its opening was started; None: it was a standby.
     """
 
     is_pooled = False
     is_left = False
+    cancelled = 0
     server: datetime | None = None
     local: str | None = None
 

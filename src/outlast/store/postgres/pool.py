@@ -3,6 +3,10 @@
 A small constant number of connections, last used first. The reset of asyncpg's own pool costs a
 round trip per release and runs ``pg_advisory_unlock_all()``. A connection whose statement broke off
 is never used again, and none from another event loop or process.
+
+A call that its caller cancels leaves its session to the next one, once that is open, or has ended
+its statement. Otherwise, where a new session takes longer than the calls' deadlines, none of them
+would come through: each takes with it the session that the next one needs.
 """
 
 from __future__ import annotations
@@ -30,7 +34,7 @@ from outlast.store.postgres.errors import (
     remedy_of,
     translate,
 )
-from outlast.store.postgres.hangs import Lent
+from outlast.store.postgres.hangs import HUNG_SECONDS, Lent
 from outlast.store.postgres.spare import let_go
 
 R = TypeVar("R")
@@ -38,6 +42,8 @@ R = TypeVar("R")
 LEFT = "the session did not answer, and another server answers in its place"
 RETRIES = 4  # of a transaction that was rolled back in favour of another one
 CROWDED_SECONDS = 10.0  # before the next try to open one more, where the server had no place for it
+CANCELLED_MAX = 100  # calls of a session that goes on after that
+_COMMIT = "COMMIT"
 _REPLAN = "SET plan_cache_mode = force_custom_plan"
 
 
@@ -60,6 +66,8 @@ class _LoopPool:
         self.came_back = asyncio.Event()
         self.used_at = 0.0  # when a replanning connection was last given back, on the loop's clock
         self.closes: asyncio.TimerHandle | None = None
+        self.closing: set[asyncio.Task[None]] = set()
+        self.left: set[asyncio.Task[Any]] = set()  # by cancelled calls, for the next ones
 
     def take(self, *, keeps_plans: bool) -> tuple[Any, bool]:
         """Return an idle connection and its kind; None: there is room to open one. Only a call
@@ -106,14 +114,14 @@ class _Checkout:
     ``own``: for a worker's own trips, for which some connections may be reserved. ``kind``: in one
     transaction, committed at the end.
 
-    A call that breaks off (also a cancelled one) takes the connection with it. A cancelled caller
-    gets the cancellation, even if the driver's own clean-up (a rollback on a connection that is
-    gone) has put another error in its place.
+    A call that breaks off takes the connection with it, except for a cancelled one (``_leave``). A
+    cancelled caller gets the cancellation, even if the driver's own clean-up (a rollback on a
+    connection that is gone) has put another error in its place.
     """
 
     __slots__ = (
-        "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans", "_kind",
-        "_loop_pool", "_task",
+        "_began", "_cancels", "_connection", "_connections", "_free", "_generation", "_keeps_plans",
+        "_kind", "_loop_pool", "_opening", "_own", "_task",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +136,8 @@ class _Checkout:
         self._connection: Any = None
         self._keeps_plans = keeps_plans and connections.options.connections > 1
         self._kind = kind
+        self._opening: asyncio.Task[Any] | None = None
+        self._own = own
         self._task = asyncio.current_task()
         self._cancels = self._task.cancelling() if self._task else 0
         self._loop_pool = loop_pool = connections.loop_pool()
@@ -136,6 +146,7 @@ class _Checkout:
     async def __aenter__(self) -> Any:
         loop_pool = self._loop_pool
         await self._free.acquire()
+        self._began = asyncio.get_running_loop().time()
         loop_pool.lent += 1
         self._generation = loop_pool.generation
         try:
@@ -143,7 +154,10 @@ class _Checkout:
             if connection is None:
                 connection, keeps = await self._find(keeps=keeps)
         except BaseException:
-            self._give_back(keep=False)
+            if self._opening is None:
+                self._give_back(keep=False)
+            else:
+                self._leave(self._opening)
             raise
         self._connection = connection
         loop_pool.held += 1
@@ -184,8 +198,12 @@ class _Checkout:
         others = loop_pool.count_idle() + (loop_pool.held if waits else 0)
         if others and now() < loop_pool.crowded_until:
             return None
+        connect = self._connections.connect(keeps_plans=keeps_plans)
+        self._opening = opening = asyncio.create_task(connect, name="outlast-connect")
+        await asyncio.wait([opening])
+        self._opening = None
         try:
-            return await self._connections.connect(keeps_plans=keeps_plans)
+            return opening.result()
         except StoreUnavailable as error:
             if not has_no_place(error):
                 raise
@@ -198,20 +216,52 @@ class _Checkout:
     async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         if error is None:
             if self._kind is not None:
-                await self._command("COMMIT")
+                await self._command(_COMMIT)
             self._give_back(keep=True)
             return
         mapped = self._translate(error)
+        if self._hand_on(error, "SELECT" if self._kind is None else "ROLLBACK"):
+            return
         keep = _is_clean(error, mapped)
         if keep and self._kind is not None:
             await self._command("ROLLBACK")
         self._give_back(keep=keep)
         self._raise(error, mapped)
 
+    def _hand_on(self, error: BaseException, end: str) -> bool:
+        """Leave the session of a cancelled call to the next one, once the driver has cancelled what
+        runs there, and ``end`` is done. Not of a worker's own trip, which asks all hosts then, nor
+        of a pooler. Each cancelled call may leave a prepared statement there."""
+        connection = self._connection
+        if not isinstance(error, asyncio.CancelledError) or connection.is_closed():
+            return False
+        connection.cancelled += 1
+        if self._own or connection.is_pooled or connection.cancelled > CANCELLED_MAX:
+            return False
+        self._leave(asyncio.create_task(connection.execute(end), name="outlast-cancelled"))
+        return True
+
+    def _leave(self, task: asyncio.Task[Any]) -> None:
+        """Let a task go on that opens a session or ends its statement. The session counts as lent
+        until then, but no longer than a call may hang."""
+        self._loop_pool.left.add(task)
+        asyncio.get_running_loop().call_at(self._began + HUNG_SECONDS, task.cancel)
+        task.add_done_callback(self._take_back)
+
+    def _take_back(self, task: asyncio.Task[Any]) -> None:
+        self._loop_pool.left.discard(task)
+        is_usable = not task.cancelled() and task.exception() is None
+        if is_usable and self._connection is None:
+            self._connection = task.result()
+            self._loop_pool.held += 1
+        self._give_back(keep=is_usable)
+
     async def _command(self, text: str) -> None:
         try:
             await self._connection.execute(text)
         except BaseException as error:
+            if text == _COMMIT and self._hand_on(error, "SELECT"):
+                raise
             mapped = self._translate(error)
             self._give_back(keep=False)
             self._raise(error, mapped)
@@ -270,7 +320,6 @@ class Connections:
         )
         self._last: tuple[ref[asyncio.AbstractEventLoop], _LoopPool] | None = None
         self._left_to_parent: list[object] = []
-        self._closing: set[asyncio.Task[None]] = set()
 
     async def run(
         self,
@@ -318,11 +367,14 @@ class Connections:
 
     async def close(self) -> None:
         """Close idle connections: politely in this loop, abruptly in other loops."""
-        await self.loop_pool().in_use.close()
-        for connection in self.loop_pool().empty():
+        loop_pool = self.loop_pool()
+        await loop_pool.in_use.close()
+        for task in loop_pool.left:
+            task.cancel()
+        await asyncio.gather(*loop_pool.left, return_exceptions=True)
+        for connection in loop_pool.empty():
             await _close(connection)
-        loop = asyncio.get_running_loop()
-        await asyncio.gather(*(each for each in self._closing if each.get_loop() is loop))
+        await asyncio.gather(*loop_pool.closing)
         self.drop()
 
     def drop(self) -> None:
@@ -369,8 +421,8 @@ class Connections:
         idle, loop_pool.idle[False] = loop_pool.idle[False], []
         for connection in idle:
             closing = loop.create_task(_close(connection), name="outlast-close-idle")
-            self._closing.add(closing)
-            closing.add_done_callback(self._closing.discard)
+            loop_pool.closing.add(closing)
+            closing.add_done_callback(loop_pool.closing.discard)
 
     async def connect(self, *, keeps_plans: bool) -> Any:
         try:
