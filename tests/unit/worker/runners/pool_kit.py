@@ -53,7 +53,8 @@ class FakeRunner(RunnerState):
     recall = RunnerProcess.recall
 
     def kill(self, reason: str | None = None) -> None:
-        self.doom(reason)
+        if not self.gone:
+            self.doom(reason)
         self.kills.append(reason)
 
     def ask_stacks(self) -> None:
