@@ -195,7 +195,8 @@ class RunnerSupervisor:
         """Note why a runner could not start or continue, for the report of its death."""
         self._complaints[runner.pid] = frame
         if runner.ready:
-            runner.kill(LIFESPAN)
+            runner.doom(LIFESPAN)  # even if its exit was heard of first
+            runner.kill()
 
     def _delay_next_start(
         self, death: Death, complaint: ApplicationFailed | None, killed_for: str | None

@@ -200,9 +200,7 @@ async def test_an_application_that_broke_after_a_good_start_is_tried_again():
     assert names == ["runner_died", "runner_restart_delayed"]
 
 
-@pytest.mark.parametrize(
-    "gone", [False, pytest.param(True, marks=pytest.mark.xfail(strict=True))], ids=["", "gone"]
-)
+@pytest.mark.parametrize("gone", [False, True])
 async def test_attempts_are_bystanders_of_a_lifespan_that_fails_under_them(gone):
     """Also if the worker is so busy that it hears of the exit before it reads the last frame."""
     bench = await Bench().ready()
