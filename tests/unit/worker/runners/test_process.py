@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import io
 import os
@@ -69,6 +70,31 @@ async def test_frames_sent_before_the_death_are_handled_before_it(stage):
     await stage.start("frame(HELLO); os._exit(1)")
     await stage.death()
     assert stage.frames == [Hello([], None, "3")]
+
+
+@pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("hinder", ["a failed write", "a loop that stands still"])
+@pytest.mark.xfail(strict=True)
+def test_the_last_frames_are_read_whatever_hinders_their_reading(hinder, loops, monkeypatch):
+    """Or a job that has ended would run again, and an innocent one would be charged."""
+    make_loop = pytest.importorskip(loops).new_event_loop
+    monkeypatch.setattr(module, "DRAIN_PIPES_SECONDS", 0.0)
+
+    async def die() -> list[Any]:
+        stage = Stage()
+        child = await stage.start("frame(HELLO); os._exit(1)")
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # the loop does not turn
+        if hinder == "a failed write":
+            child.quit()
+            child._flush()
+        else:
+            child._transport.pause_reading()
+        await stage.death()
+        return stage.frames
+
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        assert runner.run(die()) == [Hello([], None, "3")]
 
 
 async def test_output_in_the_pipes_is_read_before_the_death_is_reported(stage, monkeypatch):
