@@ -196,7 +196,8 @@ class RunnerOwner(NamedTuple):
 class _Frames(asyncio.Protocol):
     """Passes on the data from the socket; ``ended`` is set at its end."""
 
-    def __init__(self, sink: Callable[[bytes], None]) -> None:
+    def __init__(self, sock: socket.socket, sink: Callable[[bytes], None]) -> None:
+        self._socket = sock
         self._sink = sink
         self.ended = asyncio.Event()
 
@@ -204,7 +205,20 @@ class _Frames(asyncio.Protocol):
         self._sink(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.ended.set()
+        self.end()
+
+    def end(self) -> None:
+        """Read the data that is there now, and no more: a failed write has closed the transport, or
+        time was over before the loop could read."""
+        if not self.ended.is_set():
+            self.ended.set()
+            if size := _count_unread(self._socket.fileno()):
+                self._sink(self._socket.recv(size))
+
+
+def _count_unread(fd: int) -> int:
+    """Return how many bytes of a socket or pipe can be read now."""
+    return int.from_bytes(fcntl.ioctl(fd, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 class RunnerProcess(RunnerState):
@@ -256,7 +270,7 @@ class RunnerProcess(RunnerState):
         self._output = Pipe(output_read, self._on_lines)
         try:
             loop = asyncio.get_running_loop()
-            self._frames = _Frames(self._on_data)
+            self._frames = _Frames(ours, self._on_data)
             self._transport, _ = await loop.create_connection(lambda: self._frames, sock=ours)
             self._transport.write(pack(Configure(self._settings)))
             self._wait_on_thread()
@@ -411,8 +425,8 @@ class RunnerProcess(RunnerState):
             async with asyncio.timeout(DRAIN_PIPES_SECONDS):
                 for each in (self._frames, self._stacks_pipe, self._output):
                     await each.ended.wait()
-        except TimeoutError:
-            pass  # an escaped child holds a pipe open: its output does not matter
+        except TimeoutError:  # an escaped child holds a pipe open: its output does not matter
+            self._frames.end()
         death = self._death(status, usage)
         if self._transport is not None:
             self._transport.close()
@@ -468,10 +482,8 @@ class Pipe:
 
     def drain(self) -> None:
         """Read only the data that is there now: an endless writer must not block the loop."""
-        if self._fd >= 0:
-            waiting = fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4))
-            if size := int.from_bytes(waiting, sys.byteorder):
-                self._read(size)
+        if self._fd >= 0 and (size := _count_unread(self._fd)):
+            self._read(size)
 
     def _read(self, size: int) -> None:
         try:

@@ -74,8 +74,7 @@ async def test_frames_sent_before_the_death_are_handled_before_it(stage):
 
 @pytest.mark.parametrize("loops", ["asyncio", "uvloop"])
 @pytest.mark.parametrize("hinder", ["a failed write", "a loop that stands still"])
-@pytest.mark.xfail(strict=True)
-def test_the_last_frames_are_read_whatever_hinders_their_reading(hinder, loops, monkeypatch):
+def test_the_last_frames_are_read_though_something_hinders_it(hinder, loops, monkeypatch):
     """Or a job that has ended would run again, and an innocent one would be charged."""
     make_loop = pytest.importorskip(loops).new_event_loop
     monkeypatch.setattr(module, "DRAIN_PIPES_SECONDS", 0.0)
@@ -83,18 +82,24 @@ def test_the_last_frames_are_read_whatever_hinders_their_reading(hinder, loops, 
     async def die() -> list[Any]:
         stage = Stage()
         child = await stage.start("frame(HELLO); os._exit(1)")
-        with contextlib.suppress(ChildProcessError):
-            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # the loop does not turn
+        stand_still_until_dead(child.pid)
         if hinder == "a failed write":
             child.quit()
             child._flush()
         else:
+            assert child._transport is not None
             child._transport.pause_reading()
         await stage.death()
         return stage.frames
 
     with asyncio.Runner(loop_factory=make_loop) as runner:
         assert runner.run(die()) == [Hello([], None, "3")]
+
+
+def stand_still_until_dead(pid: int) -> None:
+    """Block the loop."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
 
 
 async def test_output_in_the_pipes_is_read_before_the_death_is_reported(stage, monkeypatch):
