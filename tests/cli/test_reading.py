@@ -15,42 +15,12 @@ from pathlib import Path
 import pytest
 
 from harness.servers import PostgresServer
-from outlast.model.job import SHELL_TASK
 from outlast.model.lifecycle import OutcomeKind
 from outlast.store.values import NewJob
 from tests.cases import each_case
 from tests.cli.conftest import Filled, Outlast, environment
 from tests.cli.rows import opened
-from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
-from tests.unit.insight.rows_kit import ATTEMPT, JOB, WORKER, names
-
-
-def test_jobs_show_each_phase_and_how_far_they_are(filled: Filled) -> None:
-    said = filled("jobs")
-    assert said.code == 0, said.err
-    by_id = {int(line.split()[0]): line for line in said.out.splitlines()[1:]}
-    phases = {name: by_id[number].split()[1] for name, number in filled.ids.items()}
-    assert all(phase == name for name, phase in phases.items())
-    assert "40%" in by_id[filled.ids["running"]]
-    assert "counting: commit 400 of 1000" in by_id[filled.ids["running"]]
-    assert "due in 1 h" in by_id[filled.ids["scheduled"]]
-    assert list(by_id) == sorted(by_id, reverse=True)
-
-
-def test_jobs_as_json_have_stable_names(filled: Filled) -> None:
-    document = filled("jobs", "--json").json()
-    assert document["schema"] == 1
-    assert {job["id"] for job in document["jobs"]} == set(filled.ids.values())
-    for one in document["jobs"]:
-        assert set(one) >= JOB
-        assert "attempts" not in one
-    running = next(one for one in document["jobs"] if one["state"] == "running")
-    assert running["progress"] == {
-        "fraction": 0.4,
-        "stage": "counting",
-        "message": "commit 400 of 1000",
-        "waits_for": None,
-    }
+from tests.conformance.kit import Hands, ended, enqueued, new_worker
 
 
 @each_case(
@@ -76,20 +46,6 @@ def test_jobs_are_filtered(rows: Filled, options: list[str], wanted: set[str]) -
     assert {job["id"] for job in document["jobs"]} == {rows.ids[name] for name in wanted}
 
 
-async def test_jobs_show_what_they_were_called_with(outlast: Outlast, sqlite_url: str) -> None:
-    async with opened(sqlite_url) as store:
-        command = '{"argv":["tar","czf","/backup/a b.tgz"]}'
-        await store.enqueue([job(task="mail", args='{"to":"ada","copies":2}')])
-        await store.enqueue(
-            [job(task=SHELL_TASK, args=command), job(args="[1]"), job(args="{broken")]
-        )
-    said = outlast("jobs", "--url", sqlite_url, COLUMNS="80").out
-    assert 'to="ada", copies=2' in said
-    assert "a command" in said
-    assert "tar czf '/backup/a b.tgz'" in said
-    assert all(len(text) <= 80 for text in said.splitlines())
-
-
 async def test_worker_names_are_not_cut_at_eighty_columns(
     outlast: Outlast, sqlite_url: str
 ) -> None:
@@ -101,91 +57,9 @@ async def test_worker_names_are_not_cut_at_eighty_columns(
     assert all(len(text) <= 80 for text in said.splitlines())
 
 
-def test_a_job_shows_why_it_died(filled: Filled) -> None:
-    said = filled("job", filled.ids["dead"])
-    assert said.code == 0, said.err
-    for words in (
-        "failures    2: used up, retries=1",
-        f"`outlast requeue {filled.ids['dead']}` runs it again",
-        "tenant      acme",
-        '{"sent": [1, 2, 3]}',
-        "2 attempts",
-        "  at          shop/picture.py:88 in resize",
-        "signal      SIGSEGV",
-        "memory 734 MiB at its peak, CPU 12 s",
-        '  File "/srv/shop/picture.py", line 88 in resize',
-        '      File "/srv/shop/smtp.py", line 17, in send',
-        "page 1 of 400",
-        "shared its runner with 3, 4",
-        "worker host-1, host host, pid 4713",
-        "2026.1, Python 3.12.1",
-    ):
-        assert words in said.out, words
-    assert "Fatal Python error" not in said.out
-    assert "Fatal Python error" in filled("job", filled.ids["dead"], "--stacks").out
-
-
-def test_a_waiting_job_says_when_it_goes_on(rows: Filled) -> None:
-    said = rows("job", rows.ids["retrying"])
-    assert "Attempt 3 is due in 1 min" in said.out
-    assert "next        A worker takes it when it is due." in said.out
-    assert "losses      1 of 10" in said.out
-    assert "key         book:emma" in said.out
-    assert "No live worker knows the task" in rows("job", rows.ids["unservable"]).out
-    suspect = rows("job", rows.ids["suspect"]).out
-    assert "It shared a process that died with jobs 3, 4, so it runs alone" in suspect
-    assert "shared its runner with 3, 4" in suspect
-
-
-def test_writes_that_came_too_late_are_shown(filled: Filled) -> None:
-    said = filled("job", filled.ids["retrying"])
-    assert "1 refused write of attempts that had lost the job" in said.out
-    assert "of worker host-1, " in said.out
-    document = filled.job(filled.ids["retrying"])
-    (refusal,) = document["refusals"]
-    assert set(refusal) >= names("token worker verb at late_by")
-    assert (refusal["verb"], refusal["worker"]) == ("checkpoint", "host-1")
-    assert refusal["token"] == document["attempts"][0]["token"]
-
-
-def test_a_large_checkpoint_is_shown_in_part(rows: Filled) -> None:
-    said = rows("job", rows.ids["running"])
-    assert '"commit": 400' in said.out
-    assert "lines …" in said.out
-    assert '"lang30"' not in said.out
-
-
-@pytest.mark.on_both_stores
-def test_a_job_as_json_has_all_its_attempts(filled: Filled) -> None:
-    document = filled.job(filled.ids["completed"])
-    assert document["schema"] == 1
-    assert set(document) >= JOB | {"error", "attempts"}
-    assert document["args"] == {"to": "ada@example.org", "copies": 2}
-    assert document["result"] == {"sent": 2}
-    first, second = document["attempts"]
-    assert set(first) >= ATTEMPT
-    assert (first["outcome"], first["charged"]) == ("error", "failure")
-    assert first["crash"]["kind"] == "error"
-    assert "smtp.py" in first["crash"]["traceback"]
-    assert (second["outcome"], second["crash"]) == ("completed", None)
-    assert first["token"] < second["token"] == document["token"]
-
-
-def test_workers_are_listed(filled: Filled) -> None:
-    said = filled("workers")
-    assert said.out.splitlines()[0].split()[:2] == ["NAME", "STATUS"]
-    assert "host-1  active" in said.out
-    assert "host-0  stopped" in said.out
-    document = filled("workers", "--json").json()
-    assert document["schema"] == 1
-    gone, active = document["workers"]
-    assert set(active) >= WORKER
-    assert (gone["status"], active["status"], active["running"]) == ("stopped", "active", 1)
-    assert active["tasks"] == ["analyze", "mail", "render"]
-    assert (gone["refusals"], active["refusals"]) == (0, 1)
-    header, first, *_ = said.out.splitlines()
-    at = header.index("REFUSED")
-    assert first[at : at + len("REFUSED")].strip() == "1"
+def test_the_stacks_of_a_crash_are_shown_on_request(rows: Filled) -> None:
+    assert "Fatal Python error" not in rows("job", rows.ids["dead"]).out
+    assert "Fatal Python error" in rows("job", rows.ids["dead"], "--stacks").out
 
 
 def test_dead_jobs_are_listed_with_why(filled: Filled) -> None:

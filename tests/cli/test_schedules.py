@@ -43,38 +43,6 @@ def url(store_url: str) -> str:
     return store_url
 
 
-def test_schedules_are_listed_by_name(outlast: Outlast, url: str) -> None:
-    said = outlast("schedules", "--url", url)
-    assert said.code == 0, said.err
-    header, first, second = said.out.splitlines()
-    assert header.split()[:5] == ["NAME", "STATE", "NEXT", "WHEN", "TASK"]
-    assert first.split()[:2] == ["nightly", "active"]
-    assert "30 2 * * * in Europe/Berlin" in first
-    assert "every 10 min" in second
-    listed = outlast("schedules", "list", "--url", url).out.splitlines()
-    assert [row.split()[:2] for row in listed] == [
-        row.split()[:2] for row in (header, first, second)
-    ]
-
-
-def test_schedules_are_one_json_document(outlast: Outlast, url: str) -> None:
-    document = outlast("schedules", "--json", "--url", url).json()
-    assert document["schema"] == 1
-    nightly, poll = document["schedules"]
-    assert set(nightly) == set(poll) == LISTED
-    assert (nightly["cron"], nightly["zone"], nightly["queue"]) == (
-        "30 2 * * *",
-        "Europe/Berlin",
-        "slow",
-    )
-    assert (poll["every"], poll["state"], poll["fired"], poll["last_job"]) == (
-        600,
-        "active",
-        0,
-        None,
-    )
-
-
 def test_a_schedule_is_shown_with_its_next_ticks_in_its_zone_and_in_utc(
     outlast: Outlast, url: str
 ) -> None:

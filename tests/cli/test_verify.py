@@ -4,20 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-import pytest
-
 from tests.cli.conftest import Filled, Outlast
-
-
-@pytest.mark.on_both_stores
-def test_a_healthy_store_holds_every_rule(filled: Filled) -> None:
-    said = filled("verify")
-    assert said.code == 0, said.err
-    assert "rules hold" in said.out
-    document = filled("verify", "--json").json()
-    assert (document["schema"], document["violations"], document["findings"]) == (1, 0, [])
-    assert document["jobs"] > 0
-    assert document["attempts"] > 0
 
 
 def test_a_violation_is_printed_and_ends_with_1(rows: Filled) -> None:

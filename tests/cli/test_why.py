@@ -4,48 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from tests.cli.conftest import Filled, Outlast
 from tests.cli.rows import opened
 from tests.conformance.kit import Hands, enqueued, job
-from tests.unit.insight.rows_kit import names
-
-NAMES = names("schema id task queue state position sentences moves schedule tick")
-
-
-@pytest.mark.on_both_stores
-def test_each_kind_of_job_is_explained(filled: Filled) -> None:
-    positions = {
-        name: filled("why", number, "--json").json() for name, number in filled.ids.items()
-    }
-    assert {name: one["position"] for name, one in positions.items()} == {
-        "completed": "completed",
-        "dead": "dead",
-        "running": "running",
-        "retrying": "retrying",
-        "scheduled": "scheduled",
-        "queued": "in_line",
-        "unservable": "unservable",
-        "cancelled": "cancelled",
-        "suspect": "suspect",
-    }
-    for name, document in positions.items():
-        assert set(document) == NAMES
-        assert (document["schema"], document["id"]) == (1, filled.ids[name])
-        assert document["sentences"]
-        assert document["moves"]
-    assert "mailbox unknown" in " ".join(positions["dead"]["sentences"])
-    assert "commit 400 of 1000" in " ".join(positions["running"]["sentences"])
-
-
-def test_people_read_sentences_and_what_would_move_it(rows: Filled) -> None:
-    said = rows("why", rows.ids["unservable"])
-    assert said.code == 0, said.err
-    first, _, sentence, move = said.out.splitlines()
-    assert first == f"job {rows.ids['unservable']}: unservable"
-    assert sentence == "No live worker knows the task 'old.name'; alive: worker host-1."
-    assert move.startswith("-> Start a worker whose application has the task 'old.name'")
 
 
 def test_an_unknown_job_is_not_so(rows: Filled) -> None:

@@ -8,7 +8,7 @@ import sqlite3
 from outlast.model.lease import DeathCause
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
-from outlast.store.values import Failing, NewWorker, WorkerRef
+from outlast.store.values import NewWorker, WorkerRef
 from tests.cli.conftest import Outlast
 from tests.cli.rows import opened
 
@@ -116,20 +116,3 @@ def test_drain_all_says_when_there_are_no_workers(outlast: Outlast, sqlite_url: 
     asyncio.run(with_store(sqlite_url, "old", gone=WorkerStatus.STOPPED))
     said = outlast("workers", "drain", "--all", "--url", sqlite_url)
     assert (said.code, said.out) == (0, "no worker is alive, so none was asked\n")
-
-
-def test_a_failing_worker_shows_the_duty_that_fails(outlast: Outlast, store_url: str) -> None:
-    async def failing() -> None:
-        async with opened(store_url) as store:
-            me = await _register(store, "ill")
-            await store.tell_failing(me, Failing("exchange", "NotPermitted: no", 90.0))
-
-    asyncio.run(failing())
-    said = outlast("workers", "--url", store_url).out
-    assert "ill   failing" in said
-    assert "ill has failed for 1 min 3" in said
-    assert "at its exchange: NotPermitted: no" in said
-    (row,) = outlast("workers", "--url", store_url, "--json").json()["workers"]
-    assert (row["status"], row["failing"]["duty"]) == ("active", "exchange")
-    assert row["failing"]["error"] == "NotPermitted: no"
-    assert row["failing"]["since"] < row["heartbeat_at"]
