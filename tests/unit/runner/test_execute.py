@@ -203,7 +203,6 @@ async def test_arguments_of_another_release_are_undecodable(bench):
         (outlast.Dead("why"), OutcomeKind.DEAD, None),
         (ValueError("boom"), OutcomeKind.CRASHED, None),
         (SystemExit(3), OutcomeKind.CRASHED, None),
-        (KeyboardInterrupt(), OutcomeKind.CRASHED, None),
         (asyncio.CancelledError(), OutcomeKind.CRASHED, None),
         (GeneratorExit(), OutcomeKind.CRASHED, None),
         (RecursionError("deep"), OutcomeKind.CRASHED, None),
@@ -215,6 +214,14 @@ async def test_each_exception_of_a_task_becomes_its_one_end(bench, error, kind, 
     assert (outcome.kind, outcome.delay) == (kind, delay)
     if kind is OutcomeKind.CRASHED:
         assert kind_of(outcome) is CrashKind.ERROR
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+@pytest.mark.xfail(strict=True)
+async def test_a_task_that_ctrl_c_interrupts_is_no_failure(bench, plain):
+    """User code has put back Python's own handler, and a signal reaches any attempt here."""
+    outcome = await bench.outcome(raiser(bench, KeyboardInterrupt(), plain=plain))
+    assert kind_of(outcome) is CrashKind.BYSTANDER
 
 
 async def test_a_plain_function_that_raises_stop_iteration_ends_as_well(bench):
