@@ -101,6 +101,8 @@ def _judge(error: BaseException, attempt: Attempt, rules: ErrorRules) -> Outcome
     if attempt.stop_reason is not None:
         return _judge_stopped(attempt.stop_reason, error, hide)
     crash = _report(CrashKind.ERROR, error, hide)
+    if isinstance(error, KeyboardInterrupt):  # user code has re-enabled SIGINT
+        return excuse(Outcome(kind=OutcomeKind.CRASHED, crash=crash))
     if (reason := rules.refuse(error)) is not None:
         message = clean(hide(describe_refused(error, reason)))
         return Outcome(kind=OutcomeKind.DEAD, message=message, crash=crash)

@@ -217,7 +217,6 @@ async def test_each_exception_of_a_task_becomes_its_one_end(bench, error, kind, 
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
-@pytest.mark.xfail(strict=True)
 async def test_a_task_that_ctrl_c_interrupts_is_no_failure(bench, plain):
     """User code has put back Python's own handler, and a signal reaches any attempt here."""
     outcome = await bench.outcome(raiser(bench, KeyboardInterrupt(), plain=plain))
