@@ -157,13 +157,15 @@ class Hands:
         """Hand in ends and take nothing."""
         return (await self.exchange(*ends)).answers
 
-    async def follow(self, *ends: Transition) -> list[Claimed]:
-        """Hand in ends, again while another session holds their rows, as workers do; take up to
-        one job with each exchange, and return them."""
+    async def follow(self, *ends: Transition, limit: int = 1) -> list[Claimed]:
+        """Hand in ends, again while another session holds their rows, as workers do: a claim that
+        waited for a row locks it for a moment, though it is taken. Take up to ``limit`` jobs with
+        each exchange, and return them."""
         claimed: list[Claimed] = []
         async with asyncio.timeout(25):
             while ends:
-                reply = await self.exchange(*ends, limit=1)
+                reply = await self.exchange(*ends, limit=limit)
+                assert Answer.REFUSED not in reply.answers
                 claimed += reply.claimed
                 pairs = zip(ends, reply.answers, strict=True)
                 ends = tuple(end for end, answer in pairs if answer is Answer.BUSY)

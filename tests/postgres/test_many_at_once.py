@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from harness.stores import opened
 from outlast.model.job import State
 from outlast.store.postgres.store import PostgresStore
 from outlast.store.rows import JobFilter
-from outlast.store.values import Answer
 from tests.conformance.kit import Hands, ended, enqueued, job
 
 DEADLOCK_SECONDS = 30.0
@@ -33,10 +33,7 @@ async def test_bulk_cancels_and_exchanges_do_not_deadlock(
         worker = await Hands.on(each, name)
         claimed = await worker.claim(7)
         while claimed:
-            reply = await worker.exchange(*map(ended, claimed), limit=7)
-            assert Answer.REFUSED not in reply.answers
-            busy = [c for c, a in zip(claimed, reply.answers, strict=True) if a is Answer.BUSY]
-            claimed = busy + reply.claimed
+            claimed = await worker.follow(*map(ended, claimed), limit=7)
 
     async with asyncio.timeout(DEADLOCK_SECONDS):
         await asyncio.gather(
@@ -59,12 +56,11 @@ async def test_workers_that_empty_a_queue_together_never_claim_a_job_twice(
     seen: list[tuple[int, int]] = []
 
     async def drain(name: str) -> None:
-        each = PostgresStore(store.url)
-        worker = await Hands.on(each, name)
-        while claimed := await worker.claim(9) or await worker.claim(9):
-            seen.extend((c.job_id, c.token) for c in claimed)
-            assert set(await worker.hand_in(*map(ended, claimed))) == {Answer.ACCEPTED}
-        await each.close()
+        async with opened(store.url) as each:
+            worker = await Hands.on(each, name)
+            while claimed := await worker.claim(9) or await worker.claim(9):
+                seen.extend((c.job_id, c.token) for c in claimed)
+                await worker.follow(*map(ended, claimed), limit=0)
 
     await asyncio.gather(*[drain(f"w{n}") for n in range(5)])
     assert sorted(job_id for job_id, _ in seen) == sorted(ids)
@@ -100,7 +96,7 @@ async def test_a_key_whose_job_ends_meanwhile_makes_a_new_job(
     async def finish() -> None:
         for _ in range(60):
             for claimed in await hands.claim(5):
-                assert await hands.hand_in(ended(claimed)) == [Answer.ACCEPTED]
+                await hands.follow(ended(claimed), limit=0)
 
     async def enqueue() -> None:
         for _ in range(60):
