@@ -9,7 +9,8 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from outlast.client.public import *  # noqa: F403
-    from outlast.client.public import __all__ as __all__
+
+    __all__: list[str]
 else:
 
     def _load() -> object:
@@ -23,7 +24,8 @@ else:
         public = _load()
         if name in globals():  # a module of ours that is loaded by now, such as outlast.events
             return globals()[name]
-        value = globals()[name] = getattr(public, name)
+        names = [each for each in vars(public) if not each.startswith("_")]
+        value = globals()[name] = names if name == "__all__" else getattr(public, name)
         return value
 
     def __dir__() -> list[str]:

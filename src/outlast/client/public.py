@@ -1,143 +1,85 @@
 """All names that ``outlast`` gives its users; the package loads them when one is first used."""
 
-from outlast.base.config import WorkerOptions, WorkerSettings
-from outlast.client.app import App, BatchDecorator, TaskDecorator
-from outlast.client.attempt import Attempt, StopReason, current, current_batch
-from outlast.client.batches import BatchTask
-from outlast.client.flow_parts import RESULT, RESULTS, AnyEnd, FlowPart, ended
-from outlast.client.flows import Flow, FlowRun, chain, group
-from outlast.client.job import Job
-from outlast.client.limits import Limit, LimitOptions, Limits
-from outlast.client.log_fields import add_job_fields
-from outlast.client.pauses import Paused
-from outlast.client.schedules import ScheduleOptions, Schedules
-from outlast.client.task import AsyncTask, BoundTask, Call, PlainTask, Task
-from outlast.client.task_options import BatchOptions, TaskOptions
-from outlast.errors import (
-    ApplicationError,
-    BadArguments,
-    BadData,
-    Cancel,
-    ConfigError,
-    ConnectionMismatch,
-    Dead,
-    ItemErrors,
-    JobCancelled,
-    JobFailed,
-    JobNotFound,
-    KeyInUse,
-    LimitNotFound,
-    LostLease,
-    NotEncrypted,
-    NotInAttempt,
-    NotPermitted,
-    OutlastError,
-    QueueFull,
-    Retry,
-    ScheduleNotFound,
-    SchemaMismatch,
-    Snooze,
-    Stopped,
-    StoreCorrupt,
-    StoreError,
-    StoreUnavailable,
-    SyncInLoop,
-    Throttled,
-    UnknownTask,
-    UsageError,
-    Verdict,
-)
-from outlast.insight.row import JobRow
-from outlast.insight.schedules import Schedule
-from outlast.model.crash import Crash, CrashKind, MemoryEvidence, Progress
-from outlast.model.job import Policy, State
-from outlast.model.limits import LimitSpec, Per
-from outlast.payload.payloads import Compression, Encryption, PayloadCodec
-from outlast.store.limits import LimitRow, PermitRow
-from outlast.store.values import Cancelled, Requeued
-
-__all__ = [
-    "RESULT",
-    "RESULTS",
-    "AnyEnd",
-    "App",
-    "ApplicationError",
-    "AsyncTask",
-    "Attempt",
-    "BadArguments",
-    "BadData",
-    "BatchDecorator",
-    "BatchOptions",
-    "BatchTask",
-    "BoundTask",
-    "Call",
-    "Cancel",
-    "Cancelled",
-    "Compression",
-    "ConfigError",
-    "ConnectionMismatch",
-    "Crash",
-    "CrashKind",
-    "Dead",
-    "Encryption",
-    "Flow",
-    "FlowPart",
-    "FlowRun",
-    "ItemErrors",
-    "Job",
-    "JobCancelled",
-    "JobFailed",
-    "JobNotFound",
-    "JobRow",
-    "KeyInUse",
-    "Limit",
-    "LimitNotFound",
-    "LimitOptions",
-    "LimitRow",
-    "LimitSpec",
-    "Limits",
-    "LostLease",
-    "MemoryEvidence",
-    "NotEncrypted",
-    "NotInAttempt",
-    "NotPermitted",
-    "OutlastError",
-    "Paused",
-    "PayloadCodec",
-    "Per",
-    "PermitRow",
-    "PlainTask",
-    "Policy",
-    "Progress",
-    "QueueFull",
-    "Requeued",
-    "Retry",
-    "Schedule",
-    "ScheduleNotFound",
-    "ScheduleOptions",
-    "Schedules",
-    "SchemaMismatch",
-    "Snooze",
-    "State",
-    "StopReason",
-    "Stopped",
-    "StoreCorrupt",
-    "StoreError",
-    "StoreUnavailable",
-    "SyncInLoop",
-    "Task",
-    "TaskDecorator",
-    "TaskOptions",
-    "Throttled",
-    "UnknownTask",
-    "UsageError",
-    "Verdict",
-    "WorkerOptions",
-    "WorkerSettings",
-    "add_job_fields",
-    "chain",
-    "current",
-    "current_batch",
-    "ended",
-    "group",
-]
+from outlast.base.config import WorkerOptions as WorkerOptions
+from outlast.base.config import WorkerSettings as WorkerSettings
+from outlast.client.app import App as App
+from outlast.client.app import BatchDecorator as BatchDecorator
+from outlast.client.app import TaskDecorator as TaskDecorator
+from outlast.client.attempt import Attempt as Attempt
+from outlast.client.attempt import StopReason as StopReason
+from outlast.client.attempt import current as current
+from outlast.client.attempt import current_batch as current_batch
+from outlast.client.batches import BatchTask as BatchTask
+from outlast.client.flow_parts import RESULT as RESULT
+from outlast.client.flow_parts import RESULTS as RESULTS
+from outlast.client.flow_parts import AnyEnd as AnyEnd
+from outlast.client.flow_parts import FlowPart as FlowPart
+from outlast.client.flow_parts import ended as ended
+from outlast.client.flows import Flow as Flow
+from outlast.client.flows import FlowRun as FlowRun
+from outlast.client.flows import chain as chain
+from outlast.client.flows import group as group
+from outlast.client.job import Job as Job
+from outlast.client.limits import Limit as Limit
+from outlast.client.limits import LimitOptions as LimitOptions
+from outlast.client.limits import Limits as Limits
+from outlast.client.log_fields import add_job_fields as add_job_fields
+from outlast.client.pauses import Paused as Paused
+from outlast.client.schedules import ScheduleOptions as ScheduleOptions
+from outlast.client.schedules import Schedules as Schedules
+from outlast.client.task import AsyncTask as AsyncTask
+from outlast.client.task import BoundTask as BoundTask
+from outlast.client.task import Call as Call
+from outlast.client.task import PlainTask as PlainTask
+from outlast.client.task import Task as Task
+from outlast.client.task_options import BatchOptions as BatchOptions
+from outlast.client.task_options import TaskOptions as TaskOptions
+from outlast.errors import ApplicationError as ApplicationError
+from outlast.errors import BadArguments as BadArguments
+from outlast.errors import BadData as BadData
+from outlast.errors import Cancel as Cancel
+from outlast.errors import ConfigError as ConfigError
+from outlast.errors import ConnectionMismatch as ConnectionMismatch
+from outlast.errors import Dead as Dead
+from outlast.errors import ItemErrors as ItemErrors
+from outlast.errors import JobCancelled as JobCancelled
+from outlast.errors import JobFailed as JobFailed
+from outlast.errors import JobNotFound as JobNotFound
+from outlast.errors import KeyInUse as KeyInUse
+from outlast.errors import LimitNotFound as LimitNotFound
+from outlast.errors import LostLease as LostLease
+from outlast.errors import NotEncrypted as NotEncrypted
+from outlast.errors import NotInAttempt as NotInAttempt
+from outlast.errors import NotPermitted as NotPermitted
+from outlast.errors import OutlastError as OutlastError
+from outlast.errors import QueueFull as QueueFull
+from outlast.errors import Retry as Retry
+from outlast.errors import ScheduleNotFound as ScheduleNotFound
+from outlast.errors import SchemaMismatch as SchemaMismatch
+from outlast.errors import Snooze as Snooze
+from outlast.errors import Stopped as Stopped
+from outlast.errors import StoreCorrupt as StoreCorrupt
+from outlast.errors import StoreError as StoreError
+from outlast.errors import StoreUnavailable as StoreUnavailable
+from outlast.errors import SyncInLoop as SyncInLoop
+from outlast.errors import Throttled as Throttled
+from outlast.errors import UnknownTask as UnknownTask
+from outlast.errors import UsageError as UsageError
+from outlast.errors import Verdict as Verdict
+from outlast.insight.row import JobRow as JobRow
+from outlast.insight.schedules import Schedule as Schedule
+from outlast.model.crash import Crash as Crash
+from outlast.model.crash import CrashKind as CrashKind
+from outlast.model.crash import MemoryEvidence as MemoryEvidence
+from outlast.model.crash import Progress as Progress
+from outlast.model.job import Policy as Policy
+from outlast.model.job import State as State
+from outlast.model.limits import LimitSpec as LimitSpec
+from outlast.model.limits import Per as Per
+from outlast.payload.payloads import Compression as Compression
+from outlast.payload.payloads import Encryption as Encryption
+from outlast.payload.payloads import PayloadCodec as PayloadCodec
+from outlast.store.limits import LimitRow as LimitRow
+from outlast.store.limits import PermitRow as PermitRow
+from outlast.store.values import Cancelled as Cancelled
+from outlast.store.values import Requeued as Requeued
