@@ -155,8 +155,6 @@ async def works_on(store: Store) -> None:
 async def _rescue(store: Store, orphan: int) -> None:
     look = await store.observe(0.0)
     assert look.orphans
-    for seen in look.workers:
-        seen.sign()
     for late in await store.overdue(0.0):
         assert late.policy is not None
         await store.reclaim(lost_worker, only=[(late.job_id, late.token)])

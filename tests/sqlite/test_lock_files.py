@@ -78,7 +78,7 @@ async def test_an_observer_without_access_to_a_lock_file_sees_its_worker_beat_wi
     beating = Beating()
     for _ in range(60):
         assert (await store.heartbeat(hands.me)).renewed
-        beating.look(clock.boot(), [(await hands.seen()).sign()])
+        beating.look(clock.boot(), [await hands.seen()])
         clock.advance(2.0)
     assert clock.boot() - beating.last_beat(hands.me.worker_id, after=60.0) < 60.0
     await store.close()

@@ -14,7 +14,7 @@ import msgspec
 from outlast.errors import BadData, text_of
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.job import JobFacts, Policy
-from outlast.model.lease import DeathCause, Presence, Sign
+from outlast.model.lease import DeathCause, Sign
 from outlast.model.pause import PauseKind
 from outlast.store.stacks import StackAsk
 
@@ -374,39 +374,22 @@ class Report(msgspec.Struct, frozen=True):
     still: float = 0.0
 
 
-class WorkerSeen(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerSeen(Sign, frozen=True, kw_only=True):
     """An active or draining worker, as a reaper needs it. ``heartbeat``: seconds between two beats
     that this observer can see. ``age``: seconds since its last beat by the store's clock, for
-    people. ``incarnation``: of the database, under which it took its presence. ``told_gone``: by
-    its tether. ``begun``: the newest token that it let begin, from a free lock file; None: not
-    known. ``lock_path``: where this program looks for its lock file (``lockfile.place_in``)."""
+    people. ``told_gone``: by its tether. ``begun``: the newest token that it let begin, from a free
+    lock file; None: not known. ``lock_path``: where this program looks for its lock file
+    (``lockfile.place_in``)."""
 
-    worker_id: int
     name: str
     host: str
     boot_id: str
-    beat: int
-    heartbeat: float
-    lease: float
     lock_path: str | None = None
     lock_device: int | None = None
     lock_inode: int | None = None
     age: float | None = None
-    presence: Presence = Presence.UNKNOWN
-    incarnation: str | None = None
     told_gone: bool = False
     begun: int | None = None
-
-    def sign(self) -> Sign:
-        """Return the values that the observer's rule needs."""
-        return Sign(
-            worker_id=self.worker_id,
-            beat=self.beat,
-            heartbeat=self.heartbeat,
-            lease=self.lease,
-            presence=self.presence,
-            incarnation=self.incarnation,
-        )
 
 
 class Orphan(msgspec.Struct, frozen=True, kw_only=True):

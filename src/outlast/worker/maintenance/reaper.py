@@ -158,9 +158,8 @@ class Reaper:
             for each in others
             if each.worker_id in self._failing
         }
-        signs = [each.sign() for each in others]
-        silent = {sign.worker_id for sign in self._observer.look(now, signs)}
-        absent = {sign.worker_id for sign in self._presence.look(asked_at, now, signs)}
+        silent = {sign.worker_id for sign in self._observer.look(now, others)}
+        absent = {sign.worker_id for sign in self._presence.look(asked_at, now, others)}
         count, here = 0, self._incarnation or ""
         for each in others:
             cause = self._cause_of_death(each, silent, absent)
@@ -370,7 +369,7 @@ class Deadlines:
         overdue. Return whether any was closed."""
         now = self._clock.boot()
         self._steady.look(now, look.now)
-        self._beating.look(now, [worker.sign() for worker in look.workers])
+        self._beating.look(now, look.workers)
         if not look.overdue:
             return False
         seen = await self._store.overdue(SLACK_SECONDS)
