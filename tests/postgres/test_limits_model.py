@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outlast.model.limits import UNLIMITED, room_of
+from outlast.model.limits import UNLIMITED, Budget
 from outlast.store.postgres.store import PostgresStore
 from tests.conformance.kit import Hands, enqueued, eventually
 from tests.conformance.limits_kit import declare, limited, need
@@ -33,6 +33,10 @@ def _case(dice: random.Random) -> dict[str, Any]:
     }
 
 
+def _room(cost: float, **values: Any) -> int:
+    return Budget(**values).room(cost).starts
+
+
 @pytest.mark.parametrize("seed", range(4))
 async def test_a_permit_leaves_what_the_model_says(
     store: PostgresStore, session: Any, seed: int
@@ -44,7 +48,7 @@ async def test_a_permit_leaves_what_the_model_says(
         for name in ("running", "used", "spacing", "burst", "ahead", "cost")
     ]
     found = [row[0] for row in await session.fetch(LEFT, *columns)]
-    expected = [min(UNLIMITED, room_of(**case, held_for=0.0).starts) for case in cases]
+    expected = [min(UNLIMITED, _room(**case)) for case in cases]
     wrong = [
         (case, one, other)
         for case, one, other in zip(cases, found, expected, strict=True)

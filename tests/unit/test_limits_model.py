@@ -16,7 +16,6 @@ from outlast.model.limits import (
     needs_text,
     parse_rate,
     permit_id,
-    room_of,
     seconds_ahead,
     share_out,
     stream_id,
@@ -24,10 +23,13 @@ from outlast.model.limits import (
 from tests.cases import each_case
 
 
-def room(**given: object) -> Room:
-    values: dict[str, object] = {"running": None, "spacing": None, "burst": 1.0, "used": 0}
-    values |= {"ahead": 0.0, "held_for": 0.0}
-    return room_of(**(values | given))  # type: ignore[arg-type]
+def budget(running: int | None, **given: object) -> Budget:
+    values: dict[str, object] = {"spacing": None, "burst": 1.0, "used": 0, "ahead": 0.0}
+    return Budget(running=running, **(values | given))  # type: ignore[arg-type]
+
+
+def room(running: int | None = None, cost: float = 1.0, **given: object) -> Room:
+    return budget(running, **given).room(cost)
 
 
 def test_a_count_leaves_what_is_not_used() -> None:
@@ -77,11 +79,6 @@ def test_costs_in_any_span_stay_below_the_burst_and_the_rate(
         for ended, cost in starts[first:]:
             total += cost
             assert total <= burst + (ended - began) / spacing + 1e-6
-
-
-def budget(running: int | None, **given: object) -> Budget:
-    values: dict[str, object] = {"spacing": None, "burst": 1.0, "used": 0, "ahead": 0.0}
-    return Budget(running=running, **(values | {"held_for": 0.0} | given))  # type: ignore[arg-type]
 
 
 def test_places_are_shared_in_turn_and_each_permit_is_counted_once_for_all_streams() -> None:

@@ -9,7 +9,7 @@ import msgspec
 from outlast.base.text import at_least, count_of, line, shell_word, span
 from outlast.insight.resource import SCHEMA, Document
 from outlast.insight.sentences import NAME_MAX, quote
-from outlast.model.limits import LimitSpec, room_of
+from outlast.model.limits import Budget, LimitSpec
 from outlast.store.limits import LimitRow, PermitRow, StreamPlace
 
 LIMITED, THROTTLED = "limited", "throttled"
@@ -42,14 +42,8 @@ def next_start(permit: PermitRow, limit: LimitRow, now: float) -> str:
     held = max(permit.held_until or 0.0, limit.held_until or 0.0) - now
     if held > 0:
         return f"held for {span(held)}"
-    room = room_of(
-        running=permit.running,
-        spacing=limit.spacing,
-        burst=limit.burst,
-        used=permit.used - permit.noted,
-        ahead=max(0.0, permit.tat - now),
-        held_for=0.0,
-    )
+    used, ahead = permit.used - permit.noted, max(0.0, permit.tat - now)
+    room = Budget(permit.running, limit.spacing, limit.burst, used, ahead).room()
     if room.opens_in is not None:
         return f"in {span(room.opens_in)}"
     return "now" if room.starts else "when one ends"

@@ -122,32 +122,6 @@ class Room(msgspec.Struct, frozen=True, gc=False):
 UNLIMITED = 1_000_000_000  # starts, where neither count nor rate holds them back
 
 
-def room_of(
-    *,
-    running: int | None,
-    spacing: float | None,
-    burst: float,
-    used: int,
-    ahead: float,
-    held_for: float,
-    cost: float = 1.0,
-) -> Room:
-    """Return how many jobs of this cost may start. ``ahead``: the next start's time less now
-    (``seconds_ahead``). ``held_for``: the seconds for which the permit is still held."""
-    if held_for > 0:
-        return Room(0, held_for)
-    free = UNLIMITED if running is None else max(0, running - used)
-    if spacing is None or cost <= 0 or free == 0:
-        return Room(free)
-    window = burst * spacing
-    early = ahead + cost * spacing - window
-    if early > _ROUNDING:
-        return Room(0, early if cost <= burst else None)
-    return Room(
-        min(free, 1 + math.floor((window - ahead - cost * spacing) / (cost * spacing) + _ROUNDING))
-    )
-
-
 def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
     """Return the next start's time, written at ``touched_at``, less now. It counts from
     ``touched_at`` if the clock was set back: else nothing would start until the clock is there."""
@@ -155,26 +129,28 @@ def seconds_ahead(*, tat: float, touched_at: float, now: float) -> float:
 
 
 class Budget(msgspec.Struct, gc=False):
-    """What one permit allows. An unknown limit has a count of 0."""
+    """What one permit allows. An unknown limit has a count of 0. ``ahead``: the next start's time
+    less now (``seconds_ahead``). ``held_for``: the seconds for which the permit is still held."""
 
     running: int | None
     spacing: float | None
     burst: float
     used: int
     ahead: float
-    held_for: float
+    held_for: float = 0.0
 
-    def room(self, cost: float) -> Room:
+    def room(self, cost: float = 1.0) -> Room:
         """Return how many jobs of this cost may start."""
-        return room_of(
-            running=self.running,
-            spacing=self.spacing,
-            burst=self.burst,
-            used=self.used,
-            ahead=self.ahead,
-            held_for=self.held_for,
-            cost=cost,
-        )
+        if self.held_for > 0:
+            return Room(0, self.held_for)
+        free = UNLIMITED if self.running is None else max(0, self.running - self.used)
+        if self.spacing is None or cost <= 0 or free == 0:
+            return Room(free)
+        window, step = self.burst * self.spacing, cost * self.spacing
+        early = self.ahead + step - window
+        if early > _ROUNDING:
+            return Room(0, early if cost <= self.burst else None)
+        return Room(min(free, 1 + math.floor((window - self.ahead - step) / step + _ROUNDING)))
 
     def take(self, count: int, cost: float) -> None:
         """Count jobs of this cost as started."""
