@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from outlast.base.clock import SYSTEM
+from outlast.base.clock import SYSTEM, SystemClock
 from outlast.base.config import check_seconds, check_whole
 from outlast.base.credentials import redact
 from outlast.base.sync import blocking, hop, run_in_background
@@ -251,27 +251,18 @@ def url_of_file(file: Path) -> str:
     return f"sqlite:///{quote(str(file))}"
 
 
-class TravelClock:
-    """A ``Clock`` that runs like the machine's, ``ahead`` seconds ahead of it."""
+class TravelClock(SystemClock):
+    """The machine's clock, ``ahead`` seconds ahead of it."""
 
-    def __init__(self) -> None:
-        self.ahead = 0.0
+    ahead = 0.0
 
     def wall(self) -> float:
         """Seconds since 1970."""
-        return SYSTEM.wall() + self.ahead
+        return super().wall() + self.ahead
 
     def boot(self) -> float:
         """Seconds since the machine started."""
-        return SYSTEM.boot() + self.ahead
-
-    def random(self) -> float:
-        """A number in [0, 1)."""
-        return SYSTEM.random()
-
-    async def sleep(self, seconds: float) -> None:
-        """Return after ``seconds`` of the machine's time."""
-        await SYSTEM.sleep(seconds)
+        return super().boot() + self.ahead
 
 
 def check_for_tests(url: str) -> None:
