@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from outlast.base.sync import drive
 from outlast.store.inspector import Inspector
 from outlast.store.listing import is_long
 from outlast.store.lockfile import boot_id, written_at
@@ -105,14 +106,7 @@ async def _awaited(found: Awaitable[T]) -> T:
 
 def run_at_once(work: Awaitable[T]) -> T:
     """Return the result of work that waits for nothing."""
-    coroutine = _awaited(work)
-    try:
-        coroutine.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    coroutine.close()
-    raise RuntimeError("such work awaits only its statements")
+    return drive(_awaited(work))
 
 
 def fetch(cursor: Cursor, topic: str, name: str, values: Mapping[str, Any]) -> list[Row]:
