@@ -6,10 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from outlast.model.job import TRANSITIONS, State
+from outlast.model.job import State
 from tests.model.scenes import Scene
 from tests.model.state import ENDED, LOST, End, World, tokens_of
 from tests.model.transition import Step, Told
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
+    State.BLOCKED: frozenset({State.QUEUED, State.CANCELLED}),
+    State.RUNNING: frozenset(
+        {State.QUEUED, State.BLOCKED, State.COMPLETED, State.DEAD, State.CANCELLED}
+    ),
+    State.COMPLETED: frozenset(),
+    State.DEAD: frozenset({State.QUEUED}),
+    State.CANCELLED: frozenset({State.QUEUED, State.BLOCKED}),
+}
+"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back; the
+requeue of a dead job also brings back the jobs that were cancelled because they waited for it."""
 
 WRITES = {"end", "save", "complete_in", "reclaim", "late reclaim", "overdue"}
 FREE = {"released", "snoozed", "cancelled", "completed"}

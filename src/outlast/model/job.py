@@ -29,19 +29,6 @@ class State(StrEnum):
 
 ENDED = frozenset({State.COMPLETED, State.DEAD, State.CANCELLED})
 
-TRANSITIONS: dict[State, frozenset[State]] = {
-    State.QUEUED: frozenset({State.RUNNING, State.CANCELLED}),
-    State.BLOCKED: frozenset({State.QUEUED, State.CANCELLED}),
-    State.RUNNING: frozenset(
-        {State.QUEUED, State.BLOCKED, State.COMPLETED, State.DEAD, State.CANCELLED}
-    ),
-    State.COMPLETED: frozenset(),
-    State.DEAD: frozenset({State.QUEUED}),
-    State.CANCELLED: frozenset({State.QUEUED, State.BLOCKED}),
-}
-"""The legal moves. From ``dead`` and ``cancelled`` only an operator's requeue leads back; the
-requeue of a dead job also brings back the jobs that were cancelled because they waited for it."""
-
 
 class Policy(
     msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, cache_hash=True, gc=False

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlast.model.crash import Charge, Crash, CrashKind, charge_of
-from outlast.model.job import ENDED, TRANSITIONS, JobFacts, Policy, State
+from outlast.model.job import ENDED, JobFacts, Policy, State
 from outlast.model.lifecycle import (
     DELAY_SECONDS_MAX,
     UNDECODABLE_PAUSE_MAX_SECONDS,
@@ -19,6 +19,7 @@ from outlast.model.lifecycle import (
     decide,
 )
 from tests.cases import each_case
+from tests.model.laws import TRANSITIONS
 
 FAILURES = sorted(kind for kind in CrashKind if charge_of(kind) is Charge.FAILURE)
 LOSSES = [CrashKind.LOST_LEASE, CrashKind.LOST_WORKER]  # a bystander: test_blame.py
