@@ -29,7 +29,6 @@ from outlast.base.text import (
     rough,
     safe,
     shell_word,
-    size,
     span,
     stamp,
 )
@@ -213,7 +212,6 @@ def environment() -> Environment:
         "safely": safe,
         "sentence": sentence,
         "shell_word": shell_word,
-        "size": size,
         "span": span,
         "stamp": stamp,
     }
