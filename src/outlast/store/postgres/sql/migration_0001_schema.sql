@@ -486,7 +486,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_raise_ids_v1.sql
 \ir functions/outlast_begin_incarnation_v1.sql
 \ir functions/outlast_raise_numbers_v1.sql
-\ir functions/outlast_owe_ticks_v1.sql
 \ir functions/outlast_put_schedule_v1.sql
 \ir functions/outlast_waiting_v1.sql
 

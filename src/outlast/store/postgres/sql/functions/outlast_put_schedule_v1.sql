@@ -96,7 +96,11 @@ BEGIN
     END IF;
     IF v_row.spec <> p_spec THEN
         v_since := greatest(v_row.since, v_now);
-        v_row.owed := outlast_owe_ticks_v1(v_row.owed, v_row.since, v_since, v_row.spec, p_owed);
+        -- The ticks in between are owed (model/schedule_plan.py, owe), unless many edits have made the text too long.
+        IF floor(v_since) > floor(v_row.since) AND length(v_row.owed) + length(v_row.spec) <= p_owed THEN
+            v_row.owed := v_row.owed || floor(v_row.since)::bigint || ' ' || floor(v_since)::bigint || ' '
+                          || v_row.spec || E'\n';
+        END IF;
         v_row.since := v_since;
         v_row.next_tick := v_since;
     END IF;
