@@ -281,7 +281,7 @@ NAMED = {
     "outlast_keeper_lock_v1(": "lock_holders of limits.sql",
     "hashtextextended('outlast:minutes'": "lock_holders of limits.sql",
     "x'6f75746c617374'": "lock_holders of migrate.sql",
-    "v_key": "outlast_presence_taken_v1",
+    "v_key": "outlast_hold_presence_v1",
     "0)": "tries whether the server has such locks",
 }
 """The keys of advisory locks, and what names their holders."""

@@ -465,7 +465,6 @@ FOR EACH STATEMENT EXECUTE FUNCTION outlast_commit_locally_v1();
 \ir functions/outlast_locks_v1.sql
 \ir functions/outlast_presence_held_v1.sql
 \ir functions/outlast_presence_v1.sql
-\ir functions/outlast_presence_taken_v1.sql
 \ir functions/outlast_hold_presence_v1.sql
 
 -- Checkpoints, steps and progress of running attempts.

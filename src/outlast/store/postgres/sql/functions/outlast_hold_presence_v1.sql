@@ -25,7 +25,12 @@ BEGIN
         RETURN 'a pooler or proxy stands between';
     END IF;
     IF NOT pg_try_advisory_lock(v_key) THEN
-        RETURN outlast_presence_taken_v1(v_key, v_role);
+        RETURN coalesce(
+            (SELECT 'the role ' || l.role::regrole::text || ' has taken its lock (process '
+                    || l.backend::text || ', application ' || quote_ident(l.application)
+                    || '): end that session with pg_terminate_backend, and keep the role from this database'
+             FROM outlast_locks_v1() l WHERE l.key = v_key AND l.role <> v_role LIMIT 1),
+            'an earlier session still has the lock');
     END IF;
     v_here := v_here || '/' || v_role::text;
     UPDATE outlast_workers SET presence = v_here, presence_off = NULL
