@@ -400,7 +400,6 @@ REVOKE ALL ON FUNCTION outlast_replace_v1 FROM PUBLIC;
 REVOKE ALL ON FUNCTION outlast_add_lanes_v1 FROM PUBLIC;
 \ir functions/outlast_line_up_v1.sql
 \ir functions/outlast_thin_lanes_v1.sql
-\ir functions/outlast_stored_now_v1.sql
 \ir functions/outlast_check_new_v1.sql
 \ir functions/outlast_depend_v1.sql
 REVOKE ALL ON FUNCTION outlast_depend_v1 FROM PUBLIC;
