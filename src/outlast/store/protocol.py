@@ -347,7 +347,7 @@ class Store(ReadableStore, ActVerbs, Protocol):
 
     async def fire(self, firings: Sequence[Firing]) -> list[FireAnswer]:
         """Advance the schedules whose rows are unchanged since they were read, each in one commit
-        with the jobs of its ticks; at most FIRE_MAX different ones. Does not wait: a schedule is
+        with the jobs of its ticks; at most DUE_MAX different ones. Does not wait: a schedule is
         not fired while its row, or the key of one of its jobs, is locked."""
         ...
 

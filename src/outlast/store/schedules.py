@@ -20,7 +20,6 @@ from outlast.model.schedule_plan import GRACE_SECONDS, CatchUp, Overlap
 from outlast.store.values import NewJob
 
 DUE_MAX = 500  # schedules in one page of due ones
-FIRE_MAX = 500  # firings in one commit
 DECLARED_SECONDS = 60.0  # a declaration not renewed for this long is no longer in use
 RENEW_SECONDS = 10.0  # a younger declaration counts as new: no worker renews it
 UNDECLARED_SECONDS = 7 * 86_400.0  # after which the row of an undeclared or deleted one goes
