@@ -55,13 +55,9 @@ class Page:
         self._header()
         self._standing()
         self._values()
-        self.write_attempts()
-        self._refusals()
-
-    def write_attempts(self) -> None:
-        """Write its attempts and their crash reports."""
         self._timeline()
         self._reports()
+        self._refusals()
 
     # -- what it is and where it stands ----------------------------------------------------------
 

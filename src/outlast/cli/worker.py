@@ -29,7 +29,6 @@ from outlast.model.job import SHELL_TASK
 from outlast.store.backend import describe_place, file_of, open_store, resolve_url
 
 if TYPE_CHECKING:
-    from outlast.cli.application import Found
     from outlast.cli.logs import LogWriter
 
 NO_APPLICATION = "outlast.runner.shell.task:app"
