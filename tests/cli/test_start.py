@@ -122,19 +122,6 @@ def test_a_command_that_reads_loads_rich_only_for_what_it_has_to_draw() -> None:
         assert "rich" not in found
 
 
-ASKS_NOTHING = """import asyncpg
-assert asyncpg.Connection._introspect_types
-asyncpg.Connection._introspect_types = None"""
-
-
-@pytest.mark.on_both_stores
-@pytest.mark.parametrize("store_url", ["postgres"], indirect=True)
-def test_a_command_that_reads_asks_the_server_about_no_types(filled: Filled) -> None:
-    """For a type that the driver does not know, such as a list of numbers, it reads the catalog, in
-    six round trips."""
-    loaded(ENTRY, ASKS_NOTHING, *reading(filled.url))
-
-
 def test_the_list_of_commands_has_the_first_line_of_the_help_of_each() -> None:
     group = typer.main.get_command(tree.build())
     listed = {name: summary for name, (_, summary) in tree.COMMANDS.items()}

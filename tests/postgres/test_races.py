@@ -299,7 +299,7 @@ async def test_lines_written_while_complete_in_waits_go_with_the_job(
     claimed = await hands.claim_one()
     writes = session.transaction()
     await writes.start()
-    lines = ([claimed.job_id], [claimed.token], [1], [0], ['[[1.0,"a line"]]'], 5)
+    lines = (f"{{{claimed.job_id}}}", f"{{{claimed.token}}}", "{1}", "{0}", ['[[1.0,"a line"]]'], 5)
     await session.fetch(JOBS["keep_logs"], *lines)
     task = await asyncpg.connect(store.url)
     async with task.transaction():

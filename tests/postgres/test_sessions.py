@@ -332,7 +332,6 @@ async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: st
     assert not late
 
 
-@pytest.mark.xfail(strict=True, reason="25 statements do")
 async def test_no_statement_makes_the_driver_ask_about_a_type(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

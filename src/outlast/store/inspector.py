@@ -623,18 +623,14 @@ async def _stream_place(rows: Rows, job_id: int, most: int) -> StreamPlace | Non
 
 
 def _place(row: Row) -> Place:
-    return struct_of(Place, row, incident=_list(row["incident"]))
+    return struct_of(Place, row, incident=msgspec.json.decode(row["incident"]))
 
 
 def _ended(row: Row) -> Ended:
     names, lists = Ended.__struct_fields__[:3], Ended.__struct_fields__[3:]
-    return Ended(*[row[name] for name in names], *[_list(row[name]) for name in lists])
-
-
-def _list(value: Any) -> list[Any]:
-    """A store without lists has them as JSON text."""
-    found: list[Any] = msgspec.json.decode(value) if isinstance(value, str) else value
-    return found
+    return Ended(
+        *[row[name] for name in names], *[msgspec.json.decode(row[name]) for name in lists]
+    )
 
 
 def _state_of(row: Row) -> State:

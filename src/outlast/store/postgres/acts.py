@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
+import msgspec
+
 from outlast.model.limits import LimitSpec
 from outlast.store.acts import Acting, ActVerbs
 from outlast.store.dependencies import RESOLVE_MAX
@@ -68,7 +70,7 @@ class PostgresActing:
 
     async def resolve(self) -> tuple[list[int], bool]:
         (row,) = await self.rows("actions", "resolve", most=RESOLVE_MAX)
-        return row["ids"] or [], bool(row["more"])
+        return msgspec.json.decode(row["ids"] or "[]"), bool(row["more"])
 
     async def notify(self, ids: Sequence[int]) -> None:
         """Name their lanes as well, since a claim reads no others."""

@@ -311,6 +311,7 @@ _Placed = tuple[Claimed, int | None]  # a claimed job, and its position in the l
 _NO_ENDS = ("{}", "{}", "{}", None)
 _NO_REQUEST = ClaimRequest([], 0)
 _head_of = msgspec.json.Decoder(_Head).decode
+_tokens_of = msgspec.json.Decoder(set[int]).decode
 
 
 class PostgresExchange(Verbs):
@@ -378,7 +379,7 @@ class PostgresExchange(Verbs):
         if not ended or others is not None:
             return ended
         (row,) = await self._fetch(_SQL["complete"], *columns, own=True, keeps_plans=True)
-        done = set(row[0] or ())
+        done = _tokens_of(row[0] or "[]")
         return [end for end in ended if end.token not in done]
 
     async def _read_apart(self, found: list[Any]) -> list[Any]:
@@ -387,14 +388,14 @@ class PostgresExchange(Verbs):
         apart = [row for row in found if row["args"] is None]
         if not apart:
             return found
-        values = [row["job_id"] for row in apart], [row["token"] for row in apart]
+        values = (array_text(row[name] for row in apart) for name in ("job_id", "token"))
         rows = await self._fetch(_SQL["apart"], *values, own=True)
         return [*(row for row in found if row["args"] is not None), *rows]
 
     async def _find_results(
         self, job_ids: list[int], most: int
     ) -> list[tuple[int, str | None, int, int | None, bool]]:
-        values = job_ids, RESULTS_BYTES, most
+        values = array_text(job_ids), RESULTS_BYTES, most
         return [
             (row["job_id"], row["result"], row["count"], row["gone"], row["late"])
             for row in await self._fetch(_RESULTS, *values, own=True)

@@ -14,6 +14,7 @@ from outlast.store.postgres.acts import PostgresActing, send
 from outlast.store.postgres.enqueue import enqueue, forget_lanes
 from outlast.store.postgres.errors import foreign_errors
 from outlast.store.postgres.schedules import put
+from outlast.store.postgres.statements import array_text
 from outlast.store.postgres.store import step_found
 from outlast.store.protocol import ForeignDriver
 from outlast.store.schedules import Deleted, NewSchedule, Put
@@ -67,7 +68,7 @@ class OnPostgres:
         return await self._told(_complete(self._driver, job_id, token, result))
 
     async def find_step(self, step: NamedStep) -> StepFound:
-        values = ([step.job_id], [step.token], [step.name])
+        values = (array_text([step.job_id]), array_text([step.token]), [step.name])
         return step_found((await self._told(self._driver.fetch(_STEPS["find"], *values)))[0])
 
     async def keep_step(self, step: NamedStep) -> bool:

@@ -25,6 +25,7 @@ from typing import Any
 
 from outlast.errors import OutlastError
 from outlast.store.postgres.errors import TROUBLE
+from outlast.store.postgres.statements import array_text
 from outlast.store.statements import statements
 
 _SQL = statements("postgres", "session")
@@ -99,7 +100,7 @@ class Lent:
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
         now = asyncio.get_running_loop().time()
         pids = [each.get_server_pid() for each in hung if not each.is_closed()]
-        rows = await fresh.fetch(_SQL["sessions"], pids, timeout=HUNG_SECONDS)
+        rows = await fresh.fetch(_SQL["sessions"], array_text(pids), timeout=HUNG_SECONDS)
         if (server := rows[0]["server"]) is None:
             self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
             return

@@ -39,6 +39,7 @@ T = TypeVar("T")
 # a different page, which has to come from the disk if it is not cached.
 QUEUED_MAX = 4_000
 KNOWS_COLLATIONS = 150_000  # the version of PostgreSQL
+_NUMBERS = ("ids", "positions", "tokens", "permits", "blocking")  # lists of them
 PROBES_MAX = 1_000  # in search of the tasks that a queue has in the line
 
 
@@ -143,6 +144,5 @@ class PostgresInspector(Inspector):
 
 
 async def fetch(connection: Any, topic: str, name: str, values: dict[str, Any]) -> list[Row]:
-    if "ids" in values:
-        values = values | {"ids": array_text(values["ids"])}
-    return [dict(row) for row in await fetch_rows(connection, topic, name, values)]
+    numbers = {name: array_text(values[name]) for name in _NUMBERS if name in values}
+    return [dict(row) for row in await fetch_rows(connection, topic, name, values | numbers)]

@@ -14,7 +14,7 @@ from outlast.store.limits import RECOUNT_SECONDS, DeclaredTask, Miscounted, NewL
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.inspector import fetch
 from outlast.store.postgres.pool import Connections
-from outlast.store.postgres.statements import storable, to_json
+from outlast.store.postgres.statements import arrays_of, storable, to_json
 from outlast.store.protocol import REFUSALS_KEPT
 from outlast.store.statements import statements
 from outlast.store.values import Answer
@@ -43,7 +43,7 @@ class PostgresLimitVerbs:
         rows = await self._connections.run(lambda it: it.fetch(_SQL["known_tasks"], names))
         known = {tuple(row.values()) for row in rows}
         if news := [row for row in tasks if row not in known]:
-            columns = [list(column) for column in zip(*news, strict=True)]
+            columns = arrays_of(news, (0, 1))
             await self._connections.run(
                 lambda it: it.fetch(_SQL["declare_tasks"], *columns), kind=Transaction.COMMITTED
             )
@@ -100,7 +100,7 @@ async def _read_news(connection: Any, specs: Mapping[str, LimitSpec]) -> list[tu
 
 async def _put(connection: Any, rows: Sequence[tuple[Any, ...]]) -> None:
     if rows:
-        await connection.fetch(_SQL["put"], *(list(column) for column in zip(*rows, strict=True)))
+        await connection.fetch(_SQL["put"], *arrays_of(rows, (0, 1, 2, 6)))
 
 
 async def put_limit(

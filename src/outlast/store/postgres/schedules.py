@@ -11,6 +11,7 @@ from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.enqueue import find_holders, store_unless_taken
 from outlast.store.postgres.errors import LockHeld
 from outlast.store.postgres.pool import Verbs
+from outlast.store.postgres.statements import array_text, arrays_of
 from outlast.store.schedules import (
     AHEAD_SECONDS,
     DECLARED_SECONDS,
@@ -87,7 +88,7 @@ async def put(
     for part in split(rows, _weigh):
         found = await connection.fetch(
             _SQL["put"],
-            *map(list, zip(*part, strict=True)),
+            *arrays_of(part, (0, 1, 2, 3, 4, 6)),
             origin.value,
             RENEW_SECONDS,
             DECLARED_SECONDS,
@@ -108,8 +109,8 @@ async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> 
     rows = await connection.fetch(
         _SQL["fire"],
         [each.name for each in firings],
-        [each.next_tick for each in firings],
-        [each.revision for each in firings],
+        array_text(each.next_tick for each in firings),
+        array_text(each.revision for each in firings),
     )
     won = {firings[row["place"] - 1].name: firings[row["place"] - 1] for row in rows}
     if not won:
@@ -125,5 +126,5 @@ async def _fire(connection: Any, firings: Sequence[Firing], *, notify: bool) -> 
         for name, each in ids.items()
     }
     rows = [fired_columns(won[name], answer).values() for name, answer in answers.items()]
-    await connection.fetch(_SQL["fired"], *map(list, zip(*rows, strict=True)))
+    await connection.fetch(_SQL["fired"], *arrays_of(rows, (0, 10)))
     return [answers.get(each.name, FireAnswer(won=False)) for each in firings]

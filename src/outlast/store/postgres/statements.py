@@ -78,6 +78,12 @@ def array_text(values: Iterable[float | str | None]) -> str:
     return f"{{{','.join(map(str, values)).replace('None', 'NULL')}}}"
 
 
+def arrays_of(rows: Iterable[Iterable[Any]], texts: Container[int]) -> list[Any]:
+    """Return rows as columns. ``texts``: the places of texts; numbers and truths are elsewhere."""
+    columns = enumerate(zip(*rows, strict=True))
+    return [list(each) if place in texts else array_text(each) for place, each in columns]
+
+
 def job_columns(jobs: Sequence[NewJob], awaited: Container[int] = ()) -> dict[str, Any]:
     """Return the columns that enqueue.sql takes. ``awaited``: the places of awaited jobs."""
     columns: dict[str, Any] = {}

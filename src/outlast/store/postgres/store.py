@@ -52,6 +52,7 @@ _DEPENDENCIES = statements("postgres", "dependencies")
 _EVENTS = statements("postgres", "events")
 
 _STEP = ("job_id", "token", "name")
+_TEXTS = ("name", "value")
 T = TypeVar("T", Save, Report)
 _PRUNE = statements("postgres", "prune")
 _LIMITS = statements("postgres", "limits")
@@ -140,7 +141,7 @@ class PostgresStore(
             _JOBS["progress"],
             *_columns(last, "job_id", "token"),
             [report.progress and to_json(report.progress) for report in last],
-            [report.still for report in last],
+            array_text(report.still for report in last),
             REFUSALS_KEPT,
         )
         answers = _answers(rows)
@@ -217,7 +218,7 @@ class PostgresStore(
         return [
             tuple(row)
             for row in await self._fetch(
-                _EXCHANGE["list_run_elsewhere"], me.worker_id, list(job_ids)
+                _EXCHANGE["list_run_elsewhere"], me.worker_id, array_text(job_ids)
             )
         ]
 
@@ -229,8 +230,9 @@ def _last_of_each(items: Iterable[T]) -> list[T]:
     return list({pair_of(item): item for item in items}.values())
 
 
-def _columns(items: Sequence[object], *names: str) -> list[list[Any]]:
-    return [[getattr(item, name) for item in items] for name in names]
+def _columns(items: Sequence[object], *names: str) -> list[Any]:
+    columns = {name: [getattr(item, name) for item in items] for name in names}
+    return [each if name in _TEXTS else array_text(each) for name, each in columns.items()]
 
 
 def step_found(row: Any) -> StepFound:

@@ -17,7 +17,14 @@ from outlast.store.lockfile import directory_for, place_in
 from outlast.store.postgres.connection import Transaction
 from outlast.store.postgres.exchange import PostgresExchange
 from outlast.store.postgres.privileges import check_may_serve
-from outlast.store.postgres.statements import Pair, ends_text, pair_of, storable, to_json
+from outlast.store.postgres.statements import (
+    Pair,
+    array_text,
+    ends_text,
+    pair_of,
+    storable,
+    to_json,
+)
 from outlast.store.protocol import ORPHANS_MAX, OVERDUE_MAX
 from outlast.store.rows import WorkerStatus
 from outlast.store.stacks import asks_of
@@ -142,7 +149,7 @@ class WorkerVerbs(PostgresExchange):
         return Beat(True, cancels, row["drain"], asks_of(row["stacks"]), peek)
 
     async def reconcile(self, me: WorkerRef, held: Collection[int]) -> list[Pair]:
-        which = (me.worker_id, me.epoch, list(held))
+        which = (me.worker_id, me.epoch, array_text(held))
         rows = await self._connections.run_notifying(
             lambda it, notify: it.fetch(_RECLAIM["reconcile"], *which, notify, me.registration),
             keeps_plans=True,
@@ -260,5 +267,5 @@ def _seen(row: Any, locks: Path) -> WorkerSeen:
     )
 
 
-def _columns(pairs: Collection[Pair]) -> tuple[list[int], list[int]]:
-    return [job_id for job_id, _ in pairs], [token for _, token in pairs]
+def _columns(pairs: Collection[Pair]) -> tuple[str, str]:
+    return array_text(job_id for job_id, _ in pairs), array_text(token for _, token in pairs)

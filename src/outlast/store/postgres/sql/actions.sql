@@ -47,7 +47,7 @@ WITH revived AS (
         expires_at = NULL, cancel_requested = false, progress = NULL,
         checkpoint = CASE WHEN :from_scratch::boolean THEN NULL ELSE j.checkpoint END,
         checkpoint_at = CASE WHEN :from_scratch THEN NULL ELSE j.checkpoint_at END
-    FROM unnest(:ids::text::bigint[], :positions::bigint[]) AS n (id, position)
+    FROM unnest(:ids::text::bigint[], :positions::text::bigint[]) AS n (id, position)
     WHERE j.id = n.id AND NOT EXISTS (SELECT FROM outlast_jobs k WHERE k.key = j.key AND k.ended_at IS NULL)
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => true) FROM revived
@@ -58,7 +58,7 @@ WITH skipped AS (
     UPDATE outlast_jobs j
     SET state = 'completed', token = n.token, attempt_count = j.attempt_count + 1, fingerprint = NULL,
         started_at = date_part('epoch', clock_timestamp()), ended_at = date_part('epoch', clock_timestamp())
-    FROM unnest(:ids::text::bigint[], :tokens::bigint[]) AS n (id, token) WHERE j.id = n.id
+    FROM unnest(:ids::text::bigint[], :tokens::text::bigint[]) AS n (id, token) WHERE j.id = n.id
     RETURNING j.id)
 SELECT id, outlast_note_v1(ARRAY[id], p_ran => false, p_had_ended => false) FROM skipped
 
@@ -70,7 +70,7 @@ SELECT nextval(('outlast_' || :name::text || '_seq')::regclass) AS number FROM g
 SELECT outlast_forget_v1(:ids::text::bigint[])
 
 -- name: resolve
-SELECT ids, more FROM outlast_resolve_v1(:most)
+SELECT to_json(ids) AS ids, more FROM outlast_resolve_v1(:most)
 
 -- name: line_up
 SELECT outlast_line_up_v1(:ids::text::bigint[])

@@ -60,7 +60,7 @@ SELECT id FROM held
 SELECT g.job_id, CASE WHEN NOT g.late THEN g.result END AS result, g.count, g.gone, g.late
 FROM (
     SELECT f.*, u.n > 1 AND sum(f.bytes) OVER (ORDER BY u.n) > $3::bigint AS late
-    FROM unnest($1::bigint[]) WITH ORDINALITY AS u (id, n)
+    FROM unnest($1::text::bigint[]) WITH ORDINALITY AS u (id, n)
     CROSS JOIN LATERAL (
         SELECT d.job_id, d.place, j.result, count(*) OVER () AS count, coalesce(octet_length(j.result), 4) AS bytes,
                row_number() OVER (ORDER BY d.place) AS step,

@@ -13,7 +13,7 @@ SELECT * FROM outlast_exchange_v1(
 )
 
 -- name: complete
-SELECT outlast_complete_v1($1::text::bigint[], $2::text::bigint[], $3::text::text[])
+SELECT to_json(outlast_complete_v1($1::text::bigint[], $2::text::bigint[], $3::text::text[]))
 
 -- name: apart
 -- Read jobs that an exchange has just claimed but whose texts did not fit into its reply, as rows of that reply: a
@@ -23,7 +23,7 @@ SELECT outlast_complete_v1($1::text::bigint[], $2::text::bigint[], $3::text::tex
 SELECT j.id AS job_id, j.token, j.task, j.queue, j.args, j.attempt_count AS number, j.failures, j.losses, j.policy, j.tenant,
        j.checkpoint, j.priority, j.solo, j.incident, j.started_at - j.run_at AS waited,
        j.expires_at - j.started_at AS expires_in, j.awaited OR j.stream IS NOT NULL AS awaited
-FROM unnest($1::bigint[], $2::bigint[]) AS u (id, token) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
+FROM unnest($1::text::bigint[], $2::text::bigint[]) AS u (id, token) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id])
 WHERE j.token = u.token AND j.state = 'running'
 
 -- name: waiting
@@ -32,5 +32,5 @@ SELECT * FROM outlast_waiting_v1($1::float8, $2::integer)
 -- name: list_run_elsewhere
 -- List which workers run the named jobs, if not the worker that asks, for a line in its log.
 SELECT j.id, j.token, w.name, w.id FROM outlast_jobs j JOIN outlast_workers w ON w.id = j.worker_id
-WHERE j.id = ANY ($2::bigint[]) AND j.worker_id <> $1::bigint
+WHERE j.id = ANY ($2::text::bigint[]) AND j.worker_id <> $1::bigint
 ORDER BY j.id

@@ -21,19 +21,21 @@ SELECT id, CASE WHEN noted THEN outlast_note_v1(ARRAY[id], p_ran => true, p_had_
 SELECT id FROM outlast_jobs WHERE id = $1 AND token = $2 AND state = 'running' AND keep <= 0 AND NOT awaited FOR UPDATE
 
 -- name: complete_away
-SELECT outlast_complete_away_v1(ARRAY[$1::bigint], ARRAY[$2::bigint])
+SELECT outlast_complete_away_v1(ARRAY[$1::bigint], ARRAY[$2::bigint]) IS NOT NULL
 
 -- name: expire
 SELECT outlast_expire_v1($1)
 
 -- name: checkpoint
-SELECT job_id, token, answer FROM outlast_checkpoint_v1($1, $2, $3, $4, $5, $6)
+SELECT job_id, token, answer FROM outlast_checkpoint_v1(
+    $1::text::bigint[], $2::text::bigint[], $3::text::integer[], $4, $5::text::integer[], $6)
 
 -- name: progress
-SELECT job_id, token, answer FROM outlast_progress_v1($1, $2, $3, $4, $5)
+SELECT job_id, token, answer FROM outlast_progress_v1($1::text::bigint[], $2::text::bigint[], $3, $4::text::float8[], $5)
 
 -- name: keep_logs
-SELECT * FROM outlast_keep_logs_v1($1, $2, $3, $4, $5, $6)
+SELECT * FROM outlast_keep_logs_v1(
+    $1::text::bigint[], $2::text::bigint[], $3::text::integer[], $4::text::integer[], $5, $6)
 
 -- name: ask_stack
 -- Ask the worker that runs this attempt for its stack: :then, which is :seen with one more request, replaces the

@@ -12,7 +12,7 @@ SELECT name, limits, fair, aging, priority FROM outlast_tasks WHERE name = ANY (
 -- name: declare_tasks
 -- Rows are locked in the order of their names: if two workers have the same tasks, the second waits for the first.
 INSERT INTO outlast_tasks (name, limits, fair, aging, priority)
-SELECT u.* FROM unnest($1::text[], $2::text[], $3::boolean[], $4::float8[], $5::smallint[])
+SELECT u.* FROM unnest($1::text[], $2::text[], $3::text::boolean[], $4::text::float8[], $5::text::smallint[])
     AS u (name, limits, fair, aging, priority)
 ORDER BY u.name COLLATE "C"
 ON CONFLICT (name) DO UPDATE
@@ -45,7 +45,7 @@ ORDER BY m.may_work, l.backend, l.lock LIMIT 5
 SELECT outlast_lock_keeper_v1(0.5) AS is_mine
 
 -- name: put
-SELECT outlast_put_limits_v1($1, $2, $3, $4, $5, $6, $7)
+SELECT outlast_put_limits_v1($1, $2, $3, $4::text::integer[], $5::text::float8[], $6::text::float8[], $7)
 
 -- name: make_permit
 -- The transaction has the keeper lock, as in the statements below, so no other session makes or prunes the row.
@@ -111,7 +111,7 @@ GROUP BY p.name
 -- most: the jobs, and a row for each stream that has none.
 SELECT count(b.id) AS number, count(*) AS looked_at
 FROM (SELECT j.id
-      FROM unnest(:permits::bigint[]) AS u (permit)
+      FROM unnest(:permits::text::bigint[]) AS u (permit)
       CROSS JOIN LATERAL (
           SELECT s.id, s.task, s.queue FROM outlast_streams s WHERE s.blocked = u.permit
           ORDER BY s.blocked, s.rank, s.turn LIMIT :most) s
@@ -150,7 +150,7 @@ WITH looked AS MATERIALIZED (
     CROSS JOIN LATERAL (SELECT s.permits FROM outlast_streams s WHERE s.id = j.stream LIMIT 1) s
     CROSS JOIN LATERAL unnest(s.permits) AS n (permit)
     UNION
-    SELECT u FROM unnest(:blocking::bigint[]) AS u
+    SELECT u FROM unnest(:blocking::text::bigint[]) AS u
 ), noted AS MATERIALIZED (
     SELECT n.permit, sum(e.ended)::bigint AS ended
     FROM (SELECT * FROM outlast_notices ORDER BY id DESC LIMIT 10000) e

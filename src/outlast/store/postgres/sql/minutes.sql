@@ -48,13 +48,14 @@ SELECT s.now, (SELECT count(*) FROM seen) AS read, (SELECT min(at) FROM seen) AS
 FROM span s LEFT JOIN (
     SELECT CASE WHEN :by_queue::boolean THEN m.queue ELSE '' END AS queue,
            CASE WHEN :by_task::boolean THEN m.task ELSE '' END AS task, m.outcome,
-           array_agg(m.at) AS at, array_agg(m.jobs) AS jobs, array_agg(m.seconds) AS seconds, array_agg(m.waited) AS waited,
-           array_agg(m.d1 + m.d2 + m.d3 + m.d4 + m.d5 + m.d6 + m.d7 + m.d8 + m.d9 + m.d10 + m.d11) AS ran,
-           array_agg(m.w1 + m.w2 + m.w3 + m.w4 + m.w5 + m.w6 + m.w7 + m.w8 + m.w9 + m.w10 + m.w11) AS due,
-           ARRAY[sum(m.d1), sum(m.d2), sum(m.d3), sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7),
-                 sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11)]::bigint[] AS durations,
-           ARRAY[sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7),
-                 sum(m.w8), sum(m.w9), sum(m.w10), sum(m.w11)]::bigint[] AS waits
+           to_json(array_agg(m.at)) AS at, to_json(array_agg(m.jobs)) AS jobs, to_json(array_agg(m.seconds)) AS seconds,
+           to_json(array_agg(m.waited)) AS waited,
+           to_json(array_agg(m.d1 + m.d2 + m.d3 + m.d4 + m.d5 + m.d6 + m.d7 + m.d8 + m.d9 + m.d10 + m.d11)) AS ran,
+           to_json(array_agg(m.w1 + m.w2 + m.w3 + m.w4 + m.w5 + m.w6 + m.w7 + m.w8 + m.w9 + m.w10 + m.w11)) AS due,
+           json_build_array(sum(m.d1), sum(m.d2), sum(m.d3), sum(m.d4), sum(m.d5), sum(m.d6), sum(m.d7),
+                            sum(m.d8), sum(m.d9), sum(m.d10), sum(m.d11)) AS durations,
+           json_build_array(sum(m.w1), sum(m.w2), sum(m.w3), sum(m.w4), sum(m.w5), sum(m.w6), sum(m.w7),
+                            sum(m.w8), sum(m.w9), sum(m.w10), sum(m.w11)) AS waits
     FROM seen m
     WHERE m.kind = 'attempt' AND (:queue::text IS NULL OR m.queue = :queue) AND (:task::text IS NULL OR m.task = :task)
     GROUP BY 1, 2, 3) c ON true

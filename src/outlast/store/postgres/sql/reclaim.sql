@@ -5,7 +5,7 @@
 SELECT * FROM outlast_orphans_v1($1)
 
 -- name: facts
-SELECT * FROM outlast_facts_v1($1, $2, $3)
+SELECT * FROM outlast_facts_v1($1::text::bigint[], $2::text::bigint[], $3)
 
 -- name: close
 SELECT job_id, token, state FROM outlast_close_v1($1, $2)
@@ -27,10 +27,10 @@ ORDER BY j.hard_deadline LIMIT $2
 -- `completed` under its own token comes from the attempt's own complete_in, and so may a missing row, if the job is
 -- kept for no time (keep = 0). LIMIT keeps the lookup by id from becoming a join: with old statistics that read the
 -- whole table for each attempt (0.8 s for 340 among 14,000).
-SELECT held.token FROM unnest($1::bigint[], $2::bigint[]) AS held (job_id, token)
+SELECT held.token FROM unnest($1::text::bigint[], $2::text::bigint[]) AS held (job_id, token)
 LEFT JOIN LATERAL (
     SELECT j.id, j.token, j.state FROM outlast_jobs j WHERE j.id = held.job_id LIMIT 1) j ON true
 WHERE j.id IS NOT NULL AND (j.token = held.token AND j.state IN ('running', 'completed')) IS NOT TRUE
 
 -- name: reconcile
-SELECT job_id, token FROM outlast_reconcile_v1($1, $2, $3, $4, $5)
+SELECT job_id, token FROM outlast_reconcile_v1($1, $2, $3::text::bigint[], $4, $5)

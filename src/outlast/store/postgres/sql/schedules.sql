@@ -6,7 +6,8 @@
 SELECT p.name, outlast_put_schedule_v1(
     p.name, p.call, p.spec, p.overlap, p.catch_up, p.grace, $8::text, p.version, $9::float8, $10::float8,
     $11::float8, $12::integer, $13::integer) AS answer
-FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::text[])
+FROM (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
+                           $6::text::float8[], $7::text[])
           AS u (name, call, spec, overlap, catch_up, grace, version)
       ORDER BY u.name COLLATE "C") p
 
@@ -49,7 +50,7 @@ ORDER BY s.next_tick, s.name
 --   * a user's transaction that holds one of the rows, or never ends: the other schedules fire. It may also hold the
 --     key of a job: the next statements wait for a short time only, and the caller tries the others.
 SELECT f.place, set_config('lock_timeout', '20ms', true)
-FROM unnest($1::text[], $2::float8[], $3::bigint[])
+FROM unnest($1::text[], $2::text::float8[], $3::text::bigint[])
      WITH ORDINALITY AS f (name, next_tick, revision, place)
 JOIN outlast_schedules s
   ON s.name = f.name AND s.next_tick = f.next_tick AND s.revision = f.revision AND NOT s.paused
@@ -65,8 +66,8 @@ SET since = greatest(s.since, f.since), next_tick = f.later, owed = f.owed, last
     skipped = s.skipped + f.skipped, missed = s.missed + f.missed,
     last_skip = coalesce(f.last_skip, s.last_skip),
     last_skip_job = CASE WHEN f.last_skip IS NULL THEN s.last_skip_job ELSE f.in_the_way END
-FROM unnest($1::text[], $2::float8[], $3::float8[], $4::float8[], $5::bigint[], $6::bigint[], $7::bigint[],
-            $8::bigint[], $9::float8[], $10::bigint[], $11::text[])
+FROM unnest($1::text[], $2::text::float8[], $3::text::float8[], $4::text::float8[], $5::text::bigint[],
+            $6::text::bigint[], $7::text::bigint[], $8::text::bigint[], $9::text::float8[], $10::text::bigint[], $11::text[])
      AS f (name, since, later, last_tick, last_job, fired, skipped, missed, last_skip, in_the_way, owed)
 WHERE s.name = f.name
 

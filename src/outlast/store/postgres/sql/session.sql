@@ -64,7 +64,7 @@ SELECT CASE WHEN NOT pg_is_in_recovery() THEN pg_postmaster_start_time() END AS 
             THEN 'infinity'::float8 ELSE 0 END AS seconds
 FROM (SELECT) here
 LEFT JOIN pg_stat_activity a
-       ON a.pid = ANY ($1::integer[])
+       ON a.pid = ANY ($1::text::integer[])
        OR (a.usename = session_user AND a.datname = current_database() AND a.pid <> pg_backend_pid()
            AND (a.xact_start IS NOT NULL OR coalesce(a.state, 'disabled'::text) = 'disabled'::text))
 

@@ -5,13 +5,13 @@
 -- its row, and so before this attempt's claim, or was refused. So after this read only the attempt itself can add a
 -- value.
 SELECT h.n, j.id IS NOT NULL AS current, s.value
-FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS h (job_id, token, name, n)
+FROM unnest($1::text::bigint[], $2::text::bigint[], $3::text[]) WITH ORDINALITY AS h (job_id, token, name, n)
 LEFT JOIN outlast_jobs j ON j.id = h.job_id AND j.token = h.token AND j.state = 'running'
 LEFT JOIN outlast_steps s ON s.job_id = j.id AND s.name = h.name
 ORDER BY h.n
 
 -- name: keep
-SELECT job_id, token, name, answer FROM outlast_keep_steps_v1($1, $2, $3, $4, $5)
+SELECT job_id, token, name, answer FROM outlast_keep_steps_v1($1::text::bigint[], $2::text::bigint[], $3, $4, $5)
 
 -- name: keep_in
 -- Keep a step in the task's own transaction. Guarded like `complete` in jobs.sql, and waits for the row like it. Until
