@@ -332,6 +332,13 @@ async def test_what_jobs_wait_for_shares_no_session_with_other_duties(pg_url: st
     assert not late
 
 
+async def test_a_program_that_enqueues_has_one_session(app: outlast.App, session: Any) -> None:
+    mail = app.task(name="mail")(lambda n: None)
+    for n in range(3):
+        await mail.enqueue(n)
+    assert Counter((await sessions(session)).values()) == Counter({"outlast": 1})
+
+
 async def test_no_statement_makes_the_driver_ask_about_a_type(
     session: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -79,8 +79,11 @@ class PostgresSchema(Verbs):
         self._steps = load("postgres")
 
     async def ensure(self, *, make: bool = True) -> None:
-        """Check the schema; make it if there is no table of Outlast, or raise SchemaMismatch."""
-        async with self._connections.use() as connection:
+        """Check the schema; make it if there is no table of Outlast, or raise SchemaMismatch. A
+        program that enqueues then does so in this session, which keeps plans."""
+        options = self._connections.options
+        keeps_plans = not (options.read_only or options.reserved)
+        async with self._connections.use(keeps_plans=keeps_plans) as connection:
             applied = await self._applied(connection)
         if not make:
             check_made(self._connections.url, applied)
