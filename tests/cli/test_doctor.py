@@ -216,6 +216,7 @@ async def test_transactions_that_are_left_open_are_seen(
         await other.execute("BEGIN; SELECT 1")
         seen = await facts_of(store)
         assert seen.oldest_transaction is not None
+        assert f"process {other.get_server_pid()} of " in (seen.oldest_holder or "")
         await other.execute("COMMIT; BEGIN; SELECT 1; PREPARE TRANSACTION 'left over'")
         seen = await facts_of(store)
         assert (seen.prepared, seen.two_phase) == (1, True)

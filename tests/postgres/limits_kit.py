@@ -51,7 +51,18 @@ SELECT ARRAY(SELECT format('%s %s: %s - %s <> %s', p.name, p.key, p.used, p.note
              WHERE p.is_known AND (p.cap IS NULL OR p.used < p.cap) AND p.opens_at IS NULL
                AND greatest(p.held_until, p.limit_held, 0) <= p.now
                AND (p.spacing IS NULL OR s.costs[array_position(s.permits, p.id)] <= p.burst)
-               AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.permit = p.id)) AS "L3"
+               AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.permit = p.id)) AS "L3",
+       ARRAY(SELECT format('%s: has job %s below its floor', s.id, j.id)
+             FROM outlast_jobs j JOIN outlast_streams s ON s.id = j.stream
+             WHERE coalesce(j.aged, j.position) < s.floor AND j.position IS NOT NULL
+               AND NOT EXISTS (
+                   SELECT FROM outlast_notices n
+                   WHERE n.stream = s.id AND n.arrived
+                     AND coalesce(n.place, 0) <= coalesce(j.aged, j.position))
+             UNION ALL
+             SELECT format('%s has %s rows', t.id, count(*))
+             FROM (SELECT id FROM outlast_streams UNION ALL SELECT id FROM outlast_permits) t
+             GROUP BY t.id HAVING count(*) > 1) AS "L4"
 """
 
 

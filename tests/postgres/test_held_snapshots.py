@@ -13,9 +13,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from outlast.model.job import Policy
+from outlast.model.limits import stream_id
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Claimed, ClaimRequest, NewJob
-from tests.conformance.kit import TASK, ended, job, new_worker
+from outlast.store.values import Claimed, ClaimRequest, NewJob, OnKey
+from tests.conformance.kit import TASK, Hands, ended, enqueued, job, new_worker, on
 from tests.conformance.limits_kit import declare, limited, need
 from tests.postgres.plans_kit import Session
 from tests.postgres.plans_kit import session as explained
@@ -93,13 +95,7 @@ def server_url(request: pytest.FixtureRequest) -> Iterator[str]:
     server.drop_database("held")
 
 
-@pytest.mark.parametrize(
-    ("kind", "most"),
-    [
-        pytest.param(*each, id=each[0].__name__, marks=pytest.mark.xfail(strict=True) if n else ())
-        for n, each in enumerate(KINDS)
-    ],
-)
+@pytest.mark.parametrize(("kind", "most"), KINDS, ids=[kind.__name__ for kind, _ in KINDS])
 async def test_a_trip_reads_no_more_blocks_than_the_first_ones(
     server_url: str,
     kind: Callable[[PostgresStore], Awaitable[Callable[[int], NewJob]]],
@@ -131,3 +127,78 @@ async def test_a_trip_reads_no_more_blocks_than_the_first_ones(
                 await trip()
         await holder.close()
         assert median(read[LOOKS:]) < most * median(read[:LOOKS]), read
+
+
+async def floor_of(session: Any) -> int:
+    (floor,) = await session.fetch("SELECT floor FROM outlast_streams")
+    return int(floor[0])
+
+
+async def test_a_job_that_is_committed_below_the_floor_of_its_stream_is_the_next(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """Its notice takes the floor back."""
+    late = session.transaction()
+    await late.start()
+    (late_one,) = await on(session).enqueue([limited(fair="a")])
+    await enqueued(store, limited(fair="a"), limited(fair="a"))
+    held = await hands.claim_one()
+    await late.commit()
+    assert await floor_of(session) > await session.fetchval(
+        "SELECT min(position) FROM outlast_jobs"
+    )
+    assert (await hands.claim_one()).job_id == late_one.job_id
+    await hands.hand_in(ended(held))
+
+
+def aging(worth: float, **own: Any) -> NewJob:
+    stream = stream_id(TASK, "default", None, (), "a")
+    return NewJob(task=TASK, tenant="a", stream=stream, needs="[]", aged_by=worth, **own)
+
+
+async def test_a_job_that_is_put_before_the_floor_of_its_stream_is_the_next(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """It is worth more than those before it. So is one that is replaced."""
+    replaced = {"key": "k", "policy": Policy(yields_key=True)}
+    ids = await enqueued(store, aging(10), aging(10), aging(0, **replaced))
+    assert (await hands.claim_one()).job_id == ids[0]
+    floors = [await floor_of(session)]
+    (dear,) = await enqueued(store, aging(100))
+    assert (await hands.claim_one()).job_id == dear
+    floors.append(await floor_of(session))
+    await enqueued(store, aging(200, **replaced, on_key=OnKey(replaces=True)))
+    assert (await hands.claim_one()).job_id == ids[2]
+    floors.append(await floor_of(session))
+    assert floors == sorted(floors, reverse=True)
+
+
+@pytest.mark.parametrize("is_limited", [False, True])
+async def test_tenants_take_turns_where_not_all_of_them_can_start(
+    store: PostgresStore, hands: Hands, is_limited: bool
+) -> None:
+    """Only where all start, or no other waits, do their rows stay as they are."""
+    await declare(store, running=1)
+    needs = [need("a")] if is_limited else []
+    for tenant in "abc":
+        await enqueued(store, *[limited(*needs, fair=tenant, tenant=tenant)] * 5)
+    seen = ""
+    for _ in range(15):
+        (one,) = await hands.claim(4 if is_limited else 1)
+        seen += str(one.tenant)
+        await hands.hand_in(ended(one))
+    assert seen == "abc" * 5
+
+
+async def test_what_an_exchange_has_room_but_no_places_for_is_open_to_the_next(
+    store: PostgresStore, hands: Hands, session: Any
+) -> None:
+    """Its permit leaves no notice, which all workers would go round for."""
+    await declare(store, running=1)
+    await enqueued(store, *[limited(need("a"), fair=tenant) for tenant in "abc"])
+    assert len(await hands.claim(3)) == 1
+    await declare(store, running=9)
+    await hands.claim_one()
+    assert (await store.peek(hands.me)).next_due is None
+    assert await session.fetchval("SELECT max(blocked) FROM outlast_streams") is None
+    await hands.claim_one()

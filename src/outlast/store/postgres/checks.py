@@ -46,12 +46,13 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
             set to take none.
         standby_names: synchronous_standby_names; standbys: how many follow it; standby_wait: since
             when a commit waits for one. idle_slots: replication slots that are not in use
-            and keep dead rows.
+            and keep dead rows; feedback: standbys that keep dead rows for their own queries.
         hosts: the role of each of several hosts of the URL, or why it gives no session;
             attributes: the target_session_attrs.
         connections: open ones of clients; connections_max: how many this role could have;
             limited_by: the setting, or the command, which says that.
-        oldest_transaction: of other sessions of this database, as far as this role may see.
+        oldest_transaction: of other sessions of this database, as far as this role may see;
+            oldest_holder: which process it is, and whose.
         prepared, oldest_prepared: transactions that wait for their second phase.
         notify_queue: how full the queue of notifications is, 0 to 1.
         not_vacuumed: tables of Outlast that autovacuum is set to leave alone.
@@ -109,10 +110,12 @@ class PostgresFacts(msgspec.Struct, frozen=True, kw_only=True):
     standbys: int = 0
     standby_wait: float | None = None
     idle_slots: list[str] = []
+    feedback: list[str] = []
     hosts: dict[str, str] = {}
     attributes: str = "any"
     limited_by: str = "max_connections"
     oldest_transaction: float | None = None
+    oldest_holder: str | None = None
     oldest_prepared: float | None = None
     workers: int = 0
 
@@ -194,6 +197,7 @@ def _some(names: list[str]) -> str:
 
 
 SETTINGS = "postgresql.conf, or the role"
+DEAD_ROWS = "tables grow, and claims become slower, most where many tenants take turns"
 NEVER_CLEANED = "claims become slower with every job that was ever run"
 OWN_ROLE = (
     "Give workers a role that owns nothing: CREATE ROLE worker LOGIN PASSWORD '…'; run"
@@ -248,9 +252,14 @@ FINDINGS: Table[PostgresFacts] = (
     Each(lambda f: f.idle_slots,
         Check(WARNING, "replication_slots", True,
             lambda name: f"The replication slot {line(name, 63)} is not in use, and dead rows are"
-            " kept for it: claims become slower.",
+            f" kept for it: {DEAD_ROWS}.",
             lambda name: "Bring its client back, or SELECT"
             f" pg_drop_replication_slot('{line(name, 63)}').")),
+    Each(lambda f: f.feedback,
+        Check(WARNING, "replication", True,
+            lambda name: f"Dead rows are kept for a query on the standby {line(name, 63)}"
+            f" (hot_standby_feedback): {DEAD_ROWS}.",
+            "End its oldest transaction, or set hot_standby_feedback = off there.")),
     Check(OK, "privileges", lambda f: f.limited_to is not None,
         lambda f: f"The role {f.role} may {f.limited_to}, and is not for workers."),
     Check(WARNING, "privileges", lambda f: f.lacking,
@@ -350,15 +359,15 @@ FINDINGS: Table[PostgresFacts] = (
     Check(OK, "autovacuum", True, "autovacuum is on."),
     Check(WARNING, "long_transaction", lambda f: (f.oldest_transaction or 0.0) > LONG_TRANSACTION,
         lambda f: "A transaction of this database has been open for"
-        f" {span(f.oldest_transaction or 0.0)}: dead rows pile up behind it, and claims become"
-        " slower.",
-        "Find it in pg_stat_activity by xact_start, and end it;"
+        f" {span(f.oldest_transaction or 0.0)} ({line(f.oldest_holder or '', 200)}), and dead rows"
+        f" are kept for it: {DEAD_ROWS}.",
+        "End it (SELECT pg_terminate_backend(…)), unless it is a backup under way;"
         " idle_in_transaction_session_timeout prevents the next one."),
     Check(WARNING, "prepared_transactions",
         lambda f: f.prepared and (f.oldest_prepared or 0.0) > LONG_PREPARED,
         lambda f: f"{f.prepared} prepared transactions wait, the oldest for"
-        f" {span(f.oldest_prepared or 0.0)}: they hold their locks, and dead rows pile up behind"
-        " them.",
+        f" {span(f.oldest_prepared or 0.0)}: they hold their locks, and dead rows are kept for"
+        f" them: {DEAD_ROWS}.",
         "Find them in pg_prepared_xacts; COMMIT PREPARED or ROLLBACK PREPARED each."),
     Check(HINT, "two_phase", lambda f: f.two_phase,
         "This server allows prepared transactions, and PostgreSQL refuses to prepare one that has"

@@ -81,7 +81,7 @@ _NEEDED: dict[Purpose, Mapping[str, str]] = {
         "outlast_limits": "SELECT",
         "outlast_permits": "SELECT",
         "outlast_streams": "SELECT",
-        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue)",  # to look at a stream
+        "outlast_notices": "SELECT INSERT(stream,arrived,task,queue,place)",  # to look at a stream
         "outlast_dependencies": "SELECT",
         "outlast_upstream_notices": "SELECT",
         "outlast_windows": "SELECT",

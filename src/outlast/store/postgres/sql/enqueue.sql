@@ -19,11 +19,11 @@ WITH inserted AS (
           FROM unnest({:shared[]}, {:own[]}, {:timed[]}, :awaited::text::boolean[])
                WITH ORDINALITY AS h ({shared}, {own}, {timed}, awaited, ord)
           ORDER BY h.ord) n
-    RETURNING id, queue, position, stream, task
+    RETURNING id, queue, position, stream, task, aged
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue
-    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
+    INSERT INTO outlast_notices (stream, arrived, task, queue, place)
+    SELECT i.stream, true, i.task, i.queue, min(coalesce(i.aged, i.position))
+    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL GROUP BY i.stream, i.task, i.queue
 ), noted AS MATERIALIZED (
     SELECT pg_notify(outlast_channel_v1(), 'jobs:' || q.first || ':' || q.count || ':' || left(q.queue, 1000))
     FROM (SELECT queue, min(position) AS first, count(*)
@@ -49,25 +49,27 @@ RETURNING id
 -- name: alike_in_streams
 -- As `alike`, for jobs that may also differ in their tenants, their streams and their needs; each of these has one
 -- value for all jobs, or one for each job. :aged_by: if the jobs age, the seconds that their priority is worth.
-WITH arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue)
-    SELECT DISTINCT u, true, :task::text, :queue::text
-    FROM unnest(:streams::text::bigint[]) AS u WHERE u IS NOT NULL
+WITH inserted AS (
+    INSERT INTO outlast_jobs ({shared}, args, tenant, stream, needs, run_at, enqueued_at, position, aged)
+    SELECT {:shared}, h.args, CASE WHEN cardinality(:tenants::text[]) = 1 THEN (:tenants::text[])[1] ELSE h.tenant END,
+           CASE WHEN cardinality(:streams::text::bigint[]) = 1 THEN (:streams::text::bigint[])[1] ELSE h.stream END,
+           CASE WHEN cardinality(:wanted::text[]) = 1 THEN (:wanted::text[])[1] ELSE h.needs END,
+           date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'),
+           ((date_part('epoch', statement_timestamp()) - :aged_by::float8) * 1000)::bigint
+    FROM ROWS FROM (
+             string_to_table(
+                 CASE WHEN :notify::boolean THEN :texts::text || pg_notify(outlast_channel_v1(),
+                          'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
+                      ELSE :texts::text END,
+                 chr(31)),
+             unnest(:tenants::text[]), unnest(:streams::text::bigint[]), unnest(:wanted::text[])) AS h (args, tenant, stream, needs)
+    RETURNING id, task, queue, stream, coalesce(aged, position) AS place
+), arrived AS (
+    INSERT INTO outlast_notices (stream, arrived, task, queue, place)
+    SELECT i.stream, true, i.task, i.queue, min(i.place)
+    FROM inserted i WHERE i.stream IS NOT NULL GROUP BY i.stream, i.task, i.queue
 )
-INSERT INTO outlast_jobs ({shared}, args, tenant, stream, needs, run_at, enqueued_at, position, aged)
-SELECT {:shared}, h.args, CASE WHEN cardinality(:tenants::text[]) = 1 THEN (:tenants::text[])[1] ELSE h.tenant END,
-       CASE WHEN cardinality(:streams::text::bigint[]) = 1 THEN (:streams::text::bigint[])[1] ELSE h.stream END,
-       CASE WHEN cardinality(:wanted::text[]) = 1 THEN (:wanted::text[])[1] ELSE h.needs END,
-       date_part('epoch', statement_timestamp()), date_part('epoch', statement_timestamp()), nextval('outlast_position_seq'),
-       ((date_part('epoch', statement_timestamp()) - :aged_by::float8) * 1000)::bigint
-FROM ROWS FROM (
-         string_to_table(
-             CASE WHEN :notify::boolean THEN :texts::text || pg_notify(outlast_channel_v1(),
-                      'jobs:' || nextval('outlast_position_seq') || ':' || :count::integer || ':' || left(:queue::text, 1000))::text
-                  ELSE :texts::text END,
-             chr(31)),
-         unnest(:tenants::text[]), unnest(:streams::text::bigint[]), unnest(:wanted::text[])) AS h (args, tenant, stream, needs)
-RETURNING id
+SELECT i.id FROM inserted i
 
 -- name: one
 -- As `alike`, for one job, the most common call, without the cost of a set of rows.
@@ -112,11 +114,11 @@ WITH numbered AS MATERIALIZED (
            n.ends, ((n.due - n.aged_by) * 1000)::bigint, CASE WHEN n.waits THEN 'blocked' ELSE 'queued' END, n.awaited
     FROM numbered n ORDER BY n.key, n.ord
     ON CONFLICT (key) WHERE key IS NOT NULL AND ended_at IS NULL DO NOTHING
-    RETURNING id, key, queue, position, stream, task
+    RETURNING id, key, queue, position, stream, task, aged
 ), arrived AS (
-    INSERT INTO outlast_notices (stream, arrived, task, queue)
-    SELECT DISTINCT ON (i.stream) i.stream, true, i.task, i.queue
-    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL
+    INSERT INTO outlast_notices (stream, arrived, task, queue, place)
+    SELECT i.stream, true, i.task, i.queue, min(coalesce(i.aged, i.position))
+    FROM inserted i WHERE i.stream IS NOT NULL AND i.position IS NOT NULL GROUP BY i.stream, i.task, i.queue
 ), stored AS MATERIALIZED (
     SELECT i.id, n.ord, n.labels
     FROM (SELECT n.*, coalesce(n.key, '') AS same, row_number() OVER (PARTITION BY n.key ORDER BY n.ord) AS nth

@@ -5,7 +5,8 @@
 -- connection; behind a pooler another one answers. Only members of pg_read_all_stats see the age of other roles'
 -- sessions, and their kind may be hidden: they count as clients. open_schemas: schemas of the search_path in which
 -- PUBLIC may create, before the path was narrowed; callers' own connections keep that path. connections: the limit (of
--- the server, the role or the database) that leaves the fewest; a superuser is under the server's alone.
+-- the server, the role or the database) that leaves the fewest; a superuser is under the server's alone. feedback:
+-- standbys whose queries have kept the dead rows of the last 100,000 transactions (hot_standby_feedback).
 SELECT current_setting('server_version_num')::integer AS version,
        date_part('epoch', clock_timestamp()) AS clock,
        current_setting('fsync') AS fsync,
@@ -61,6 +62,14 @@ SELECT current_setting('server_version_num')::integer AS version,
         FROM pg_stat_activity a
         WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
           AND a.backend_type = 'client backend') AS oldest_transaction,
+       (SELECT format('process %s of %s, %s', a.pid, a.usename, coalesce(nullif(a.application_name, ''), 'unnamed'))
+        FROM pg_stat_activity a
+        WHERE a.datname = current_database() AND a.pid <> pg_backend_pid()
+          AND a.backend_type = 'client backend' AND a.xact_start IS NOT NULL
+        ORDER BY a.xact_start LIMIT 1) AS oldest_holder,
+       ARRAY(SELECT r.application_name::text FROM pg_stat_replication r WHERE age(r.backend_xmin) > 100000
+             UNION
+             SELECT s.slot_name::text FROM pg_replication_slots s WHERE s.active AND age(s.xmin) > 100000 ORDER BY 1) AS feedback,
        (SELECT extract(epoch FROM max(clock_timestamp() - p.prepared))::float8
         FROM pg_prepared_xacts p WHERE p.database = current_database()) AS oldest_prepared
 FROM (

@@ -50,8 +50,8 @@ SELECT outlast_put_limits_v1($1, $2, $3, $4::text::integer[], $5::text::float8[]
 -- name: make_permit
 -- The transaction has the keeper lock, as in the statements below, so no other session makes or prunes the row.
 INSERT INTO outlast_permits (id, name, key, touched_at)
-VALUES (:permit, :name, :key, date_part('epoch', clock_timestamp()))
-ON CONFLICT (id) DO NOTHING
+SELECT :permit, :name, :key, date_part('epoch', clock_timestamp())
+WHERE NOT EXISTS (SELECT FROM outlast_permits p WHERE p.id = :permit)
 
 -- name: hold
 -- A person's hold replaces all earlier ones, including holds by tasks that no exchange has folded yet.
@@ -228,7 +228,7 @@ WHERE coalesce(p.used, 0) - coalesce(n.ended, 0) <> coalesce(h.holders, 0)
 ORDER BY p.name, p.key LIMIT :most
 
 -- name: forgotten
--- Find streams with due jobs that no exchange would open: the stream is idle although one of its jobs has a place, or
+-- Find streams with due jobs that no exchange would open: the stream is idle, or its floor is above one of them, or it
 -- is blocked by a permit that has room, without a notice, an instant at which it opens, or an open stream that needs
 -- it. Find also due jobs that name the stream of another task, or a missing one. In one snapshot, for `outlast verify`.
 SELECT DISTINCT j.task, j.queue, NULL AS name, NULL AS key
@@ -243,7 +243,11 @@ WHERE EXISTS (SELECT FROM outlast_jobs j
               WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id
                 AND j.position IS NOT NULL)
   AND NOT EXISTS (SELECT FROM outlast_notices n WHERE n.stream = s.id OR n.permit = s.blocked)
-  AND (s.idle OR s.blocked = -2 AND NOT EXISTS (
+  AND (s.idle OR EXISTS (
+           SELECT FROM outlast_jobs j
+           WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
+             AND coalesce(j.aged, j.position) < s.floor)
+       OR s.blocked = -2 AND NOT EXISTS (
            SELECT FROM outlast_jobs h
            WHERE h.id = s.holder AND h.stream = s.id AND h.ended_at IS NULL AND h.position IS NULL)
        OR s.blocked IS NOT NULL AND p.opens_at IS NULL

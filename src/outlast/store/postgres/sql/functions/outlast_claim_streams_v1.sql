@@ -5,10 +5,19 @@
 -- turn, then all the second ones. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out.
 -- Streams of a lower priority than the first of their queue get the places that the others leave; if these start fewer
 -- jobs than they were offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A
--- stream that started a job goes to the end of the turns. So a queue with streams of high priority starves no other,
--- and a tenant with a million jobs delays the others by one turn. A call considers at most 256 pairs of task and queue
--- that have open streams, in queues behind p_from. If there may be more, `reached` is the last of these queues, for the
--- caller's next call; otherwise it is empty.
+-- stream that started a job goes to the end of the turns; if all open streams start jobs, and no other waits for their
+-- permits, their order stays, and their rows are not written (v_turns). So a queue with streams of high priority
+-- starves no other, and a tenant with a million jobs delays the others by one turn. A call considers at most 256 pairs
+-- of task and queue that have open streams, from the last queue to the first, in queues before p_from. If there may be
+-- more, `reached` is the first of these queues, for the caller's next call; otherwise it is empty.
+--
+-- p_offered: streams that outlast_fold_v1 has found room for. They count as open, although their rows still say what
+-- has blocked them: most are blocked by the same permit again, and need no write. left_over: streams that were not looked
+-- at, which the caller opens before its commit if no other round takes them.
+--
+-- Jobs are read from the stream's floor on, and the floor follows the first job that is still there, by steps of some
+-- 500 places. A job below it was not committed when the floor was read, or came later: its notice names its place, and
+-- the fold of that notice, which follows this commit, takes the floor back (outlast_fold_v1).
 --
 -- p_solo: 0 for jobs that run beside others, and NULL if no job is known to be a suspect: suspects are passed over, and
 -- their streams stay open. Above 0: for suspects of this kind.
@@ -34,10 +43,11 @@
 --     starts in the end, and the place is unused for half of the time at most. A later look reads that the place is
 --     taken, and in opens_at when it no longer is (outlast_leave_permits_v1).
 CREATE FUNCTION outlast_claim_streams_v1(
-    p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_passed bigint[], p_limit integer,
+    p_tasks text[], p_queues text[], p_not_queues text[], p_not_tenants text[], p_offered bigint[], p_passed bigint[], p_limit integer,
     p_bytes_max bigint, p_is_first boolean, p_from text, p_solo integer,
     OUT ids bigint[], OUT rows tid[], OUT positions bigint[], OUT shown bigint[], OUT bytes bigint,
-    OUT started double precision, OUT cut boolean, OUT permits bigint[], OUT more boolean, OUT passed bigint[], OUT reached text)
+    OUT started double precision, OUT cut boolean, OUT permits bigint[], OUT more boolean, OUT passed bigint[], OUT left_over bigint[],
+    OUT reached text)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -48,66 +58,92 @@ DECLARE
     v_blocked bigint[]; v_count integer[];
     v_left integer := p_limit; v_share integer; v_room integer; v_step integer; v_need integer := 1; v_one integer;
     v_starts integer; v_kept bigint[]; v_kept_until double precision[]; v_rest boolean; v_seconds double precision;
-    v_free_at_first integer[]; v_used integer[]; v_holders bigint[]; v_waits boolean[]; v_begun bigint[];
+    v_free_at_first integer[]; v_used integer[]; v_holders bigint[]; v_waits boolean[]; v_begun bigint[]; v_turns boolean;
 BEGIN
     permits := '{}';
     cut := false;
     more := false;
     passed := '{}';
+    left_over := p_offered;
     WITH RECURSIVE lane (task, queue, nth) AS (
         SELECT h.task, h.queue, 1
         FROM unnest(p_tasks) AS t (task)
         CROSS JOIN LATERAL (
-            SELECT o.task, o.queue FROM outlast_streams o
-            WHERE cardinality(p_queues) = 0 AND o.task = t.task AND o.queue > p_from AND o.blocked IS NULL AND NOT o.idle
-            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
+            (SELECT o.task, o.queue FROM outlast_streams o
+             WHERE cardinality(p_queues) = 0 AND p_from = '' AND o.task = t.task AND o.blocked IS NULL AND NOT o.idle
+             ORDER BY o.task DESC, o.queue DESC, o.rank DESC, o.turn DESC LIMIT 1)
+            UNION ALL
+            (SELECT o.task, o.queue FROM outlast_streams o
+             WHERE cardinality(p_queues) = 0 AND o.task = t.task AND o.queue < p_from AND o.blocked IS NULL AND NOT o.idle
+             ORDER BY o.task DESC, o.queue DESC, o.rank DESC, o.turn DESC LIMIT 1)) h
         UNION ALL
         SELECT h.task, h.queue, l.nth + 1
         FROM lane l
         CROSS JOIN LATERAL (
             SELECT o.task, o.queue FROM outlast_streams o
-            WHERE o.task = l.task AND o.queue > l.queue AND o.blocked IS NULL AND NOT o.idle
-            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) h
+            WHERE o.task = l.task AND o.queue < l.queue AND o.blocked IS NULL AND NOT o.idle
+            ORDER BY o.task DESC, o.queue DESC, o.rank DESC, o.turn DESC LIMIT 1) h
         WHERE l.nth < 256 + cardinality(p_not_queues)
     ), area AS MATERIALIZED (
         SELECT l.task, l.queue FROM lane l
         UNION ALL
         SELECT t.task, q.queue
-        FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE u > p_from COLLATE "C") AS q (queue)
-        WHERE (SELECT o.id FROM outlast_streams o
-               WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle LIMIT 1) IS NOT NULL
+        FROM unnest(p_tasks) AS t (task), (SELECT DISTINCT u FROM unnest(p_queues) AS u WHERE p_from = '' OR u < p_from COLLATE "C") AS q (queue)
+        WHERE (SELECT o.id FROM outlast_streams o WHERE o.task = t.task AND o.queue = q.queue AND o.blocked IS NULL AND NOT o.idle
+               ORDER BY o.task DESC, o.queue DESC, o.rank DESC, o.turn DESC LIMIT 1) IS NOT NULL
     ), candidate AS MATERIALIZED (
         SELECT h.id, h.rank = min(h.rank) OVER (PARTITION BY h.queue) AS first,
                row_number() OVER (PARTITION BY h.queue ORDER BY h.rank, h.turn) AS nth, h.turn
-        FROM (SELECT a.task, a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a
-        CROSS JOIN LATERAL (
-            SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
-            WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
-              AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
-              AND CASE WHEN p_solo > 0 THEN (
-                      SELECT j.id FROM outlast_jobs j
-                      WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo AND coalesce(j.position, 0) > 0
-                        AND j.task = o.task AND j.queue = o.queue AND j.stream = o.id
-                        AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
-                      ORDER BY j.task, j.queue, j.stream, (-j.priority), j.position LIMIT 1) IS NOT NULL
-                  WHEN p_solo = 0 OR cardinality(p_not_tenants) > 0 THEN (
-                      SELECT j.id FROM outlast_jobs j
-                      WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
-                        AND j.solo <= 0 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
-                      ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL
-                  ELSE true END
-            ORDER BY o.task, o.queue, o.rank, o.turn LIMIT p_limit) h
+        FROM (SELECT h.*
+              FROM (SELECT a.task, a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue DESC LIMIT 256) a
+              CROSS JOIN LATERAL (
+                  SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
+                  WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
+                    AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
+                    AND CASE WHEN p_solo > 0 THEN (
+                            SELECT j.id FROM outlast_jobs j
+                            WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo AND coalesce(j.position, 0) > 0
+                              AND j.task = o.task AND j.queue = o.queue AND j.stream = o.id
+                              AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                            ORDER BY j.task, j.queue, j.stream, (-j.priority), j.position LIMIT 1) IS NOT NULL
+                        WHEN p_solo = 0 OR cardinality(p_not_tenants) > 0 THEN (
+                            SELECT j.id FROM outlast_jobs j
+                            WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
+                              AND coalesce(j.aged, j.position) >= o.floor
+                              AND j.solo <= 0 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                            ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL
+                        ELSE true END
+                  ORDER BY o.task, o.queue, o.rank, o.turn LIMIT p_limit) h
+              UNION ALL
+              SELECT o.id, o.queue, o.rank, o.turn
+              FROM unnest(p_offered) AS u (id)
+              CROSS JOIN LATERAL (SELECT * FROM outlast_streams o WHERE o.id = u.id ORDER BY o.id DESC, o.turn DESC LIMIT 1) o
+              WHERE o.task = ANY (p_tasks)
+                AND CASE WHEN p_solo > 0 THEN (
+                        SELECT j.id FROM outlast_jobs j
+                        WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo AND coalesce(j.position, 0) > 0
+                          AND j.task = o.task AND j.queue = o.queue AND j.stream = o.id
+                          AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                        ORDER BY j.task, j.queue, j.stream, (-j.priority), j.position LIMIT 1) IS NOT NULL
+                    WHEN p_solo = 0 THEN (
+                        SELECT j.id FROM outlast_jobs j
+                        WHERE j.task = o.task AND j.queue = o.queue AND j.stream = o.id AND j.position IS NOT NULL
+                          AND coalesce(j.aged, j.position) >= o.floor
+                          AND j.solo <= 0 AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                        ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL
+                    ELSE true END) h
         ORDER BY first DESC, nth, h.turn LIMIT p_limit
     ), chosen AS MATERIALIZED (
-        SELECT o.id, o.task, o.queue, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, k.first
-        FROM (SELECT k.id, k.first FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
-        JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]))
+        SELECT o.id, o.ctid AS row, o.task, o.queue, o.needs, o.permits, o.costs, o.touched_at, o.ordered, o.holder, o.floor, k.first
+        FROM (SELECT k.id, k.turn, k.first FROM candidate k ORDER BY k.first DESC, k.nth, k.turn) k
+        JOIN outlast_streams o ON o.id = ANY (ARRAY[k.id]) AND o.turn = k.turn)
     SELECT l.*, f.*,
-           (SELECT CASE WHEN count(*) >= 256 THEN max(a.queue) END
-            FROM (SELECT a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue LIMIT 256) a) AS reached
+           (SELECT CASE WHEN count(*) >= 256 THEN min(a.queue) END
+            FROM (SELECT a.queue FROM area a WHERE a.queue <> ALL (p_not_queues) ORDER BY a.queue DESC LIMIT 256) a) AS reached
     INTO s
-    FROM (SELECT array_agg(l.id) AS ids, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues,
-                 array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, bool_or(l.ordered) AS any_ordered,
+    FROM (SELECT array_agg(l.id) AS ids, array_agg(l.row) AS rows, array_agg(l.task) AS tasks, array_agg(l.queue) AS queues,
+                 array_agg(l.needs) AS needs, array_agg(l.touched_at) AS since, array_agg(l.ordered) AS ordered, array_agg(l.holder) AS holders, array_agg(l.floor) AS floors, bool_or(l.ordered) AS any_ordered,
+                 bool_or(cardinality(l.permits) > 1) AS any_several,
                  count(*) FILTER (WHERE l.first)::integer AS turns
           FROM chosen l) l,
          (SELECT array_agg(u.permit) AS permits, array_agg(u.cost) AS costs, array_agg(u.n::integer) AS streams
@@ -118,6 +154,7 @@ BEGIN
         more := s.reached IS NULL AND p_from <> '';  -- these were the last pairs: the next round begins with the first
         RETURN;
     END IF;
+    left_over := ARRAY(SELECT u FROM unnest(p_offered) AS u WHERE u <> ALL (s.ids));
     v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
     v_waits := array_fill(false, ARRAY[cardinality(s.ids)]);
     v_begun := v_holders;
@@ -130,7 +167,7 @@ BEGIN
     END IF;
 
     FOR i IN 1..2 LOOP
-        SELECT array_agg(u.id) AS ids, bool_or(o.id IS NULL) AS lacks, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
+        SELECT array_agg(u.id) AS ids, array_agg(o.row) AS rows, bool_or(o.id IS NULL) AS lacks, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
                array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now
                                    OR o.opens_at > v_now AND o.opens_at IS DISTINCT FROM o.kept_until AND o.touched_at <= v_now + 1 THEN 0
@@ -138,7 +175,8 @@ BEGIN
                array_agg(coalesce(o.own_running, l.running)) AS places, array_agg(o.used) AS used,
                array_agg(CASE WHEN k.count = 1 THEN o.kept_for END) AS kept, array_agg(CASE WHEN o.touched_at <= v_now + 1 THEN coalesce(o.kept_until, 0) ELSE 0 END) AS kept_until
         INTO p
-        FROM (SELECT DISTINCT u.id FROM unnest(s.permits) AS u (id)) u LEFT JOIN outlast_permits o ON o.id = ANY (ARRAY[u.id])
+        FROM (SELECT DISTINCT u.id FROM unnest(s.permits) AS u (id)) u
+        LEFT JOIN LATERAL (SELECT o.ctid AS row, o.* FROM outlast_permits o WHERE o.id = u.id ORDER BY o.id DESC, o.version DESC LIMIT 1) o ON true
         CROSS JOIN LATERAL (SELECT (o.kept_for IS NOT NULL AND o.kept_until > greatest(v_now, o.touched_at))::integer AS count) k
         LEFT JOIN outlast_limits l ON l.name = o.name;
         EXIT WHEN i = 2 OR p.lacks IS NOT TRUE;
@@ -218,11 +256,12 @@ BEGIN
     FROM (SELECT l.id, l.row, l.position, l.place, l.stream, l.size,
                  sum(l.size) OVER read <= p_bytes_max OR row_number() OVER read = 1 AND p_is_first AS fits
           FROM (SELECT o.id, o.row, o.position, o.place, o.size, u.n AS stream
-                FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_holders) WITH ORDINALITY AS u (id, task, queue, quota, holder, n)
+                FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_holders, s.floors) WITH ORDINALITY AS u (id, task, queue, quota, holder, floor, n)
                 CROSS JOIN LATERAL (
                     SELECT o.id, o.ctid AS row, o.position, coalesce(o.aged, o.position) AS place, octet_length(o.args) + coalesce(octet_length(o.checkpoint), 0) AS size
                     FROM outlast_jobs o
                     WHERE o.task = u.task AND o.queue = u.queue AND o.stream = u.id AND o.solo <= 0
+                      AND coalesce(o.aged, o.position) >= u.floor
                       AND o.position IS NOT NULL AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants))
                       AND (o.expires_at IS NULL OR o.expires_at > outlast_claim_streams_v1.started)
                     ORDER BY o.task, o.queue, o.stream, coalesce(o.aged, o.position) LIMIT u.quota
@@ -278,12 +317,12 @@ BEGIN
             v_count[v_step] := v_count[v_step] + v_room;
         END LOOP;
         UPDATE outlast_permits o
-        SET used = o.used + u.count, tat = v_now + u.ahead, touched_at = v_now,
+        SET version = nextval('outlast_turn_seq'), used = o.used + u.count, tat = v_now + u.ahead, touched_at = v_now,
             held_until = CASE WHEN o.held_until > greatest(v_now, o.touched_at)
                               THEN v_now + o.held_until - greatest(v_now, o.touched_at) END,
             kept_for = u.kept, kept_until = u.kept_until
-        FROM unnest(p.ids, v_count, v_ahead, v_kept, v_kept_until) AS u (id, count, ahead, kept, kept_until)
-        WHERE o.id = ANY (ARRAY[u.id]) AND (u.count > 0 OR u.kept_until <> coalesce(o.kept_until, 0));
+        FROM unnest(p.rows, v_count, v_ahead, v_kept, v_kept_until) AS u (row, count, ahead, kept, kept_until)
+        WHERE o.ctid = u.row AND (u.count > 0 OR u.kept_until <> coalesce(o.kept_until, 0));
         FOR i IN 1..cardinality(s.streams) LOOP
             v_step := v_at[i];
             CONTINUE WHEN v_blocked[s.streams[i]] IS NOT NULL;
@@ -293,20 +332,32 @@ BEGIN
             END IF;
         END LOOP;
     END IF;
+    v_turns := cardinality(s.ids) >= p_limit OR s.any_several OR s.reached IS NOT NULL OR p_from <> ''
+        OR p_passed <> '{}' OR 0 = ANY (v_quota)
+        OR (SELECT o.id FROM unnest(p.ids) AS u (id)
+            CROSS JOIN LATERAL (
+                SELECT o.id FROM outlast_streams o WHERE o.blocked = u.id AND o.id <> ALL (s.ids)
+                ORDER BY o.blocked DESC, o.rank DESC, o.turn DESC LIMIT 1) o LIMIT 1) IS NOT NULL;
     WITH seen AS (
         UPDATE outlast_streams o
         SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END,
-            touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE least(o.touched_at, v_now) END, idle = u.idle, holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END
-        FROM (SELECT u.*, u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= (
-                         SELECT count(*) FROM (
-                             SELECT FROM outlast_jobs w
-                             WHERE w.task = u.task AND w.queue = u.queue AND w.stream = u.id
-                               AND w.position IS NOT NULL
-                             ORDER BY w.task, w.queue, w.stream, coalesce(w.aged, w.position) LIMIT u.taken + 1) w) AS idle
+            touched_at = CASE WHEN u.quota > 0 THEN v_now ELSE least(o.touched_at, v_now) END, idle = u.idle,
+            holder = u.holder, blocked = CASE WHEN NOT u.idle THEN u.blocked END, floor = coalesce(u.first, o.floor)
+        FROM (SELECT u.*, u.quota > 0 AND (u.blocked IS NULL OR u.blocked <> -2) AND u.taken >= j.count AS idle, j.first
               FROM (SELECT u.*, CASE WHEN u.ordered THEN coalesce(u.begun, u.held) END AS holder
-                    FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_taken, v_blocked, s.ordered, v_begun, v_holders)
-                         AS u (id, task, queue, quota, taken, blocked, ordered, begun, held)) u OFFSET 0) u  -- OFFSET: idle is computed once
-        WHERE o.id = ANY (ARRAY[u.id]) AND (u.quota > 0 OR u.blocked IS NOT NULL)
+                    FROM unnest(s.ids, s.tasks, s.queues, v_quota, v_taken, v_blocked, s.ordered, v_begun, v_holders, s.floors, s.rows)
+                         AS u (id, task, queue, quota, taken, blocked, ordered, begun, held, floor, row)) u
+              CROSS JOIN LATERAL (
+                  SELECT count(*) AS count, min(w.place) AS first
+                  FROM (SELECT coalesce(w.aged, w.position) AS place FROM outlast_jobs w
+                        WHERE w.task = u.task AND w.queue = u.queue AND w.stream = u.id
+                          AND w.position IS NOT NULL AND coalesce(w.aged, w.position) >= u.floor
+                        ORDER BY w.task, w.queue, w.stream, coalesce(w.aged, w.position)
+                        LIMIT CASE WHEN u.quota > 0 THEN u.taken + 1 ELSE 0 END) w) j OFFSET 0) u  -- OFFSET: idle is computed once
+        WHERE o.ctid = u.row
+          AND (u.quota > 0 AND (v_turns OR u.first::double precision - o.floor > 500)
+               OR u.taken < u.quota OR o.touched_at > v_now
+               OR (o.idle, o.blocked, o.holder) IS DISTINCT FROM (u.idle, CASE WHEN NOT u.idle THEN u.blocked END, u.holder))
         RETURNING o.id, u.taken < u.quota AND NOT u.idle AS passed)
     SELECT coalesce(array_agg(n.id) FILTER (WHERE n.passed), '{}') INTO passed FROM seen n;
     more := ids IS NOT NULL OR num_nonnulls(VARIADIC v_blocked) > 0 OR passed <> '{}';

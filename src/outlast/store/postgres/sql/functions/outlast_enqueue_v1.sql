@@ -120,8 +120,8 @@ BEGIN
                 FROM (SELECT u.id, min(u.place) AS place FROM unnest(v_upstream) WITH ORDINALITY AS u (id, place) GROUP BY u.id) u;
             END IF;
             IF v_position IS NOT NULL AND v_place.stream IS NOT NULL THEN
-                INSERT INTO outlast_notices (stream, arrived, task, queue)
-                VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue);
+                INSERT INTO outlast_notices (stream, arrived, task, queue, place)
+                VALUES (v_place.stream, true, outlast_enqueue_v1.task, outlast_enqueue_v1.queue, coalesce(v_place.aged, v_position));
             END IF;
             IF v_position IS NOT NULL THEN
                 PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || outlast_enqueue_v1.queue);

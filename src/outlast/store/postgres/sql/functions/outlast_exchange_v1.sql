@@ -99,7 +99,7 @@ DECLARE
     v_has_places boolean := false; v_is_filled boolean := false; v_contended boolean := false;
     v_next_due double precision;
     -- for the steps after the claim
-    v_permits bigint[]; v_passed bigint[]; v_runnable bigint[];
+    v_permits bigint[]; v_passed bigint[]; v_offered bigint[]; v_runnable bigint[];
 BEGIN
     -- 1
     IF current_setting('outlast.floors', true) = 'kept' THEN
@@ -124,7 +124,8 @@ BEGIN
                          AND j.expires_at >= coalesce(v_expires_from, '-infinity') AND j.expires_at <= v_now)
                OR EXISTS (SELECT FROM outlast_notices)
                OR EXISTS (SELECT FROM outlast_upstream_notices)
-               OR EXISTS (SELECT FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle)
+               OR (SELECT s.turn FROM outlast_streams s WHERE s.blocked IS NULL AND NOT s.idle
+                   ORDER BY s.task DESC, s.queue DESC, s.rank DESC, s.turn DESC LIMIT 1) IS NOT NULL
                OR EXISTS (SELECT FROM outlast_permits p WHERE p.opens_at IS NOT NULL)) AS is_long,
            v_asked > 0 AND EXISTS (SELECT FROM outlast_jobs j WHERE j.state = 'queued' AND j.solo > 0) AS suspects,
            v_asked > 0 AND (SELECT coalesce(bit_xor(l.id), 0) FROM outlast_lanes l) <> p_req.lanes_seen AS unknown,
@@ -155,6 +156,7 @@ BEGIN
             v_next_due := v_first.next_due;
             v_expired := v_first.expired;
             v_permits := v_first.permits;
+            v_offered := v_first.offered;
             v_contended := v_first.contended;
             IF v_first.is_keeper THEN
                 v_room := 65536;
@@ -187,13 +189,14 @@ BEGIN
             LOOP
                 IF v_streams AND v_for_streams > 0 THEN
                     v_next := outlast_claim_streams_v1(
-                        p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_passed,
+                        p_req.tasks[i]::text[], p_req.queues, p_req.not_queues, p_req.not_tenants, v_offered, v_passed,
                         v_for_streams, p_req.bytes_max - v_bytes, v_claimed = 0,
                         CASE WHEN v_solo = 0 THEN v_from ELSE '' END,
                         CASE WHEN v_solo > 0 OR v_look.suspects THEN v_solo END);
                     IF v_solo = 0 THEN v_from := v_next.reached; END IF;
                     v_permits := v_permits || v_next.permits;
                     v_passed := v_passed || v_next.passed;
+                    v_offered := v_next.left_over;
                     v_for_streams := v_for_streams - coalesce(cardinality(v_next.ids), 0);
                     v_rounds := v_rounds - 1;
                     v_streams := v_next.more AND NOT v_next.cut AND v_rounds > 0;
@@ -281,6 +284,7 @@ BEGIN
                                 CASE WHEN v_contended THEN v_now + (2 + 6 * random()) / 1000 END);
         END IF;
         IF v_is_long THEN
+            IF v_offered <> '{}' THEN UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_offered); END IF;
             IF v_permits <> '{}' THEN
                 PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
             END IF;

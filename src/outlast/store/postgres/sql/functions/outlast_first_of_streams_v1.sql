@@ -5,10 +5,12 @@ AS $$
 BEGIN
     RETURN ARRAY(
         SELECT j.id FROM unnest(p_streams) AS u (id)
-        JOIN outlast_streams s ON s.id = ANY (ARRAY[u.id]) AND coalesce(s.blocked, 0) = 0 AND NOT coalesce(s.idle, false)
+        CROSS JOIN LATERAL (SELECT * FROM outlast_streams o WHERE o.id = u.id ORDER BY o.id DESC, o.turn DESC LIMIT 1) s
         CROSS JOIN LATERAL (
             SELECT j.id FROM outlast_jobs j
             WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
-            ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j);
+              AND coalesce(j.aged, j.position) >= s.floor
+            ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j
+        WHERE s.blocked IS NULL AND NOT s.idle);
 END
 $$;

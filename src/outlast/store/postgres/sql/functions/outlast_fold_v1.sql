@@ -1,15 +1,18 @@
 -- Fold notices: apply them to streams and permits, and delete them. p_ended: the streams of attempts that this
 -- transaction has ended without a notice. Returns the checked permits that block streams, which the caller checks again
--- before its commit (outlast_leave_permits_v1), the streams that are open now, and whether there may be more than
--- p_most notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put
--- into their streams.) p_tasks, p_queues (empty: all), p_not_queues, p_not_tenants: the jobs that the caller may claim.
--- Runs inside outlast_prepare_claim_v1, under the planner settings of outlast_exchange_v1.
+-- before its commit (outlast_leave_permits_v1), the streams that are open now, which of these the caller can claim
+-- from and has to open itself (offered: see outlast_claim_streams_v1), and whether there may be more than p_most
+-- notices, or than p_most streams of paused tenants before others. (Arrivals are announced where they are put into
+-- their streams.) p_tasks, p_queues (empty: all), p_not_queues, p_not_tenants: the jobs that the caller may claim. Runs
+-- inside outlast_prepare_claim_v1, under the planner settings of outlast_exchange_v1.
 --
 -- The caller has the keeper lock (outlast_keeper_lock_v1), so no other session writes these rows. Why this is right:
 --   * Others append notices at the same time: the next exchange folds a notice that is not committed yet. If this
 --     transaction ends without a commit, its changes and the deletion of notices are undone together.
 --   * A claim that marked a stream idle or blocked had the lock before, so its writes are seen here; each arrival, end
 --     or change that it did not see has left a notice, which is folded here or later.
+--   * A stream's floor: an arrival's notice names the first place that it brings, and takes the floor back to it. A
+--     notice without a place, as anyone may write one, takes the floor away.
 --   * A late worker, a reap: a refused end changes no row and leaves no notice (outlast_note_v1).
 --   * A stream or permit without a row has nothing to release: the row was deleted because it was not in use
 --     (prune.sql), and an arrival makes it again. A permit's count is at least the number of its noted ends, so no
@@ -27,7 +30,7 @@
 -- tenants that come first, at most p_most, so that the next fold continues behind those.
 CREATE FUNCTION outlast_fold_v1(
     p_now double precision, p_most integer, p_ended bigint[], p_tasks text[], p_queues text[], p_not_queues text[],
-    p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT more boolean)
+    p_not_tenants text[], OUT permits bigint[], OUT opened bigint[], OUT offered bigint[], OUT more boolean)
 LANGUAGE plpgsql
 AS $$
 #variable_conflict use_column
@@ -36,12 +39,13 @@ DECLARE
 BEGIN
     permits := '{}';
     opened := '{}';
+    offered := '{}';
     WITH gone AS (
         DELETE FROM outlast_notices n
         WHERE n.ctid = ANY (ARRAY(SELECT o.ctid FROM outlast_notices o ORDER BY o.id LIMIT p_most))
         RETURNING n.*)
     SELECT array_agg(g.stream) AS streams, array_agg(g.permit) AS permits, array_agg(g.ended) AS ended,
-           array_agg(g.arrived) AS arrived, array_agg(g.task) AS tasks, array_agg(g.queue) AS queues,
+           array_agg(g.arrived) AS arrived, array_agg(g.task) AS tasks, array_agg(g.queue) AS queues, array_agg(g.place) AS places,
            array_agg(g.spent) AS spent, array_agg(least(g.held_until, p_now + g.held_for)) AS held, bool_or(g.arrived) AS any_arrived
     INTO v_all
     FROM (SELECT * FROM gone ORDER BY id) g;
@@ -54,13 +58,19 @@ BEGIN
               FROM unnest(v_all.streams, v_all.tasks, v_all.queues, v_all.arrived) WITH ORDINALITY
                    AS u (stream, task, queue, arrived, n)
               WHERE u.arrived AND u.stream IS NOT NULL GROUP BY u.stream, u.task, u.queue ORDER BY n) u;
-        UPDATE outlast_streams s SET idle = false, blocked = nullif(s.blocked, -2), touched_at = p_now
-        WHERE s.id = ANY (v_new.ids) AND (s.idle OR s.blocked = -2);
+        UPDATE outlast_streams s
+        SET touched_at = CASE WHEN s.idle OR s.blocked = -2 THEN p_now ELSE s.touched_at END,
+            idle = false, blocked = nullif(s.blocked, -2), floor = least(s.floor, u.place)
+        FROM (SELECT u.stream, min(coalesce(u.place, -9223372036854775808)) AS place
+              FROM unnest(v_all.streams, v_all.places, v_all.arrived) AS u (stream, place, arrived)
+              WHERE u.arrived AND u.stream IS NOT NULL GROUP BY u.stream) u
+        CROSS JOIN LATERAL (SELECT o.ctid FROM outlast_streams o WHERE o.id = u.stream ORDER BY o.id DESC, o.turn DESC LIMIT 1) k
+        WHERE s.ctid = k.ctid AND (s.idle OR s.blocked = -2 OR s.floor > u.place);
         SELECT array_agg(u.id ORDER BY u.n) AS ids, array_agg(u.task ORDER BY u.n) AS tasks,
                array_agg(u.queue ORDER BY u.n) AS queues
         INTO v_new
         FROM unnest(v_new.ids, v_new.tasks, v_new.queues) WITH ORDINALITY AS u (id, task, queue, n)
-        WHERE (SELECT s.id FROM outlast_streams s WHERE s.id = u.id) IS NULL;  -- no join: the rows are read by id alone
+        WHERE (SELECT s.id FROM outlast_streams s WHERE s.id = u.id ORDER BY s.id DESC, s.turn DESC LIMIT 1) IS NULL;
         IF v_new.ids IS NOT NULL THEN PERFORM outlast_make_streams_v1(v_new.ids, v_new.tasks, v_new.queues, p_now); END IF;
     END IF;
 
@@ -71,7 +81,8 @@ BEGIN
           FROM unnest(v_all.streams, v_all.ended) AS u (stream, ended) WHERE u.ended <> 0 GROUP BY u.stream
           UNION ALL
           SELECT u, count(*) FROM unnest(p_ended) AS u GROUP BY u) e
-    JOIN outlast_streams s ON s.id = ANY (ARRAY[e.stream]) CROSS JOIN LATERAL unnest(s.permits) AS x (permit);
+    CROSS JOIN LATERAL (SELECT o.permits FROM outlast_streams o WHERE o.id = e.stream ORDER BY o.id DESC, o.turn DESC LIMIT 1) s
+    CROSS JOIN LATERAL unnest(s.permits) AS x (permit);
     v_targets := ARRAY(
         SELECT u FROM unnest(v_ends.permits) AS u
         UNION
@@ -82,7 +93,7 @@ BEGIN
         WHERE t.opens_at <= p_now OR t.touched_at > p_now + 1);
     IF v_targets <> '{}' THEN
         UPDATE outlast_permits p
-        SET used = p.used - c.ended,
+        SET version = nextval('outlast_turn_seq'), used = p.used - c.ended,
             tat = least(1e15, p_now + greatest(0, greatest(0, p.tat - greatest(p_now, p.touched_at))
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
             held_until = nullif(greatest(p_now, c.held, CASE WHEN p.held_until > greatest(p_now, p.touched_at)
@@ -99,11 +110,13 @@ BEGIN
                     UNION ALL
                     SELECT u, 0, 0, NULL FROM unnest(v_targets) AS u) c
               GROUP BY c.permit) c
-        WHERE p.id = ANY (ARRAY[c.permit])
+        CROSS JOIN LATERAL (SELECT o.ctid FROM outlast_permits o WHERE o.id = c.permit ORDER BY o.id DESC, o.version DESC LIMIT 1) k
+        WHERE p.ctid = k.ctid
           AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
 
         permits := ARRAY(SELECT u FROM unnest(v_targets) AS u
-                         WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u LIMIT 1) IS NOT NULL);
+                         WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u
+                                ORDER BY s.blocked DESC, s.rank DESC, s.turn DESC LIMIT 1) IS NOT NULL);
         v_look := permits;
         -- open streams that permits with room block, by rank and turn; if the caller can claim none, others that it can
         FOR v_own IN 0..1 LOOP
@@ -112,7 +125,8 @@ BEGIN
                   FROM (SELECT p.id, l.spacing, l.burst, greatest(0, p.tat - greatest(p_now, p.touched_at)) AS ahead,
                                least(p_most, coalesce(p.own_running, l.running) - p.used
                                    - (p.kept_for IS NOT NULL AND p.kept_until > p_now)::integer) AS room
-                        FROM unnest(v_look) AS u (id) JOIN outlast_permits p ON p.id = ANY (ARRAY[u.id])
+                        FROM unnest(v_look) AS u (id)
+                        CROSS JOIN LATERAL (SELECT * FROM outlast_permits o WHERE o.id = u.id ORDER BY o.id DESC, o.version DESC LIMIT 1) p
                         JOIN outlast_limits l ON l.name = coalesce(p.name, '')  -- coalesce: permits are read by id alone
                         WHERE greatest(p.held_until, l.held_until, 0) <= p_now) t
                   CROSS JOIN LATERAL (
@@ -127,7 +141,7 @@ BEGIN
                                     AND (p_not_tenants = '{}' OR coalesce(s.tenant <> ALL (p_not_tenants), (
                                         SELECT j.id FROM outlast_jobs j
                                         WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
-                                          AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                                          AND coalesce(j.aged, j.position) >= s.floor AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
                                         ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) IS NOT NULL)) AS own
                           FROM (SELECT s.* FROM (
                                     SELECT s.* FROM outlast_streams s
@@ -161,7 +175,9 @@ BEGIN
                                     WHERE a.queue <> ALL (p_not_queues)) s) s) s) c
                       WHERE c.fits AND c.nth - c.own::integer < t.room) b) f;
             EXIT WHEN v_open.streams IS NULL;
-            UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_open.streams);
+            offered := offered || ARRAY(SELECT u.id FROM unnest(v_open.streams, v_open.own) AS u (id, own) WHERE u.own);
+            UPDATE outlast_streams s SET blocked = NULL
+            WHERE s.id = ANY (ARRAY(SELECT u.id FROM unnest(v_open.streams, v_open.own) AS u (id, own) WHERE NOT u.own));
             opened := opened || v_open.streams;
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
                             GROUP BY u.permit HAVING NOT bool_or(u.own));

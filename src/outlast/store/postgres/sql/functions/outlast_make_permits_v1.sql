@@ -8,6 +8,6 @@ BEGIN
     FROM (SELECT DISTINCT t.needs FROM unnest(p_needs) AS t (needs)) d
     CROSS JOIN LATERAL outlast_needs_v1(d.needs) w
     CROSS JOIN LATERAL unnest(w.permits, w.names, w.keys) AS u (permit, name, key)
-    WHERE (SELECT o.id FROM outlast_permits o WHERE o.id = u.permit) IS NULL;  -- no join: the rows are read by id alone
+    WHERE (SELECT o.id FROM outlast_permits o WHERE o.id = u.permit ORDER BY o.id DESC, o.version DESC LIMIT 1) IS NULL;
 END
 $$;

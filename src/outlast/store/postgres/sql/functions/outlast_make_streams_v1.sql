@@ -39,10 +39,10 @@ BEGIN
     IF v_new.ids IS NULL THEN RETURN; END IF;
     PERFORM outlast_make_permits_v1(v_new.needs, p_now);
     INSERT INTO outlast_streams (id, task, queue, rank, tenant, turn, touched_at, permits, costs, needs, ordered)
-    SELECT u.id, p_tasks[u.n], p_queues[u.n], u.rank, u.tenant, nextval('outlast_turn_seq'), p_now, w.permits, w.costs,
+    SELECT DISTINCT ON (u.id) u.id, p_tasks[u.n], p_queues[u.n], u.rank, u.tenant, nextval('outlast_turn_seq'), p_now, w.permits, w.costs,
            u.needs, strpos(u.needs, ',true]') > 0
     FROM unnest(v_new.ids, v_new.ns, v_new.needs, v_new.tenants, v_new.ranks) AS u (id, n, needs, tenant, rank)
     CROSS JOIN LATERAL outlast_needs_v1(u.needs) w
-    ON CONFLICT (id) DO NOTHING;
+    WHERE (SELECT o.id FROM outlast_streams o WHERE o.id = u.id ORDER BY o.id DESC, o.turn DESC LIMIT 1) IS NULL;
 END
 $$;

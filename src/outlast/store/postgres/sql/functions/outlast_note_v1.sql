@@ -8,16 +8,17 @@
 -- caller's transaction this is planned by the caller's settings, like the completion itself: a plan made for a small
 -- table lasts until ANALYZE.
 --
--- A stream gets one notice, which says how many attempts have ended and whether a job has joined it. In an ordered
--- stream (",true]" in the text of a job's needs) the end of an attempt, or of a job that waits to run again, counts as
--- an arrival: the stream is checked again, as its holder may be gone. (If a key contains that text, it costs a needless
--- check.) A job that others wait for gets a notice when it has ended, or runs again.
+-- A stream gets one notice, which says how many attempts have ended, whether a job has joined it, and at which place.
+-- In an ordered stream (",true]" in the text of a job's needs) the end of an attempt, or of a job that waits to run
+-- again, counts as an arrival: the stream is checked again, as its holder may be gone. (If a key contains that text, it
+-- costs a needless check.) A job that others wait for gets a notice when it has ended, or runs again.
 CREATE FUNCTION outlast_note_v1(p_ids bigint[], p_ran boolean, p_had_ended boolean) RETURNS void
 LANGUAGE plpgsql
 AS $$
 BEGIN
     WITH changed AS MATERIALIZED (
         SELECT j.id, j.stream, j.task, j.queue,
+               CASE WHEN j.position IS NOT NULL THEN coalesce(j.aged, j.position) END AS place,
                j.awaited AND (j.ended_at IS NULL) = p_had_ended AS awaited,
                (j.position IS NOT NULL OR (p_ran OR j.ended_at IS NOT NULL AND j.attempt_count > 0)
                                           AND strpos(j.needs, ',true]') > 0) IS TRUE AS arrived
@@ -25,8 +26,9 @@ BEGIN
     ), upstream AS (
         INSERT INTO outlast_upstream_notices (job_id) SELECT c.id FROM changed c WHERE c.awaited
     )
-    INSERT INTO outlast_notices (stream, ended, arrived, task, queue)
-    SELECT c.stream, CASE WHEN p_ran THEN count(*) ELSE 0 END, bool_or(c.arrived), c.task, c.queue
+    INSERT INTO outlast_notices (stream, ended, arrived, task, queue, place)
+    SELECT c.stream, CASE WHEN p_ran THEN count(*) ELSE 0 END, bool_or(c.arrived), c.task, c.queue,
+           coalesce(min(c.place), 9223372036854775807)
     FROM changed c WHERE c.stream IS NOT NULL AND (p_ran OR c.arrived)
     GROUP BY c.stream, c.task, c.queue;
 END

@@ -18,7 +18,7 @@
 CREATE FUNCTION outlast_prepare_claim_v1(
     p_req outlast_claim_request_v1, p_now double precision, p_ended bigint[], p_unknown boolean,
     OUT due double precision, OUT next_due double precision, OUT runnable bigint[], OUT expired integer,
-    OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[],
+    OUT streams boolean, OUT opens boolean, OUT served text[], OUT permits bigint[], OUT opened bigint[], OUT offered bigint[],
     OUT is_keeper boolean, OUT contended boolean)
 LANGUAGE plpgsql
 AS $$
@@ -33,6 +33,7 @@ BEGIN
     is_keeper := false;
     contended := false;
     served := '{}';
+    offered := '{}';
     FOR i IN 1..cardinality(p_req.limits) LOOP
         served := served || p_req.tasks[i]::text[];
     END LOOP;
@@ -49,7 +50,7 @@ BEGIN
            EXISTS (SELECT FROM unnest(served) AS t (task)
                    CROSS JOIN LATERAL (
                        SELECT o.id FROM outlast_streams o WHERE o.task = t.task AND o.blocked IS NULL AND NOT o.idle
-                       ORDER BY o.task, o.queue, o.rank, o.turn LIMIT 1) s) AS streams,
+                       ORDER BY o.task DESC, o.queue DESC, o.rank DESC, o.turn DESC LIMIT 1) s) AS streams,
            -- whether a permit that lacks only time has opened; NULL: no permit lacks only time
            (SELECT bool_or(p.opens_at <= p_now OR p.touched_at > p_now + 1)
             FROM (SELECT p.opens_at, p.touched_at FROM outlast_permits p WHERE p.opens_at IS NOT NULL
@@ -95,6 +96,7 @@ BEGIN
         streams := true;
         permits := v_folded.permits;
         opened := v_folded.opened;
+        offered := v_folded.offered;
     END IF;
 END
 $$;

@@ -23,11 +23,20 @@
 -- In an ordered stream jobs run one after the other: holder is the job that has begun and not ended for good, and -2 in
 -- blocked says that the stream waits for that job.
 --
+-- While an older transaction is open, vacuum removes no version of a row and no index entry, and a trip must not walk
+-- over what all earlier trips have left. So:
+--   * floor: no job of the stream has its place (coalesce(aged, position)) below it, except jobs whose notices are not
+--     folded yet. Claims read from there on.
+--   * Each primary key ends with a number that rises (turn, version). A search for an id reads the index backwards and
+--     meets the newest version first, and no new version is compared with the old ones. The keeper lock sees to it that
+--     an id has one row.
+--   * Nothing is written that stays as it was: see outlast_claim_streams_v1.
+--
 -- A notice tells the next exchange with the keeper lock how to change a stream or a permit. Any transaction appends it,
 -- without a lock, and the commit that applies it deletes it. stream: this many attempts of it have ended (ended), or a
--- job of it has become due (arrived, with the task and queue that find that job). permit: this cost was spent (spent;
--- below 0: returned by an attempt that never began), or a task lets nothing start until then (held_until; held_for: its
--- length, should a clock step), or there is just room.
+-- job of it has become due (arrived, with the task and queue that find that job, and the first place that such jobs
+-- got). permit: this cost was spent (spent; below 0: returned by an attempt that never began), or a task lets nothing
+-- start until then (held_until; held_for: its length, should a clock step), or there is just room.
 CREATE SEQUENCE outlast_turn_seq CACHE 1;
 CREATE TABLE outlast_limits (
     name         text COLLATE "C" PRIMARY KEY,
@@ -45,7 +54,8 @@ CREATE TABLE outlast_limits (
         AND greatest(held_until, recounted_at) <= 1e15 AND held_for BETWEEN 0 AND 1e9)
 );
 CREATE TABLE outlast_permits (
-    id          bigint PRIMARY KEY,
+    id          bigint,
+    version     bigint DEFAULT nextval('outlast_turn_seq'),
     used        integer NOT NULL DEFAULT 0,
     own_running integer,
     tat         double precision NOT NULL DEFAULT 0,
@@ -56,6 +66,7 @@ CREATE TABLE outlast_permits (
     kept_until  double precision,
     name        text COLLATE "C" NOT NULL,
     key         text NOT NULL,
+    PRIMARY KEY (id, version),
     CONSTRAINT outlast_permits_sound CHECK (
         used BETWEEN -1000000000 AND 1000000000 AND own_running >= 0 AND greatest(tat, touched_at, held_until, opens_at) <= 1e15
         AND least(tat, touched_at, held_until, opens_at) >= 0)
@@ -63,8 +74,8 @@ CREATE TABLE outlast_permits (
 CREATE INDEX outlast_permits_opens ON outlast_permits (opens_at) WHERE opens_at IS NOT NULL;
 CREATE INDEX outlast_permits_name ON outlast_permits (name, id);
 CREATE TABLE outlast_streams (
-    id         bigint PRIMARY KEY,
-    turn       bigint NOT NULL,
+    id         bigint,
+    turn       bigint,
     blocked    bigint,
     touched_at double precision NOT NULL,
     idle       boolean NOT NULL DEFAULT false,
@@ -76,7 +87,9 @@ CREATE TABLE outlast_streams (
     tenant     text,
     permits    bigint[] NOT NULL,
     costs      double precision[] NOT NULL,
-    needs      text NOT NULL
+    needs      text NOT NULL,
+    floor      bigint NOT NULL DEFAULT '-9223372036854775808',
+    PRIMARY KEY (id, turn)
 ) WITH (fillfactor = 40);
 CREATE INDEX outlast_streams_open ON outlast_streams (task, queue, rank, turn) WHERE blocked IS NULL AND NOT idle;
 CREATE INDEX outlast_streams_blocked ON outlast_streams (blocked, rank, turn) WHERE blocked IS NOT NULL;
@@ -99,5 +112,6 @@ CREATE TABLE outlast_notices (
     queue      text COLLATE "C",
     spent      double precision,
     held_until double precision,
-    held_for   double precision
+    held_for   double precision,
+    place      bigint
 );
