@@ -42,7 +42,10 @@ class Deadline:
 
 
 @pytest.fixture
-async def through(pg_url: str) -> AsyncIterator[tuple[Deadline, str]]:
+async def through(
+    pg_url: str, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[tuple[Deadline, str]]:
+    monkeypatch.setattr(pool, "HUNG_SECONDS", 60.0)  # a busy machine needs more than two
     async with proxied(pg_url) as (proxy, url):
         yield Deadline(proxy), url
 
