@@ -263,7 +263,7 @@ CATALOGUE: dict[str, Event] = {
     ),
     "result_rejected": Event(
         "The store refused the values of an attempt's end, or they never reached the store.",
-        ("job_id", "token"),
+        ("job_id", "token", "error"),
         "warning",
     ),
     "progress_rejected": Event("The store refused a report of progress.", ("error",), "warning"),

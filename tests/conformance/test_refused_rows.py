@@ -39,7 +39,6 @@ def not_called(*_: object) -> NoReturn:
     raise AssertionError("no end was refused")
 
 
-@pytest.mark.xfail(strict=True, reason="all wait for one")
 async def test_a_task_whose_job_may_not_start_leaves_the_other_tasks_alone(
     store: Store, hands: Hands
 ) -> None:
@@ -56,7 +55,6 @@ async def test_a_task_whose_job_may_not_start_leaves_the_other_tasks_alone(
     assert (await row_of(store, guarded)).state is State.QUEUED
 
 
-@pytest.mark.xfail(strict=True, reason="all wait for one")
 async def test_an_attempt_that_may_not_end_is_busy_and_the_others_end(
     store: Store, hands: Hands
 ) -> None:
@@ -73,7 +71,6 @@ async def test_an_attempt_that_may_not_end_is_busy_and_the_others_end(
     assert reply.answers == [Answer.ACCEPTED, Answer.BUSY, Answer.ACCEPTED]
 
 
-@pytest.mark.xfail(strict=True, reason="all wait for one")
 async def test_an_orphan_that_may_not_leave_its_worker_keeps_back_no_other(
     store: Store, hands: Hands
 ) -> None:

@@ -178,7 +178,9 @@ def _of_server(error: BaseException) -> Exception:
     if code in _CODE_ERRORS:
         kind, hint = _CODE_ERRORS[code]
         return kind(f"PostgreSQL: {hint} ({text_of(error)})")
-    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(f"PostgreSQL: {text_of(error)}")
+    where = _field(error, "context").partition("\n")[0] if code[:2] == "P0" else ""
+    said = f"PostgreSQL: {text_of(error)}{where and f' ({where})'}"
+    return _CLASS_ERRORS.get(code[:2], StoreUnavailable)(said)
 
 
 def _field(error: BaseException, name: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from outlast.errors import BadData, text_of
 from outlast.events import emit
 from outlast.model.job import State
 from outlast.model.lifecycle import Transition
@@ -49,22 +50,33 @@ async def reclaim_and_tell(
     decide: Callable[[Orphan], Transition],
     counters: Counters,
     only: Collection[tuple[int, int]] | None = None,
-) -> list[Transition]:
-    """Call ``store.reclaim``; count the closed attempts, and report the jobs that died of it."""
+) -> tuple[list[Transition], BadData | None]:
+    """Call ``store.reclaim``; count the closed attempts, and report the jobs that died of it. If
+    the store refuses to close one, such as by a trigger of the user's, close the others; return an
+    error that names it."""
     orphans: dict[int, Orphan] = {}
 
     def note_and_decide(orphan: Orphan) -> Transition:
         orphans[orphan.facts.token] = orphan
         return decide(orphan)
 
-    applied = await store.reclaim(note_and_decide, only=only)
+    refused: BadData | None = None
+    try:
+        applied = await store.reclaim(note_and_decide, only=only)
+    except BadData:
+        applied = []
+        for one in [(each.facts.job_id, each.facts.token) for each in orphans.values()]:
+            try:
+                applied += await store.reclaim(note_and_decide, only=[one])
+            except BadData as error:
+                refused = BadData(f"job {one[0]} cannot be given back: {text_of(error)}")
     for transition in applied:
         orphan = orphans[transition.token]
         counters.note_reclaimed(orphan.queue, orphan.task, transition.outcome)
         tell_end_of_orphan(orphan, transition)
         if transition.state is State.DEAD:
             tell_dead(transition, task=orphan.task, queue=orphan.queue, attempts=orphan.attempts)
-    return applied
+    return applied, refused
 
 
 def tell_end_of_own(running: Running, transition: Transition, now: float) -> None:

@@ -14,6 +14,7 @@ it. With hours-long jobs in every worker it waits for the first one that becomes
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
@@ -54,6 +55,7 @@ RECONCILE_SECONDS = 30.0  # between two reconciliations, if no reply was lost
 LEFT_OPEN_SECONDS = 60.0  # then the open transaction of an ended attempt counts as forgotten
 CLEARING_SECONDS = 10.0  # in which a busy worker takes no jobs, to become empty
 CLEARING_EVERY_SECONDS = 60.0  # between two such times, at least
+_TURNS = itertools.count()  # lets each task be the first one
 ASK_EVERY_SECONDS = 10.0  # between two requests of a busy worker for a job that needs all of it
 
 
@@ -444,15 +446,15 @@ async def exchange_bisecting(
     """Exchange; ``reject`` gets an end that the store refuses, and why; it returns the one to write
     instead.
 
-    Answers are in the order of ``ended``. After a refusal the requests are sent last and alone,
-    lowered by the number of busy ends. Raises BadData if the store refuses those, or what
-    ``reject`` returned.
+    Answers are in the order of ``ended``; an end that is refused in both forms, such as by a
+    trigger of the user's, is busy. After a refusal the requests are sent last and alone, lowered by
+    the number of busy ends. Raises BadData if the store refuses the requests for each task.
     """
     try:
         return await store.exchange(me, ended, requests)
     except BadData:
         if not ended:
-            raise
+            return await _claim(store, me, requests)
 
     async def hand_in(some: Sequence[Transition]) -> Sequence[Answer | Transition]:
         return (await store.exchange(me, some, [])).answers
@@ -461,16 +463,44 @@ async def exchange_bisecting(
         return reject(end, f"the store refused the result: {text_of(error)}")
 
     found = await bisecting(hand_in, ended, refuse, _with_escapes)
-    answers = [
-        each if isinstance(each, Answer) else (await store.exchange(me, [each], [])).answers[0]
-        for each in found
-    ]
+    answers = [each if isinstance(each, Answer) else await _end(store, me, each) for each in found]
     busy = answers.count(Answer.BUSY)
     left = [
         msgspec.structs.replace(request, limit=max(0, request.limit - busy)) for request in requests
     ]
-    reply = await store.exchange(me, [], left)
+    reply = await _claim(store, me, left)
     return msgspec.structs.replace(reply, answers=answers)
+
+
+async def _end(store: Store, me: WorkerRef, end: Transition) -> Answer:
+    try:
+        return (await store.exchange(me, [end], [])).answers[0]
+    except BadData:
+        return Answer.BUSY
+
+
+async def _claim(store: Store, me: WorkerRef, requests: Sequence[ClaimRequest]) -> Exchanged:
+    """Claim; where a trigger of the user's refuses the start of a job, claim by one task after the
+    other until some jobs are claimed: only the jobs of its task wait behind it. If none were
+    claimed, raise an error that names a task."""
+    try:
+        return await store.exchange(me, [], requests)
+    except BadData as error:
+        refused = error
+    tasks = sorted({task for request in requests for task in request.tasks})
+    turn = next(_TURNS) % max(1, len(tasks))
+    for task in tasks[turn:] + tasks[:turn]:
+        of_task = [
+            msgspec.structs.replace(each, tasks=[task]) for each in requests if task in each.tasks
+        ]
+        try:
+            reply = await store.exchange(me, [], of_task)
+        except BadData as error:
+            refused = BadData(f"no job of {task} can start: {text_of(error)}")
+            continue
+        if reply.claimed:
+            return reply
+    raise refused
 
 
 def _with_escapes(end: Transition) -> Transition:

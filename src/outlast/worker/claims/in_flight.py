@@ -353,12 +353,13 @@ class InFlight:
         self, transition: Transition, message: str = "the store refused the result"
     ) -> Transition:
         """Replace an end whose result or report the store refuses; return the new end."""
-        emit("result_rejected", job_id=transition.job_id, token=transition.token)
+        job_id, token = transition.job_id, transition.token
+        if token not in self._rejected:
+            emit("result_rejected", job_id=job_id, token=token, error=message)
         crash = Crash(kind=CrashKind.REJECTED_RESULT, message=message)
         outcome = Outcome(kind=OutcomeKind.CRASHED, crash=crash, pid=transition.pid)
-        facts = _facts_of(self._unanswered[transition.token])
-        decided = decide(facts, outcome, self._clock.random)
-        self._rejected[transition.token] = decided
+        facts = _facts_of(self._unanswered[token])
+        decided = self._rejected[token] = decide(facts, outcome, self._clock.random)
         return decided
 
     def note_begun(self, token: int, at: float) -> None:

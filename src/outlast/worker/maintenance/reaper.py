@@ -22,7 +22,7 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.base.throttle import Throttle
-from outlast.errors import StoreError, text_of
+from outlast.errors import BadData, StoreError, text_of
 from outlast.events import emit
 from outlast.model.crash import CrashKind
 from outlast.model.lease import (
@@ -105,10 +105,11 @@ class Reaper:
         except StoreError as error:
             failed = failed or error
         self._owner.take_look(look)
+        is_done = failed is None or isinstance(failed, BadData)  # all but the named job was handled
+        if self._looks is not None and is_done:
+            await self._looks.leave_mark()
         if failed is not None:
             raise failed
-        if self._looks is not None:
-            await self._looks.leave_mark()
         soon = self._presence.pause or LOOK_SECONDS
         return min([LOOK_SECONDS, soon, *[each.lease * LOOK_FRACTION for each in look.workers]])
 
@@ -216,9 +217,9 @@ class Reaper:
 
     async def _reconcile(self) -> None:
         """Reclaim orphans; the first call handles orphans from before the worker's start."""
-        count, is_full = 0, True
+        count, is_full, refused = 0, True, None
         while is_full:
-            applied = await reclaim_and_tell(self._store, self._decide, self._counters)
+            applied, refused = await reclaim_and_tell(self._store, self._decide, self._counters)
             count += len(applied)
             if applied and self._first:
                 emit("orphaned_jobs_detected", count=len(applied))
@@ -238,6 +239,8 @@ class Reaper:
         if self._first:
             self._first = False
             emit("reconciliation_complete", orphaned_count=count)
+        if refused is not None:
+            raise refused
 
     def _decide(self, orphan: Orphan) -> Transition:
         why = UNKNOWN if orphan.cause is None else orphan.cause.sentence
@@ -381,7 +384,9 @@ class Deadlines:
         ]
         if not due:
             return False
-        closed = await reclaim_and_tell(self._store, self._decide, self._counters, only=due)
+        closed, refused = await reclaim_and_tell(
+            self._store, self._decide, self._counters, only=due
+        )
         for transition in closed:
             emit(
                 "attempt_overdue",
@@ -390,6 +395,8 @@ class Deadlines:
                 state=transition.state.value,
                 reason=transition.message,
             )
+        if refused is not None:
+            raise refused
         return bool(closed)
 
     def _is_due(self, late: OverdueAttempt, worker: WorkerSeen) -> bool:

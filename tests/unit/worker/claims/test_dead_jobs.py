@@ -174,7 +174,7 @@ def test_an_attempt_that_had_not_begun_has_no_end_to_hear_of():
 async def test_a_reaper_reports_the_deaths_that_it_closes():
     rows: Any = Rows()
     with heard_fields() as events:
-        assert len(await reclaim_and_tell(rows, lost, Counters())) == 2
+        assert len((await reclaim_and_tell(rows, lost, Counters()))[0]) == 2
     (dead,) = told(events)
     assert (dead["job_id"], dead["task"], dead["queue"]) == (1, "mail", "q")
     assert (dead["kind"], dead["attempts"]) == ("lost_worker", 2)

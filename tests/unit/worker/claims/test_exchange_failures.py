@@ -164,7 +164,7 @@ async def test_every_end_may_be_refused(bench):
 
 
 async def test_requests_that_the_store_refuses_end_the_trip_and_keep_the_ends(bench):
-    bench.store.script = [BadData("odd requests")]
+    bench.store.script = [BadData("odd requests")] * 3  # for all tasks, and for the one
     with pytest.raises(BadData):
         await bench.exchange.run_once()
     bench.ends(1)
