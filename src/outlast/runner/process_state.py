@@ -35,7 +35,7 @@ _LIMITS = ("CPU", "AS", "DATA", "FSIZE", "NOFILE", "NPROC")
 _STREAMS = {0: ("stdin", "r"), 1: ("stdout", "w"), 2: ("stderr", "w")}
 _MODES = ("encoding", "errors", "line_buffering", "write_through")
 _get_modes = operator.attrgetter(*_MODES)
-ROOM = 7 / 8  # of the descriptors; with fewer left a runner is replaced
+ROOM = 1 / 8  # of the descriptors that tasks may open; with fewer left a runner is replaced
 NAMES_MAX = 20  # of changed variables that are reported
 # signal.getsignal() calls this, and takes ten times as long to make an enum member of the result
 _get_handler = importlib.import_module("_signal").getsignal
@@ -71,6 +71,8 @@ class ProcessState:
         self._timers = [each for each in _TIMERS if signal.getitimer(each) == (0.0, 0.0)]
         self._handlers = {int(number): _get_handler(number) for number in SIGNALS}
         self._limits = _read_limits()
+        most = self._limits["NOFILE"][0]
+        self._full_from = most - ROOM * max(0, most - self._find_free())
         self._looks = (
             self._look_at_umask,
             self._look_at_folder,
@@ -131,14 +133,18 @@ class ProcessState:
 
     def _look_at_room(self) -> Iterator[str]:
         """Where tasks have left nearly all descriptors open, the next ones would fail."""
-        try:
-            free = os.dup(self._stacks.fileno())
-            os.close(free)
-        except OSError:
-            free = sys.maxsize
-        if free > self._limits["NOFILE"][0] * ROOM > 0 and not self.is_spoiled:
+        if self._find_free() > self._full_from > 0 and not self.is_spoiled:
             self.is_spoiled = True
             yield "descriptors left open"
+
+    def _find_free(self) -> int:
+        """Return the lowest free descriptor."""
+        try:
+            free = os.dup(self._stacks.fileno())
+        except OSError:
+            return sys.maxsize
+        os.close(free)
+        return free
 
     def _look_at_streams(self) -> Iterator[str]:
         for fd, (name, mode) in _STREAMS.items():
