@@ -191,7 +191,6 @@ def test_a_runner_whose_descriptors_run_out_is_spoiled(left_open: int, tmp_path:
     assert run(begun + task + "\n" + tail, tmp_path) == (["descriptors left open"], True)
 
 
-@pytest.mark.xfail(strict=True, reason="a full application")
 def test_what_the_application_has_opened_itself_spoils_no_runner(tmp_path: Path) -> None:
     """It was replaced after each attempt, with another one that had opened as much."""
     own = "own = [os.dup(0)]\nwhile own[-1] < 54: own.append(os.dup(0))\n"
