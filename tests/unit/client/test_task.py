@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
+import pickle
 import re
 import sys
 import typing
@@ -405,3 +407,20 @@ def test_a_wrong_call_fails_before_anything_is_stored(mail, sqlite_url, tmp_path
 def test_a_time_that_the_clocks_skip_or_repeat_is_one_moment(mail, wall, fold, utc):
     at = datetime.fromisoformat(wall).replace(tzinfo=ZoneInfo("Europe/Berlin"), fold=fold)
     assert mail.using(at=at).call("x").job.run_at == datetime.fromisoformat(utc).timestamp()
+
+
+@outlast.App("sqlite:///nowhere.db").task
+def sent_abroad(page: int) -> int:
+    return page
+
+
+@pytest.mark.xfail(strict=True, reason="not by name")
+def test_a_task_is_pickled_by_the_name_of_its_function():
+    """For a pool of processes, which imports the module."""
+    assert pickle.loads(pickle.dumps(sent_abroad)) is sent_abroad
+    assert copy.deepcopy(sent_abroad) is sent_abroad
+
+
+def test_a_task_that_its_module_does_not_have_is_not_pickled(mail):
+    with pytest.raises((pickle.PicklingError, AttributeError), match="local object"):
+        pickle.dumps(mail)
