@@ -366,7 +366,7 @@ class Task(BoundTask[P, R]):
         own = frozenset(each.name for each in self.limits)
         self._error_rules: ErrorRules = make_error_rules(options)._replace(limits=own)
         self.__name__ = self.name
-        self.__doc__ = fn.__doc__
+        self.__module__, self.__doc__ = fn.__module__, fn.__doc__
         self.__wrapped__ = fn
         super().__init__(self, make_placement(options))
 
@@ -377,6 +377,10 @@ class Task(BoundTask[P, R]):
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Call the function directly, without any queue."""
         return self.fn(*args, **kwargs)
+
+    def __reduce__(self) -> str:
+        """Return the name of its function: ``pickle`` finds it in its module, as it does those."""
+        return str(getattr(self.fn, "__qualname__", self.name))
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

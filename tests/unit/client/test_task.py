@@ -414,7 +414,6 @@ def sent_abroad(page: int) -> int:
     return page
 
 
-@pytest.mark.xfail(strict=True, reason="not by name")
 def test_a_task_is_pickled_by_the_name_of_its_function():
     """For a pool of processes, which imports the module."""
     assert pickle.loads(pickle.dumps(sent_abroad)) is sent_abroad
