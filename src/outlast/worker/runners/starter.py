@@ -11,7 +11,7 @@ from outlast.runner.protocol import FrameError, Run, in_batches
 from outlast.store.values import ClaimRequest
 from outlast.worker.base import Declared, Owner, Running
 from outlast.worker.claims.in_flight import InFlight
-from outlast.worker.claims.prefetch import WAIT_SECONDS_MAX, Ahead
+from outlast.worker.claims.prefetch import BACK_SECONDS, WAIT_SECONDS_MAX, Ahead
 from outlast.worker.runners.assignment import Assignment
 from outlast.worker.runners.exits import make_crash
 from outlast.worker.runners.process import RunnerProcess
@@ -20,7 +20,7 @@ from outlast.worker.runners.supervisor import RunnerSupervisor
 _NO_PLACE = Outcome(
     kind=OutcomeKind.RELEASED,
     message="no runner that knows it was free",  # one of them died, or has older code
-    delay=1.0,  # seconds, so that it is not claimed again at once, again and again
+    delay=BACK_SECONDS,
     began=False,
 )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.store.values import ClaimRequest, Exchanged
+from outlast.worker.claims.prefetch import BACK_SECONDS
 from outlast.worker.claims.until_empty import SOON_SECONDS, UntilEmpty
 from tests.cases import each_case
 from tests.manual_clock import ManualClock
@@ -29,6 +30,7 @@ def test_a_worker_without_work_stops() -> None:
     assert stops(reply(next_due=SOON_SECONDS + 0.1)), "what is due later is left"
 
 
+@pytest.mark.xfail(strict=True, reason="it leaves")
 @each_case(
     "fields",
     [
@@ -36,6 +38,7 @@ def test_a_worker_without_work_stops() -> None:
         {"cut": True},
         {"next_look": 0.0},
         {"next_due": SOON_SECONDS - 0.1},
+        {"next_due": BACK_SECONDS},
     ],
 )
 def test_a_worker_stays_where_there_may_be_more(fields) -> None:
