@@ -15,8 +15,10 @@ import msgspec
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.store.values import ClaimRequest, Exchanged
+from outlast.worker.claims.prefetch import BACK_SECONDS
 
-SOON_SECONDS = 0.5  # the worker waits for a job that is due within this time
+# the worker waits for a job that is due within this time, such as one that it has given back
+SOON_SECONDS = 1.5 * BACK_SECONDS
 
 
 class UntilEmpty:

@@ -30,7 +30,6 @@ def test_a_worker_without_work_stops() -> None:
     assert stops(reply(next_due=SOON_SECONDS + 0.1)), "what is due later is left"
 
 
-@pytest.mark.xfail(strict=True, reason="it leaves")
 @each_case(
     "fields",
     [
