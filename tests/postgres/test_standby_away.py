@@ -182,6 +182,27 @@ async def test_a_job_that_is_found_by_its_key_is_as_durable_as_one_that_is_store
     assert found == [Enqueued(each.job_id, False) for each in stored]
 
 
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "among others"])
+@pytest.mark.parametrize("key", [None, "k"], ids=["plain", "keyed"])
+async def test_a_call_that_is_cancelled_as_its_commit_waits_shows_no_job_before_the_standby_has_it(
+    key: str | None, others: int, store: PostgresStore, session: Any
+) -> None:
+    """A worker would run what a failover may take back, and the caller stores again."""
+    batch = [NewJob(task="a", key=key and f"{key}{number}") for number in range(1 + others)]
+    await store.enqueue([NewJob(task="a", key=key)])
+    before = await store.inspector.counts()
+    async with standby_away(store, session):
+        call = asyncio.create_task(store.enqueue(batch))
+        assert await eventually(lambda: session.fetchval(WAITS), PATIENCE)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        while left := store._connections.loop_pool().left:
+            await asyncio.wait(left)
+        assert await store.inspector.counts() == before
+        assert await session.fetchval(WAITS)
+
+
 async def _waits_or_is_done(session: Any, call: asyncio.Task[Any]) -> bool:
     return call.done() or bool(await session.fetchval(WAITS))
 
