@@ -249,7 +249,7 @@ async def ends(limit):
     ("life", "error"),
     [
         (GROUP, "LookupError"),
-        pytest.param(STUCK_GROUP, "did not end", marks=pytest.mark.xfail(strict=True)),
+        (STUCK_GROUP, "did not end"),
         (TIMEOUT, "TimeoutError"),
     ],
     ids=["group", "stuck group", "timeout"],

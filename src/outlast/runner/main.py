@@ -208,7 +208,9 @@ class Runner:
                 _die_of(signal.SIGINT)
             self._broken_off = True
             self._link.close()
-            leaving = threading.Timer(LEAVE_SECONDS, _exit, (BROKEN, ENDED_BY_A_TASK))
+            late = TimeoutError(f"it was cancelled, and did not end within {LEAVE_SECONDS:g} s")
+            known = None if self._app.lifespan_fn is None else late
+            leaving = threading.Timer(LEAVE_SECONDS, self._tell_broken_off, (known,))
             leaving.daemon = True
             leaving.start()
             raise
