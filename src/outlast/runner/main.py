@@ -120,11 +120,16 @@ class WorkerLink:
         """Report no more ends: the worker sees them by the death of this process."""
         self._closed = True
 
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the serving task is cancelled, and the cancellation was not taken back."""
+        return self._serving is not None and self._serving.cancelling() > 0
+
     def _tells_ends(self) -> bool:
         """Whether ends are reported: not once the serving task is cancelled, since the ends of
         attempts, which are cancelled with it, in no fixed order, would look like their own doing. A
         lifespan with a task group takes the cancellation back."""
-        return not (self._closed or (self._serving is not None and self._serving.cancelling()))
+        return not (self._closed or self.is_cancelled)
 
     def send(self, frame: Began | FunctionsEnded | StackAtLimit) -> None:
         """Tell the worker about running attempts."""
@@ -186,6 +191,8 @@ class Runner:
                 raise
             failure = error
         if self._broken_off:
+            if failure is None and not self._link.is_cancelled:  # a group has taken it back
+                failure = RuntimeError("it ended, and swallowed why")
             self._tell_broken_off(failure)
 
     def _start(self, resources: Any) -> None:
