@@ -30,6 +30,7 @@ from outlast.store.statements import statements
 
 _SQL = statements("postgres", "session")
 HUNG_SECONDS = 2.0  # the default heartbeat
+ANSWER_SECONDS = 2.0  # for the server that a look asks
 LOOK_SECONDS = 0.5  # between two looks at the statements that run
 WAITS_FOR_STANDBY = "commits wait for a synchronous standby"
 
@@ -89,7 +90,7 @@ class Lent:
             fresh = await self._connect()
             try:
                 await self._compare(hung, fresh)
-                await fresh.close(timeout=HUNG_SECONDS)
+                await fresh.close(timeout=ANSWER_SECONDS)
             finally:
                 fresh.terminate()
         except (OutlastError, *TROUBLE):  # no server answers: the next look asks again
@@ -100,7 +101,7 @@ class Lent:
     async def _compare(self, hung: dict[Any, float], fresh: Any) -> None:
         now = asyncio.get_running_loop().time()
         pids = [each.get_server_pid() for each in hung if not each.is_closed()]
-        rows = await fresh.fetch(_SQL["sessions"], array_text(pids), timeout=HUNG_SECONDS)
+        rows = await fresh.fetch(_SQL["sessions"], array_text(pids), timeout=ANSWER_SECONDS)
         if (server := rows[0]["server"]) is None:
             self._known, self._look_at, self.why_late = hung, now + HUNG_SECONDS, ""
             return
