@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 
 from outlast import App, Encryption
@@ -31,10 +30,11 @@ from tests.cli.attacks import (
 )
 from tests.cli.conftest import SECONDS, environment
 from tests.cli.forked import ForkServer
-from tests.conformance.planted_kit import World, planted
+from tests.conformance import planted_kit
+from tests.conformance.planted_kit import ROLE, World, planted
 
 pytestmark = pytest.mark.timeout(300)
-ROLE = "outlast_planted"
+role = planted_kit.role
 STRANGER = 65_534  # a user id that owns nothing
 ENDLESS = {"--watch", "--wait", "--follow", "--help"}
 BRIEFLY = {"stack": ["--wait", "0.1"]}
@@ -134,16 +134,6 @@ async def test_no_command_shows_anything_to_another_user_of_the_machine(
         url = f"sqlite:///{srv}/outlast.db"
         world = await filled(url)
         assert leaks(read_everything(url, world, cwd=Path(srv), user=STRANGER), world) == []
-
-
-@pytest.fixture
-async def role(pg_url: str) -> AsyncIterator[str]:
-    """The address of the store for a role that may connect, and nothing else."""
-    owner = await asyncpg.connect(pg_url)
-    await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
-    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
-    await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
-    await owner.close()
 
 
 @pytest.mark.slow

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, NamedTuple
+
+import asyncpg
+import pytest
 
 from outlast.model.crash import Crash, CrashKind, Progress, clean
 from outlast.model.job import Policy
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 PATTERN = r"zq[a-z]{14}qz"
 PIECE = 6  # characters of a secret that are too many
 FINAL = Policy(retries=0)
+ROLE = "outlast_planted"
 
 
 Form = Callable[[str], str]
@@ -204,3 +208,13 @@ async def planted(
         "path": ["nowhere"],
     }
     return World(secrets, names, payloads, encoded)
+
+
+@pytest.fixture
+async def role(pg_url: str) -> AsyncIterator[str]:
+    """The address of the store for a role that may connect, and nothing else."""
+    owner = await asyncpg.connect(pg_url)
+    await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
+    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
+    await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
+    await owner.close()

@@ -15,6 +15,20 @@ pytestmark = pytest.mark.xdist_group("examples")  # one after the other
 SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 40
 
 
+def said_by(example: str) -> str:
+    """Run an example; return what it has said."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"examples.{example}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.mark.timeout(SECONDS + 20)
 @pytest.mark.parametrize(
     ("example", "rows"),
@@ -36,14 +50,14 @@ SECONDS = 540.0  # that one may take on a loaded machine; it takes 15 to 40
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_an_example_passes_its_own_checks(example: str, rows: list[str]) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", f"examples.{example}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    table = [line for line in done.stdout.splitlines() if line.startswith("| ")]
+    table = [line for line in said_by(example).splitlines() if line.startswith("| ")]
     assert [line.split("|")[1].split(":")[0].strip() for line in table[1:]] == rows
+
+
+@pytest.mark.timeout(SECONDS + 20)
+def test_no_kill_makes_the_assistant_call_a_tool_twice() -> None:
+    said = said_by("agent")
+    assert said.count("each run ended like the one without a crash") == 3
+    for point in ("plan", "event approve", "book"):
+        assert f"keep step {point}" in said
+    assert "enqueue use_tool" in said

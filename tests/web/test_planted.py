@@ -11,7 +11,6 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
-import asyncpg
 import pytest
 
 from harness.stores import opened
@@ -19,12 +18,11 @@ from outlast.store.values import Purpose
 from outlast.web.access import EVERYTHING, Right
 from outlast.web.application import ENDPOINTS
 from outlast.web.problem import API
-from tests.conformance.planted_kit import FORMS, PATTERN, World, planted
+from tests.conformance import planted_kit
+from tests.conformance.planted_kit import FORMS, PATTERN, ROLE, World, planted
 from tests.web.kit import FORM, Page, let_in, page_on
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from outlast.store.protocol import Store
 
 PAGES_MAX = 400
@@ -74,18 +72,8 @@ async def read_everything(page: Page, world: World) -> dict[str, str]:
     return told
 
 
-ROLE = "outlast_of_a_page"
+role = planted_kit.role
 REFUSED = "this role lacks a privilege"
-
-
-@pytest.fixture
-async def role(pg_url: str) -> AsyncIterator[str]:
-    """The address of the store for a role that may connect, and nothing else."""
-    owner = await asyncpg.connect(pg_url)
-    await owner.execute(f"DROP ROLE IF EXISTS {ROLE}; CREATE ROLE {ROLE} LOGIN")
-    yield f"postgresql://{ROLE}@{pg_url.partition('@')[2]}"
-    await owner.execute(f"DROP OWNED BY {ROLE}; DROP ROLE {ROLE}")
-    await owner.close()
 
 
 @pytest.mark.slow_but("view")

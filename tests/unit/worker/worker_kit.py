@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from outlast import events
 from outlast.errors import BadData
 from outlast.model.crash import Crash, CrashKind
@@ -87,6 +89,16 @@ def new_in_flight(
     clock = clock or ManualClock()
     evidence = {"worker": "w1", "host": "h1", **evidence}
     return InFlight(clock, plan or new_plan(clock), Evidence(clock, **evidence))
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(boot=0.0)
+
+
+@pytest.fixture
+def in_flight(clock: ManualClock) -> InFlight:
+    return new_in_flight(clock)
 
 
 def lease_of(me: WorkerRef | None = None) -> Lease:

@@ -13,20 +13,9 @@ import threading
 import asyncpg
 import pytest
 
-import outlast
 from outlast.errors import ConnectionMismatch, UsageError
 from outlast.store.foreign import pyformat
-
-
-def application(url: str) -> outlast.App:
-    app = outlast.App(url)
-
-    @app.task
-    async def mail(to: str) -> int:
-        return len(to)
-
-    return app
-
+from tests.conformance.shop_kit import an_app
 
 # --------------------------------------------------------------------------------- sqlite3
 
@@ -34,7 +23,7 @@ def application(url: str) -> outlast.App:
 @pytest.fixture
 def lite(sqlite_url):
     """An application, and a separate connection to its file."""
-    app = application(sqlite_url)
+    app = an_app(sqlite_url)
     app.tasks["mail"].enqueue_sync("first")
     connection = sqlite3.connect(sqlite_url.removeprefix("sqlite:///"))
     yield app, connection
@@ -88,7 +77,7 @@ def test_a_statement_for_psycopg_keeps_its_percent_signs_and_may_name_a_value_tw
 @pytest.fixture
 async def pg(pg_url):
     """An application, and a separate pool to its database."""
-    app = application(pg_url)
+    app = an_app(pg_url)
     await app.tasks["mail"].enqueue("first")
     async with asyncpg.create_pool(pg_url, min_size=1, max_size=2) as pool:
         await pool.execute("CREATE TABLE orders (id integer)")

@@ -16,8 +16,8 @@ from outlast.worker.claims.counters import Counters
 from outlast.worker.claims.dead_jobs import reclaim_and_tell, tell_end_of_orphan, tell_end_of_own
 from outlast.worker.claims.in_flight import InFlight
 from outlast.worker.foreign_ends import ForeignEnd, listen
-from tests.manual_clock import ManualClock
-from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields, new_in_flight
+from tests.unit.worker import worker_kit
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, claimed, heard_fields
 
 LAST = Policy(retries=0, max_losses=0)
 RAISED = Outcome(
@@ -27,9 +27,7 @@ RAISED = Outcome(
 DEAD = Outcome(kind=OutcomeKind.DEAD, message="no such customer")
 
 
-@pytest.fixture
-def in_flight() -> InFlight:
-    return new_in_flight(ManualClock(boot=0.0))
+clock, in_flight = worker_kit.clock, worker_kit.in_flight
 
 
 def told(events: list[Any], name: str = "job_dead") -> list[dict[str, Any]]:

@@ -5,23 +5,13 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-import pytest
-
 from outlast.model.crash import Crash, CrashKind, Progress
 from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.values import Save
-from tests.manual_clock import ManualClock
+from tests.unit.worker import worker_kit
 from tests.unit.worker.worker_kit import claimed, crash, new_in_flight
 
-
-@pytest.fixture
-def clock():
-    return ManualClock(boot=0.0)
-
-
-@pytest.fixture
-def in_flight(clock):
-    return new_in_flight(clock)
+clock, in_flight = worker_kit.clock, worker_kit.in_flight
 
 
 def test_a_crash_report_gets_the_workers_evidence(in_flight, clock):

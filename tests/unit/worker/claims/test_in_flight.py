@@ -10,7 +10,7 @@ from outlast.model.lifecycle import Outcome, OutcomeKind
 from outlast.store.protocol import OUTCOMES_MAX
 from outlast.store.values import Answer, ClaimRequest, Save
 from outlast.worker.claims.pacing import GATHER_SECONDS
-from tests.manual_clock import ManualClock
+from tests.unit.worker import worker_kit
 from tests.unit.worker.worker_kit import (
     COMPLETED,
     RELEASED,
@@ -23,15 +23,7 @@ from tests.unit.worker.worker_kit import (
     new_plan,
 )
 
-
-@pytest.fixture
-def clock():
-    return ManualClock(boot=0.0)
-
-
-@pytest.fixture
-def in_flight(clock):
-    return new_in_flight(clock)
+clock, in_flight = worker_kit.clock, worker_kit.in_flight
 
 
 # ------------------------------------------------------------------------- held, to the end
