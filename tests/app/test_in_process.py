@@ -1,4 +1,4 @@
-"""``async with app.worker()``: jobs run in order, with hooks, in the caller's loop."""
+"""``async with app.worker()``: jobs run in the loop of the caller, with what their worker has."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest, NewWorker
 from outlast.store.wakeup import Health
 from tests.app import in_process_kit
-from tests.app.in_process_kit import DEADLINE, has_state, row_of
+from tests.app.in_process_kit import DEADLINE, row_of
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -144,19 +144,6 @@ def test_units_that_cannot_work_are_refused(app: outlast.App) -> None:
         app.worker(has={"gpu": -1})
 
 
-async def test_a_worker_that_may_serve_nothing_is_idle(app: outlast.App, store: Store) -> None:
-    @app.task(requires=["gpu"])
-    async def train() -> None:
-        pass
-
-    await train.enqueue()
-    async with app.worker(), asyncio.timeout(DEADLINE):
-        while not (rows := await store.inspector.workers()):
-            await asyncio.sleep(0.01)
-        (row,) = rows
-        assert (row.tasks, row.tags, row.lacks) == ([], [], {"train": ["gpu"]})
-
-
 async def test_the_last_progress_of_a_task_is_kept(app: outlast.App) -> None:
     @app.task
     async def tells(n: int) -> None:
@@ -212,68 +199,6 @@ async def test_lines_that_cannot_be_written_hold_up_no_checkpoint(
         assert await job.result(timeout=DEADLINE) == token
         assert (await row_of(job)).checkpoint == {"page": 2}
         released.set()
-
-
-async def test_hooks_and_resources(app: outlast.App) -> None:
-    seen: list[str] = []
-
-    @app.lifespan
-    async def life() -> AsyncIterator[dict[str, str]]:
-        seen.append("open")
-        yield {"engine": "warm"}
-        seen.append("close")
-
-    @app.around
-    def scope(attempt: outlast.Attempt) -> Any:
-        seen.append(f"before {attempt.task}")
-        yield
-        seen.append(f"after {attempt.task}")
-
-    @app.task
-    async def uses() -> str:
-        return str(outlast.current().resources["engine"])
-
-    async with app.worker():
-        job = await uses.enqueue()
-        assert await job.result(timeout=DEADLINE) == "warm"
-    assert seen == ["open", "before uses", "after uses", "close"]
-
-
-async def test_only_the_named_queues_are_served(app: outlast.App) -> None:
-    @app.task(queue="fast")
-    async def quick() -> str:
-        return "ran"
-
-    @app.task(queue="slow")
-    async def slow() -> str:
-        return "ran"
-
-    async with app.worker(queues=["fast"]):
-        left, ran = await slow.enqueue(), await quick.enqueue()
-        assert await ran.result(timeout=DEADLINE) == "ran"
-        assert await has_state(left, "queued")
-
-
-async def test_priority_comes_before_age_and_a_delay_is_kept(app: outlast.App) -> None:
-    order: list[int] = []
-    loop = asyncio.get_running_loop()
-    ran_at: dict[int, float] = {}
-
-    @app.task
-    async def notes(n: int) -> None:
-        order.append(n)
-        ran_at[n] = loop.time()
-
-    asked_at = loop.time()
-    jobs = [await notes.using(delay=0.3).enqueue(9)]
-    for n, priority in ((1, 0), (2, 5), (3, -5), (4, 5)):
-        jobs.append(await notes.using(priority=priority).enqueue(n))
-    async with app.worker(concurrency=1):
-        for job in jobs:
-            await job.result(timeout=DEADLINE)
-    order.remove(9)  # on a slow machine it falls due before all others have run
-    assert order == [2, 4, 1, 3]
-    assert ran_at[9] - asked_at >= 0.3
 
 
 class DeafWakeup:

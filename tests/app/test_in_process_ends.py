@@ -44,29 +44,6 @@ async def test_a_worker_asked_to_drain_ends_while_its_block_goes_on(
     assert row.status == "stopped"
 
 
-async def test_a_failed_attempt_is_tried_again_from_its_checkpoint(app: outlast.App) -> None:
-    @app.task(backoff_first=0.01)
-    async def stumbles() -> str:
-        attempt = outlast.current()
-        if attempt.checkpoint is None:
-            await attempt.save({"half": True})
-            raise ValueError("once")
-        return f"attempt {attempt.number} from {attempt.checkpoint}"
-
-    @app.task(backoff_first=0.01)
-    def stumbles_in_a_thread() -> int:
-        attempt = outlast.current()
-        if attempt.checkpoint is None:
-            attempt.save_sync(41)
-            raise ValueError("once")
-        return attempt.checkpoint + 1
-
-    async with app.worker():
-        first, second = await stumbles.enqueue(), await stumbles_in_a_thread.enqueue()
-        assert await first.result(timeout=DEADLINE) == "attempt 2 from {'half': True}"
-        assert await second.result(timeout=DEADLINE) == 42
-
-
 async def test_a_job_that_expires_before_a_worker_comes_never_runs(app: outlast.App) -> None:
     ran: list[str] = []
 
@@ -101,21 +78,6 @@ async def test_a_task_sees_the_notes_and_labels_of_its_job(app: outlast.App) -> 
             job = await reads.using(meta=meta, labels=["import", "acme"]).enqueue()
             assert await job.result(timeout=DEADLINE) == [meta, "import", "acme"]
         assert await (await reads.enqueue()).result(timeout=DEADLINE) == [{}]
-
-
-async def test_a_job_that_is_kept_for_no_time_runs_and_is_gone(app: outlast.App) -> None:
-    ran: list[int] = []
-
-    @app.task(keep=0)
-    async def notes(number: int) -> None:
-        ran.append(number)
-
-    async with app.worker():
-        jobs = [await notes.enqueue(number) for number in range(3)]
-        for job in jobs:
-            with pytest.raises(outlast.JobNotFound, match="or the job was deleted"):
-                await job.result(timeout=DEADLINE)
-    assert sorted(ran) == [0, 1, 2]
 
 
 async def has_expired(job: outlast.Job[Any]) -> bool:
