@@ -102,17 +102,6 @@ def test_an_unencrypted_connection_is_found(outlast: Outlast) -> None:
     assert level(findings, "secret_in_arguments") == "warning"
 
 
-def test_the_report_for_people_has_a_line_and_a_remedy_for_each_finding(rows: Filled) -> None:
-    said = rows("doctor")
-    assert said.code == 0, said.err
-    lines = said.out.splitlines()
-    assert lines[0].startswith("ok       store: ")
-    sentence = "warning  unservable: No live worker can take 1 job of"
-    at = next(at for at, line in enumerate(lines) if line.startswith(sentence))
-    assert lines[at + 1].startswith("         -> Start a worker of a release that has this task")
-    assert lines[-1].startswith("0 problems, ")
-
-
 def test_an_application_that_does_not_import_is_a_problem(
     outlast: Outlast, rows: Filled, folder: Path
 ) -> None:

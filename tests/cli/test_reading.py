@@ -23,29 +23,6 @@ from tests.cli.rows import opened
 from tests.conformance.kit import Hands, ended, enqueued, new_worker
 
 
-@each_case(
-    ("options", "wanted"),
-    [
-        (["--state", "dead"], {"dead"}),
-        (["--queue", "post"], {"dead"}),
-        (["--task", "analyze"], {"running"}),
-        (["--tenant", "acme"], {"dead"}),
-        (["--state", "queued", "--task", "render"], {"retrying", "scheduled", "queued"}),
-        (["--limit", "2"], {"cancelled", "unservable"}),
-        (["--state", "scheduled"], {"scheduled"}),
-        (["--state", "retrying"], {"retrying"}),
-        (["--state", "unservable"], {"unservable"}),
-        (["--state", "suspect"], {"suspect"}),
-        (["--state", "scheduled", "--task", "nothing"], set()),
-        (["--state", "orphaned"], set()),
-        (["--task", "nothing"], set()),
-    ],
-)
-def test_jobs_are_filtered(rows: Filled, options: list[str], wanted: set[str]) -> None:
-    document = rows("jobs", "--json", *options).json()
-    assert {job["id"] for job in document["jobs"]} == {rows.ids[name] for name in wanted}
-
-
 async def test_worker_names_are_not_cut_at_eighty_columns(
     outlast: Outlast, sqlite_url: str
 ) -> None:

@@ -268,14 +268,6 @@ async def is_in_the_table(pid: int) -> bool:
 
 
 @app.task
-async def snoozes(seconds: float) -> str:
-    attempt = begin()
-    if attempt.number == 1:
-        raise outlast.Snooze(seconds)
-    return "after the snooze"
-
-
-@app.task
 async def enqueues() -> int:
     """Jobs that a task enqueues go to its worker's store, not to the application's."""
     return (await noop.enqueue(7)).id

@@ -192,14 +192,6 @@ async def test_odd_texts_end_only_their_own_job(stage: Scene) -> None:
         assert [each.outcome for each in await stage.attempts(job)] == [outcome]
 
 
-async def test_a_snooze_is_free(sqlite_stage: Scene) -> None:
-    await sqlite_stage.worker()
-    job = await sqlite_stage.enqueue("snoozes", seconds=0.2)
-    row = await sqlite_stage.ended(job)
-    assert row.result == '"after the snooze"'
-    assert (row.failures, row.losses, row.attempt_count) == (0, 0, 2)
-
-
 async def test_a_task_enqueues_into_the_store_of_its_worker(sqlite_stage: Scene) -> None:
     await sqlite_stage.worker(env={"OUTLAST_URL": "sqlite:///elsewhere.db"})
     parent = await sqlite_stage.enqueue("enqueues")
