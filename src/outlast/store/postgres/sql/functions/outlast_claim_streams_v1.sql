@@ -154,7 +154,8 @@ BEGIN
         more := s.reached IS NULL AND p_from <> '';  -- these were the last pairs: the next round begins with the first
         RETURN;
     END IF;
-    left_over := ARRAY(SELECT u FROM unnest(p_offered) AS u WHERE u <> ALL (s.ids));
+    left_over := '{}';
+    IF NOT p_offered <@ s.ids THEN left_over := ARRAY(SELECT u FROM unnest(p_offered) AS u WHERE u <> ALL (s.ids)); END IF;
     v_holders := array_fill(NULL::bigint, ARRAY[cardinality(s.ids)]);
     v_waits := array_fill(false, ARRAY[cardinality(s.ids)]);
     v_begun := v_holders;
@@ -167,7 +168,9 @@ BEGIN
     END IF;
 
     FOR i IN 1..2 LOOP
-        SELECT array_agg(u.id) AS ids, array_agg(o.row) AS rows, bool_or(o.id IS NULL) AS lacks, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
+        SELECT array_agg(u.id) AS ids, array_agg(o.row) AS rows, bool_or(o.id IS NULL) AS lacks,
+               bool_or((SELECT w.id FROM outlast_streams w WHERE w.blocked = u.id AND w.id <> ALL (s.ids)
+                        ORDER BY w.blocked DESC, w.rank DESC, w.turn DESC LIMIT 1) IS NOT NULL) AS wanted, array_agg(l.spacing) AS spacing, array_agg(l.burst) AS burst,
                array_agg(greatest(0, o.tat - greatest(v_now, o.touched_at))) AS ahead,
                array_agg(CASE WHEN l.name IS NULL OR o.held_until > greatest(v_now, o.touched_at) OR l.held_until > v_now
                                    OR o.opens_at > v_now AND o.opens_at IS DISTINCT FROM o.kept_until AND o.touched_at <= v_now + 1 THEN 0
@@ -333,11 +336,7 @@ BEGIN
         END LOOP;
     END IF;
     v_turns := cardinality(s.ids) >= p_limit OR s.any_several OR s.reached IS NOT NULL OR p_from <> ''
-        OR p_passed <> '{}' OR 0 = ANY (v_quota)
-        OR (SELECT o.id FROM unnest(p.ids) AS u (id)
-            CROSS JOIN LATERAL (
-                SELECT o.id FROM outlast_streams o WHERE o.blocked = u.id AND o.id <> ALL (s.ids)
-                ORDER BY o.blocked DESC, o.rank DESC, o.turn DESC LIMIT 1) o LIMIT 1) IS NOT NULL;
+        OR p_passed <> '{}' OR 0 = ANY (v_quota) OR coalesce(p.wanted, false);
     WITH seen AS (
         UPDATE outlast_streams o
         SET turn = CASE WHEN u.quota > 0 THEN nextval('outlast_turn_seq') ELSE o.turn END,

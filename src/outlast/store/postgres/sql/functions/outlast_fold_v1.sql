@@ -175,9 +175,12 @@ BEGIN
                                     WHERE a.queue <> ALL (p_not_queues)) s) s) s) c
                       WHERE c.fits AND c.nth - c.own::integer < t.room) b) f;
             EXIT WHEN v_open.streams IS NULL;
-            offered := offered || ARRAY(SELECT u.id FROM unnest(v_open.streams, v_open.own) AS u (id, own) WHERE u.own);
-            UPDATE outlast_streams s SET blocked = NULL
-            WHERE s.id = ANY (ARRAY(SELECT u.id FROM unnest(v_open.streams, v_open.own) AS u (id, own) WHERE NOT u.own));
+            IF false = ANY (v_open.own) THEN
+                offered := offered || ARRAY(SELECT u.id FROM unnest(v_open.streams, v_open.own) AS u (id, own) WHERE u.own);
+                UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_open.streams) AND s.id <> ALL (offered);
+            ELSE
+                offered := offered || v_open.streams;
+            END IF;
             opened := opened || v_open.streams;
             v_look := ARRAY(SELECT u.permit FROM unnest(v_open.permits, v_open.own) AS u (permit, own)
                             GROUP BY u.permit HAVING NOT bool_or(u.own));
