@@ -20,7 +20,7 @@ from outlast.worker.claims.in_flight import InFlight
 HORIZON_SECONDS = 0.15  # a trip is worth its cost even if many workers share the jobs
 RATE_SECONDS = 0.1  # over which the rate of ends is measured
 WAIT_SECONDS_MAX = 0.25
-BACK_SECONDS = 1.0  # before a job that was given back is due, lest it is claimed again and again
+BACK_SECONDS = 0.4  # before a job that was given back is due, lest it is claimed again and again
 BEGIN_SECONDS = 5.0  # in which a claimed attempt gets a slot or is given back
 
 _LATE = Outcome(

@@ -18,7 +18,7 @@ from outlast.store.values import ClaimRequest, Exchanged
 from outlast.worker.claims.prefetch import BACK_SECONDS
 
 # the worker waits for a job that is due within this time, such as one that it has given back
-SOON_SECONDS = 1.5 * BACK_SECONDS
+SOON_SECONDS = BACK_SECONDS + 0.1
 
 
 class UntilEmpty:
