@@ -229,9 +229,9 @@ class _Checkout:
         self._raise(error, mapped)
 
     def _hand_on(self, error: BaseException, end: str) -> bool:
-        """Leave the session of a cancelled call to the next one, once the driver has cancelled what
-        runs there, and ``end`` is done. Not of a worker's own trip, which asks all hosts then, nor
-        of a pooler. Each cancelled call may leave a prepared statement there."""
+        """Leave the session of a cancelled call to the next one, once its statement has ended, and
+        then ``end``. Not of a worker's own trip, which asks all hosts then, nor of a pooler. Each
+        cancelled call may leave a prepared statement there."""
         connection = self._connection
         if not isinstance(error, asyncio.CancelledError) or connection.is_closed():
             return False
