@@ -90,11 +90,11 @@ LIMITS = [
 ]  # fmt: skip
 PERMITS = [
     "id", "name", "key", "used", "tat", "touched_at", "held_until", "own_running", "opens_at",
-    "freed", "kept_for", "kept_until",
+    "freed", "kept_for", "kept_until", "version",
 ]  # fmt: skip
 STREAMS = [
     "id", "task", "queue", "rank", "needs", "tenant", "turn", "blocked", "idle", "touched_at",
-    "permits", "costs", "ordered", "holder",
+    "permits", "costs", "ordered", "holder", "floor",
 ]  # fmt: skip
 TASKS = ["name", "limits", "fair", "aging", "priority"]
 TABLES = {

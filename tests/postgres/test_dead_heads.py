@@ -13,7 +13,7 @@ from harness.stores import held_open
 from outlast.model.job import Policy
 from outlast.model.schedule_plan import Overlap
 from outlast.store.postgres.store import PostgresStore
-from tests.conformance.kit import Hands, ended, enqueued, job, on
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job, on
 from tests.conformance.schedules_kit import firing, schedule
 from tests.postgres.entries_kit import entries_read
 
@@ -208,6 +208,12 @@ async def test_a_due_job_of_a_queue_that_is_not_served_does_not_look_due_for_goo
 ) -> None:
     """Idle workers would make a trip at each peek. It waits in the line for who serves it."""
     (due,) = await enqueued(store, job(queue="b", delay=0.001))
+
+    async def looks_due() -> bool:
+        next_due = (await store.peek(hands.me)).next_due
+        return next_due is not None and next_due <= 0
+
+    assert await eventually(looks_due)
     assert await hands.claim(1, queues=["a"]) == []
     assert (await store.peek(hands.me)).next_due is None
     assert [each.job_id for each in await hands.claim(1, queues=["b"])] == [due]
