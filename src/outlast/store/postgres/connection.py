@@ -96,7 +96,7 @@ class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
 
     def _cancel_current_command(self, waiter: Any, cancel_waiter: object = None) -> None:
         """Let a statement end whose caller is cancelled: the server would commit one that waits for
-        a standby without it, and show jobs that a failover takes back. A call of the driver."""
+        a standby without it, and show jobs that a failover takes back. The driver calls this."""
         waiter.set_result(None)
 
 
