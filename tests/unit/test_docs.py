@@ -10,6 +10,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer.main
 
 import outlast
@@ -395,7 +396,8 @@ def pairs_in(page: str) -> tuple[list[frozenset[str]], list[frozenset[str]], lis
     others = [frozenset((one, other)) for one, other, shown in rows if not NAMED.search(shown)]
     apart = [
         frozenset((one, other))
-        for one, more in re.findall(r"^- \*\*(.+?)\*\* \u00d7 ([^:]+):", page, re.MULTILINE)
+        for some, more in re.findall(r"^- \*\*(.+?)\*\* \u00d7 ([^:]+):", page, re.MULTILINE)
+        for one in re.split(r",\s+", some)
         for other in re.split(r",\s+", more)
     ]
     return covered, others, apart
@@ -453,6 +455,18 @@ def test_each_pair_of_mechanisms_is_told_once_and_counted() -> None:
     said = re.findall(r"\d+", PAIRS.strip().partition(".")[0])
     counts = [len(told), len(mechanisms), len(covered), len(apart), len(others)]
     assert [int(number) for number in said] == counts
+
+
+ALL_PAIRS = "".join(re.findall(r"\n## Pairs .*?(?=\n## |\Z)", CROSSED, re.DOTALL))
+
+
+@pytest.mark.xfail(strict=True, reason="most pairs of the second table are not followed yet")
+def test_each_pair_of_all_mechanisms_is_told_once() -> None:
+    assert missing(ALL_PAIRS) == []
+    told = [pair for pairs in pairs_in(ALL_PAIRS) for pair in pairs]
+    assert len({*told}) == len(told)
+    names = [row[0] for row in mechanisms_in(LISTED)]
+    assert {frozenset(pair) for pair in combinations(names, 2)} == {*told}
 
 
 # ------------------------------------------------------------------------ for contributors
