@@ -254,7 +254,7 @@ class Payloads:
     def decode(self, kind: str, text: str, *names: str | int) -> str:
         """Return the JSON text of a stored payload. BadArguments, with the missing key or the
         fault, if this application cannot read it; NotEncrypted if none of its keys has decrypted
-        it, despite ``required``. A payload sealed without ``names`` is read under any."""
+        it, despite ``required``."""
         if not self._required and not text.startswith(MARK):
             return text
         parts = _parts_of(text)
@@ -285,7 +285,7 @@ class Payloads:
     ) -> tuple[PayloadCodec, bytes]:
         for codec in self._readers:
             try:
-                plain = _open(codec, name, data, kind, about)
+                plain = codec.decode(name, data, _kind_for(codec, kind, about), PLAIN_MAX)
             except ValueError as error:
                 raise BadArguments(
                     f"{_KINDS[kind]} cannot be read, encoded as {name[:80]}: {text_of(error)}"
@@ -368,19 +368,6 @@ def _make_cipher(key: bytes) -> Any:
 def _kind_for(codec: PayloadCodec, kind: str, about: Sequence[str | int]) -> str:
     """Return the kind as a codec gets it: what it is the value of is for what seals."""
     return f"{kind} {json.dumps(about)}" if about and isinstance(codec, Encryption) else kind
-
-
-def _open(
-    codec: PayloadCodec, name: str, data: bytes, kind: str, about: Sequence[str | int]
-) -> bytes | None:
-    """Return what a codec reads. Up to 0.2, also what was sealed without what it is about."""
-    bound = _kind_for(codec, kind, about)
-    try:
-        return codec.decode(name, data, bound, PLAIN_MAX)
-    except ValueError:
-        if bound == kind:
-            raise
-        return codec.decode(name, data, kind, PLAIN_MAX)
 
 
 def _bound_to(name: str, kind: str) -> bytes:
