@@ -18,6 +18,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -105,12 +106,24 @@ def hop(make: Callable[[], Coroutine[Any, Any, R]]) -> Coroutine[Any, Any, R]:
     background loop while it blocks. UsageError on a loop that is not asyncio's: it would block."""
     if loop_is_running():
         return make()
+    _check_driven()
+    return _in_background(make)
+
+
+async def result_of(answer: Future[R]) -> R:
+    """Return the result of a future, once it has one; as ``hop``, but the future needs no loop."""
+    if loop_is_running():
+        return await asyncio.wrap_future(answer)
+    _check_driven()
+    return answer.result()
+
+
+def _check_driven() -> None:
     if not _drives():
         raise UsageError(
             "this is not an event loop of asyncio: call the NAME_sync form in a thread, such as"
             " with trio.to_thread.run_sync()"
         )
-    return _in_background(make)
 
 
 def run_in_background(make: Callable[[], Coroutine[Any, Any, R]]) -> R:

@@ -7,7 +7,6 @@ changes nothing: it gets ``LostLease``.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import math
@@ -25,7 +24,7 @@ from outlast.base.clock import SYSTEM, Clock
 from outlast.base.config import MAX_PAYLOAD
 from outlast.base.credentials import hide_logins
 from outlast.base.forks import importing
-from outlast.base.sync import blocking, refuse_in_loop
+from outlast.base.sync import blocking, drive, refuse_in_loop, result_of
 from outlast.client import steps
 from outlast.client.awaiting import running
 from outlast.errors import (
@@ -365,17 +364,6 @@ class Attempt:
             LostLease: the attempt is no longer the current one; nothing was saved.
             BadArguments: the value cannot be encoded, or is too large.
         """
-        saving, text, number = self._begin_save(value)
-        self._saved((await asyncio.wrap_future(saving)).answer, text, number)
-
-    def save_sync(self, value: Any) -> None:
-        """As ``save``, for plain functions: blocks until it is done."""
-        refuse_in_loop("save")
-        saving, text, number = self._begin_save(value)
-        self._saved(saving.result().answer, text, number)
-
-    def _begin_save(self, value: Any) -> tuple[Future[StepFound], str, int]:
-        """Return the answer to come for a checkpoint, its JSON, and its number."""
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: nothing can be saved")
         data = to_json("the checkpoint", value)
@@ -387,9 +375,8 @@ class Attempt:
             number = self._saves = self._saves + 1  # no signal is handled in between
         text = data.decode()
         again = text == self._went_on_from and not self._stepped
-        return self._link.save(self.job_id, self.token, number, stored, again=again), text, number
-
-    def _saved(self, answer: Answer, text: str, number: int) -> None:
+        saving = self._link.save(self.job_id, self.token, number, stored, again=again)
+        answer = (await result_of(saving)).answer
         if answer is Answer.REFUSED:
             raise self._lost("its checkpoint was refused")
         if answer is Answer.BUSY:
@@ -397,6 +384,11 @@ class Attempt:
         with _lock:
             if number == self._saves:
                 self._checkpoint = text
+
+    def save_sync(self, value: Any) -> None:
+        """As ``save``, for plain functions: blocks until it is done."""
+        refuse_in_loop("save")
+        drive(self.save(value))
 
     @overload
     async def step(
@@ -436,7 +428,7 @@ class Attempt:
         returns = self._begin_step(name, function)
         if self.number > 1:
             looking = self._link.step(self.job_id, self.token, name, None)
-            found = self._found(await asyncio.wrap_future(looking))
+            found = self._found(await result_of(looking))
             if found is not None:
                 return self._read_step(name, found, returns)
         try:
@@ -446,30 +438,16 @@ class Attempt:
             self._steps.discard(name)
             raise
         keeping = self._link.step(self.job_id, self.token, name, stored)
-        self._kept(await asyncio.wrap_future(keeping))
+        self._kept(await result_of(keeping))
         return value
 
     def step_sync(
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """As ``step``, for plain functions: blocks until it is done."""
-        refuse_in_loop("step")
-        name = steps.check_name(name)
-        returns = self._begin_step(name, function, plain=True)
-        if self.number > 1:
-            looking = self._link.step(self.job_id, self.token, name, None)
-            found = self._found(looking.result())
-            if found is not None:
-                kept: R = self._read_step(name, found, returns)
-                return kept
-        try:
-            value: R
-            value, stored = self._encode_step(name, function(*args, **kwargs), returns)
-        except BaseException:
-            self._steps.discard(name)
-            raise
-        self._kept(self._link.step(self.job_id, self.token, name, stored).result())
-        return value
+        steps.check_plain(function)
+        kept: R = _step_sync(self, name, function, *args, **kwargs)
+        return kept
 
     @overload
     async def step_in(
@@ -566,14 +544,7 @@ class Attempt:
 
         self._sleep_until(name, await self.step(name, until))
 
-    def sleep_sync(self, seconds: float | timedelta, name: str) -> None:
-        """As ``sleep``, for plain functions."""
-        length = Snooze(seconds).seconds
-
-        def until() -> float:
-            return self._clock.wall() + length
-
-        self._sleep_until(name, self.step_sync(name, until))
+    sleep_sync = blocking(sleep)
 
     def _sleep_until(self, name: str, until: float) -> None:
         left = until - self._clock.wall()
@@ -677,11 +648,8 @@ class Attempt:
             self._made_children = self._make_children()
         return self._made_children
 
-    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+    def _begin_step(self, name: str, function: Callable[..., Any]) -> Any:
         """Take the name of a step; return the type of its value."""
-        steps.check_name(name)
-        if plain:
-            steps.check_plain(function)
         if self.completed_in:
             raise UsageError("this attempt was completed in your transaction: no step can follow")
         returns = steps.returns_of(function)
@@ -738,6 +706,11 @@ class Attempt:
     complete_in_sync = blocking(complete_in)
 
     async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
+        if not self.token:  # tried without a store: inline, run-task
+            raise UsageError(
+                f"{verb}() works only in the attempt of a job that a store holds: in a test, use"
+                " drain()"
+            )
         with importing:
             from outlast.store.foreign import checked
 
@@ -753,6 +726,7 @@ class Attempt:
         )
 
 
+_step_sync: Any = blocking(Attempt.step)
 _step_in_sync: Any = blocking(Attempt.step_in)
 _wait_event_sync: Any = blocking(Attempt.wait_event)
 

@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from outlast.base.sync import loop_is_running
 from outlast.errors import BadArguments, UsageError
 from outlast.payload.codec import class_of, encode_payload, from_json, to_json
 from outlast.payload.payloads import Payloads
@@ -39,12 +40,14 @@ def returns_of(function: Callable[..., Any]) -> Any:
 
 
 async def call(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-    """Call the function of a step; a plain one in a thread, so that the loop goes on.
+    """Call the function of a step; a plain one in a thread, so that a running loop goes on.
 
     A thread cannot be stopped. So a cancelled step ends when its function does: the attempt, and
     with it the job, is not given up before."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
+    if not loop_is_running():  # of step_sync
+        return function(*args, **kwargs)
     thread = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     try:
         value = await asyncio.shield(thread)

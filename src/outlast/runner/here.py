@@ -11,7 +11,7 @@ import contextvars
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from outlast.base.clock import SYSTEM
 from outlast.client.app import App
@@ -19,7 +19,6 @@ from outlast.client.attempt import Attempt, set_batch
 from outlast.client.awaiting import running
 from outlast.client.batches import BatchLink, function_of_one
 from outlast.client.task import Call
-from outlast.errors import UsageError
 from outlast.model.crash import Progress
 from outlast.runner.execute import entered
 from outlast.store.values import Answer, Claimed, StepFound
@@ -39,11 +38,6 @@ class Returned(NamedTuple):
 
     value: Any = None
     error: BaseException | None = None
-
-
-class _Attempt(Attempt):
-    async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
-        raise UsageError(f"{verb}() works only in the attempt of a job that a store holds")
 
 
 class NoWorker:
@@ -79,16 +73,13 @@ def _accepted() -> Future[StepFound]:
     return answer
 
 
-def link_of(call: Call[Any], listener: Listener | None = None) -> NoWorker | BatchLink:
-    """Return the link of the attempt of a call without a worker."""
-    link = NoWorker(listener)
-    return BatchLink(link) if call.task.batch else link
-
-
-def claim_here(call: Call[Any], checkpoint: str | None) -> Claimed:
-    """Return the first attempt of a call as if a store had it; ``checkpoint``: as it is stored."""
-    job = call.job
-    return Claimed(
+def make_attempt(
+    call: Call[Any], listener: Listener | None = None, checkpoint: str | None = None
+) -> Attempt:
+    """Return the first attempt of a call without a job; ``checkpoint``: JSON."""
+    job, link = call.job, NoWorker(listener)
+    timeout = job.policy.timeout
+    claimed = Claimed(
         job_id=0,
         token=0,
         task=job.task,
@@ -101,14 +92,9 @@ def claim_here(call: Call[Any], checkpoint: str | None) -> Claimed:
         tenant=job.tenant,
         checkpoint=checkpoint,
     )
-
-
-def make_attempt(call: Call[Any], listener: Listener, checkpoint: str | None = None) -> Attempt:
-    """Return the first attempt of a call without a job; ``checkpoint``: JSON."""
-    timeout = call.job.policy.timeout
-    return _Attempt(
-        link_of(call, listener),
-        claim_here(call, checkpoint),
+    return Attempt(
+        BatchLink(link) if call.task.batch else link,
+        claimed,
         deadline=None if timeout is None else SYSTEM.wall() + timeout,
         returns=call.task.returns,
         saves=call.task.checkpoint,

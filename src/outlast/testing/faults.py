@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from outlast.base.clock import Clock
-from outlast.base.sync import drive, loop_is_running
+from outlast.base.sync import loop_is_running
 from outlast.client.attempt import Attempt
 from outlast.errors import LostLease, StoreUnavailable
 from outlast.model.crash import Crash
@@ -251,20 +251,10 @@ class WatchedAttempt(Attempt):
             raise
         await self._watch.after_save(self, self._saves)
 
-    def save_sync(self, value: Any) -> None:
-        """As ``Attempt.save_sync``."""
-        drive(self._watch.before_save(self, self._saves + 1))
-        try:
-            super().save_sync(value)
-        except LostLease:
-            self.refused = True
-            raise
-        drive(self._watch.after_save(self, self._saves))
-
-    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+    def _begin_step(self, name: str, function: Callable[..., Any]) -> Any:
         """Begin a step, which resumes by itself."""
         self.looked = True
-        return super()._begin_step(name, function, plain=plain)
+        return super()._begin_step(name, function)
 
     async def _checked(self, connection: object, verb: str = "complete_in") -> ForeignConnection:
         self._watch.check_write(self)

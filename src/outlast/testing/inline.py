@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from outlast.base.sync import loop_is_running
-from outlast.client.attempt import Attempt, set_batch
+from outlast.client.attempt import set_batch
 from outlast.client.awaiting import running
 from outlast.client.batches import function_of_one
 from outlast.client.task import Call
-from outlast.errors import SyncInLoop, UsageError
+from outlast.errors import SyncInLoop
 from outlast.payload.codec import decode_result, encode_result, to_json
-from outlast.runner.here import claim_here, link_of
+from outlast.runner.here import make_attempt
 
 R = TypeVar("R")
 
@@ -52,17 +52,9 @@ def inline_sync(call: Call[R], *, checkpoint: Any = None, resources: Any = None)
 def _prepare(call: Call[Any], checkpoint: Any, resources: Any) -> Any:
     task, fn = call.task, function_of_one(call.task)
     args, kwargs = task.signature.decode(call.job.args)
-    payloads, saved = task.stores.payloads, None
-    if checkpoint is not None:
-        saved = payloads.encode("checkpoint", to_json("the checkpoint", checkpoint).decode())
-    attempt = _InlineAttempt(
-        link_of(call),
-        claim_here(call, saved),
-        resources=resources,
-        returns=task.returns,
-        saves=task.checkpoint,
-        payloads=payloads,
-    )
+    saved = None if checkpoint is None else to_json("the checkpoint", checkpoint).decode()
+    attempt = make_attempt(call, checkpoint=saved)
+    attempt.resources = resources
 
     def enter() -> None:
         set_batch([attempt]) if task.batch else running.set(attempt)
@@ -83,8 +75,3 @@ def _result(call: Call[R], value: Any) -> R:
     text = encode_result(value, call.task.returns, payloads=payloads)
     result: R = decode_result(text, call.task.returns, payloads)
     return result
-
-
-class _InlineAttempt(Attempt):
-    async def _checked(self, connection: object, verb: str = "complete_in") -> NoReturn:
-        raise UsageError(f"inline() has no job for {verb}(): use drain()")

@@ -187,14 +187,9 @@ class CrashAttempt(WatchedAttempt):
         self.recorder.reach("save", "save", MISUSES)
         await super().save(value)
 
-    def save_sync(self, value: Any) -> None:
-        """As ``Attempt.save_sync``."""
-        self.recorder.reach("save", "save", MISUSES)
-        super().save_sync(value)
-
-    def _begin_step(self, name: str, function: Callable[..., Any], *, plain: bool = False) -> Any:
+    def _begin_step(self, name: str, function: Callable[..., Any]) -> Any:
         self.recorder.reach("begin", f"begin step {name}")
-        return super()._begin_step(name, function, plain=plain)
+        return super()._begin_step(name, function)
 
     def _encode_step(self, name: str, value: Any, returns: Any) -> tuple[Any, str]:
         self.recorder.reach("step", f"keep step {name}")
