@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from harness.stores import opened
 from outlast import App
+from outlast.model.crash import CrashKind
 from tests.cli.conftest import Outlast
 from tests.cli.test_worker import SECONDS, worker
+from tests.conformance.kit import Hands, crashed, enqueued, job
 
 MANY = 700  # queues: more than one exchange looks at
 
@@ -86,6 +90,25 @@ def test_a_worker_looks_at_all_queues_before_it_exits(
     run_until_empty(folder, store_url)
     ended = list(states(outlast, store_url).values())
     assert ended.count("completed") == MANY
+
+
+async def suspect(url: str, count: int) -> None:
+    """Make suspects of this many jobs, as the death of a runner that they shared does."""
+    async with opened(url) as store:
+        hands = await Hands.on(store)
+        await enqueued(store, *[job(task="nap", args='{"seconds": 0}') for _ in range(count)])
+        claimed = await hands.claim(tasks=["nap"])
+        await hands.hand_in(*[crashed(one, CrashKind.BYSTANDER, incident=1) for one in claimed])
+
+
+@pytest.mark.xfail(strict=True, reason="it leaves before it has a spare runner for them")
+def test_a_worker_runs_suspects_before_it_exits(
+    outlast: Outlast, folder: Path, store_url: str
+) -> None:
+    """They have a runner beyond the pool's size, which comes only seconds after the first ones."""
+    asyncio.run(suspect(store_url, 2))
+    run_until_empty(folder, store_url)
+    assert list(states(outlast, store_url).values()) == ["completed"] * 2
 
 
 POLLS = """
