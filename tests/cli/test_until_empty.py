@@ -101,7 +101,6 @@ async def suspect(url: str, count: int) -> None:
         await hands.hand_in(*[crashed(one, CrashKind.BYSTANDER, incident=1) for one in claimed])
 
 
-@pytest.mark.xfail(strict=True, reason="it leaves before it has a spare runner for them")
 def test_a_worker_runs_suspects_before_it_exits(
     outlast: Outlast, folder: Path, store_url: str
 ) -> None:

@@ -2,8 +2,9 @@
 
 Ordinary attempts use the pool's runners: plain functions have a runner to themselves, async tasks
 share. A suspect takes the spare, the idle runner that is ready beyond the pool's size, so that even
-the longest job cannot starve it. While one runs, other suspects get the next idle runners, but one
-runner at least is left to other jobs. A suspect's runner takes no other attempt until it has ended.
+the longest job cannot starve it. A pool without work and without a spare gives it any runner. While
+one runs, other suspects get the next idle runners, but one runner at least is left to other jobs.
+A suspect's runner takes no other attempt until it has ended.
 One plain function at a time takes the spare in the same way if async tasks, which end at different
 moments, leave no runner idle.
 
@@ -123,6 +124,11 @@ class Assignment:
         else:
             first, most = self.size, 1
         return [runner for runner in fit[first:] if not runner.tokens][:most]
+
+    def is_idle_without_spare(self) -> bool:
+        """Whether no runner has work, and none is a spare. A worker that leaves once it is idle
+        would leave suspects behind if they waited for one."""
+        return len(self._fit()) <= self.size and not any(each.tokens for each in self.runners)
 
     def count_idle(self) -> int:
         """Return the number of plain functions that may begin now."""

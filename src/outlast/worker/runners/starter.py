@@ -64,7 +64,10 @@ class RunnerStarter:
 
     def make_alone_requests(self) -> list[ClaimRequest]:
         tasks, queues = self.tasks(), self._assignment.queues
-        return [ClaimRequest(tasks, 1, queues, ALONE_IN_WORKER)] if tasks else []
+        kinds = [ALONE_IN_WORKER]
+        if self._assignment.is_idle_without_spare():
+            kinds.append(ALONE_IN_RUNNER)
+        return [ClaimRequest(tasks, 1, queues, solo) for solo in kinds] if tasks else []
 
     # -- claimed attempts ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.model.job import ALONE_IN_WORKER
+from outlast.model.job import ALONE_IN_RUNNER, ALONE_IN_WORKER
 from outlast.runner.protocol import AttemptsEnded, End
 from outlast.store.values import Claimed, ClaimRequest
 from tests.unit.worker.runners.pool_kit import CONCURRENCY, OWN, SHARED, SIZE, Bench, own, shared
@@ -26,12 +26,21 @@ async def test_the_spare_takes_a_suspect_while_other_runners_are_busy():
     assert bench.pool.starter.make_requests(0) == [request]
 
 
-async def test_without_a_ready_spare_suspects_wait():
+async def test_without_a_ready_spare_suspects_wait_while_others_work():
     bench = await Bench().starting(shared=False)
+
+    def asked_for() -> list[int]:
+        alone = bench.pool.starter.make_alone_requests()
+        return [request.solo for request in [*alone, *solo_requests(bench)]]
+
+    assert asked_for() == [ALONE_IN_WORKER, ALONE_IN_RUNNER]
+    bench.place(shared(1))
+    assert asked_for() == [ALONE_IN_WORKER]
     await bench.when_spare_is_due()
-    assert solo_requests(bench) == []
     bench.runners[SIZE].greets(shared=False)
-    assert len(solo_requests(bench)) == 1
+    assert asked_for() == [ALONE_IN_WORKER, ALONE_IN_RUNNER]
+    bench.place(suspect(2), suspect(3))
+    assert len(bench.runner(2).tokens) == 1, "each has a runner to itself"
 
 
 async def test_while_a_suspect_runs_others_get_as_many_runners_as_the_pool_has():
