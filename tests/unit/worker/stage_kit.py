@@ -96,9 +96,16 @@ class Stage:
     def in_flight(self) -> InFlight:
         return self.worker.in_flight
 
-    def beat(self, asked_at: float, *, renewed: bool = True, worker_id: int | None = None) -> None:
+    def beat(
+        self,
+        asked_at: float,
+        *,
+        renewed: bool = True,
+        worker_id: int | None = None,
+        drain: bool = False,
+    ) -> None:
         me = self.worker.me if worker_id is None else WorkerRef(worker_id, 1)
-        self.worker._take_beat(asked_at, me, Beat(renewed=renewed))
+        self.worker._take_beat(asked_at, me, Beat(renewed=renewed, drain=drain))
 
     def miss(self) -> None:
         """A heartbeat has failed."""
