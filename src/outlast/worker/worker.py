@@ -295,6 +295,8 @@ class Worker:
         self.heartbeat.note_registration(self.me)
 
     def _take_beat(self, asked_at: float, me: WorkerRef, beat: Beat) -> None:
+        if beat.drain:  # before the row is given up: each beat requests it again
+            self.request_drain()
         if not self.registration.take_beat(asked_at, me, beat):
             return
         if self._announcer is not None:
@@ -303,8 +305,6 @@ class Worker:
             self._announcer.tell("heartbeat", status=status.value, running=running)
         for _, token in beat.cancels:
             self.pool.control.stop(token, "cancel")
-        if beat.drain:
-            self.request_drain()  # each beat requests it again
         self._shower.take(beat.stacks)
         if beat.peek is not None:
             self._reaper.take_peek(beat.peek)

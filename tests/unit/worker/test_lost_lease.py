@@ -156,7 +156,6 @@ async def test_a_worker_without_attempts_registers_again_at_once(stage):
     assert stage.worker.registration.trust.asked_at == pytest.approx(0.0, abs=0.1)
 
 
-@pytest.mark.xfail(strict=True, reason="a worker that is about to register again hears nothing")
 async def test_a_drain_that_is_asked_for_before_it_registers_again_is_heard(stage):
     """Who waits for it sees that the old row is stopped, and may switch the machine off."""
     stage.in_flight.claim([claimed(1)])
