@@ -77,6 +77,12 @@ def list_alive(workers: Iterable[WorkerRow], now: float) -> list[WorkerRow]:
     return [one for one in workers if holds(one) and not dead(one) and not silent(one, now)]
 
 
+def served_by(workers: Iterable[WorkerRow]) -> Served:
+    """Return the work that the active ones of these workers take, as ``Inspector.served`` does."""
+    active = (one for one in workers if one.status is WorkerStatus.ACTIVE)
+    return Served((one.queues, one.tasks) for one in active)
+
+
 def knows(one: WorkerRow, task: str) -> bool:
     """Whether the worker may run this task."""
     return task in one.tasks and task not in one.lacks

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from outlast.errors import LimitNotFound, NotPermitted, ScheduleNotFound
-from outlast.insight.availability import astray, phase_of, with_proof
+from outlast.insight.availability import astray, phase_of, served_by, with_proof
 from outlast.insight.explanation import JobDetails
 from outlast.insight.filters import PHASES
 from outlast.model.job import State
@@ -116,16 +116,18 @@ async def read_details(
     steps: list[StepRow] = []
     with suppress(NotPermitted):  # a role that only enqueues may read all else
         refusals = await inspector.refusals(job_id)
-        steps = await inspector.steps(job_id)
+        steps = await inspector.steps(job_id) if row.attempt_count else []
     stream = await inspector.stream_place(job_id) if row.state is State.QUEUED else None
+    workers = await read_workers(store)
+    held = row.state is State.QUEUED and any(one.running for one in workers)
     return JobDetails(
         row=row,
-        attempts=await inspector.attempts(job_id),
+        attempts=await inspector.attempts(job_id) if row.attempt_count else [],
         refusals=refusals,
-        served=await inspector.served(),
-        workers=await read_workers(store),
+        served=served_by(workers),
+        workers=workers,
         place=await inspector.place(job_id) or Place(),
-        held=await inspector.held() if row.state is State.QUEUED else [],
+        held=await inspector.held() if held else [],
         steps=steps,
         upstream=await inspector.dependencies(job_id) if has_upstream else [],
         stream=stream,
@@ -158,7 +160,8 @@ async def list_jobs(
 ) -> JobList:
     """Return the newest jobs of this filter, of this phase (one of ``PHASES``) if given, and with
     these texts. A search for texts is one read of at most SEARCHED_MAX rows and SEARCHED_BYTES."""
-    workers, served = await read_workers(store), await store.inspector.served()
+    workers = await read_workers(store)
+    served = served_by(workers)
     pauses = Pauses(await store.inspector.pauses())
     wanted = phase if phase in PHASES else None
 

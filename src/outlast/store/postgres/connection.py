@@ -71,11 +71,6 @@ KEEPALIVE = {
     "tcp_keepalives_count": "6",
 }
 
-# For a session that only reads: the server refuses its writes. It is set once the session is there:
-# by this very setting the driver tells a server that takes writes (target_session_attrs). It is
-# never set to "off", which would overrule a server that protects itself.
-READS_ONLY = "SET default_transaction_read_only = on"
-
 
 class OpenedConnection(asyncpg.Connection):  # type: ignore[misc]
     """A connection with the facts that its opening has shown.
@@ -137,9 +132,7 @@ async def _open(
     try:
         if pooler:
             await _compare(connection, asked, session, options.connect_timeout)
-        ours = await use_one_schema(connection, options.connect_timeout)
-        if ours and options.read_only and not connection.is_pooled:
-            await connection.execute(READS_ONLY, timeout=options.connect_timeout)
+        ours = await use_one_schema(connection, options)
     finally:
         if not ours:
             connection.terminate()
@@ -248,19 +241,18 @@ async def in_transaction(connection: Any, begin: str) -> AsyncIterator[None]:
     await connection.execute("COMMIT")
 
 
-async def use_one_schema(connection: Any, patience: float) -> bool:
-    """Leave one schema on the search_path, and no limit on how long a transaction takes, for good,
-    or, behind a pooler, as ``local``.
-
-    ``patience``: seconds. False: nothing was done, since this leads to an undeclared pooler.
-    """
-    pooled = connection.is_pooled
+async def use_one_schema(connection: Any, options: StoreOptions) -> bool:
+    """Leave one schema on the search_path, and no limit on how long a transaction takes, and let
+    the server refuse writes of a session that only reads: for good, or, behind a pooler, as
+    ``local`` and ``begin_text`` say. Return False, with nothing done, if this leads to an
+    undeclared pooler."""
+    pooled, patience = connection.is_pooled, options.connect_timeout
     if not pooled and not await _is_direct(connection, patience):
         return False
-    found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, timeout=patience)
-    if found is not None:
-        connection.server = found["server"]
-        connection.local = found["local"]
+    reads = not pooled and options.read_only
+    found = await connection.fetchrow(_SQL["use_one_schema"], not pooled, reads, timeout=patience)
+    connection.server = found["server"]
+    connection.local = found["local"]
     return True
 
 

@@ -12,8 +12,12 @@
 -- it is not among the settings with which a session begins.
 --
 -- $1: whether both are set for the session. Behind a pooler, which lends sessions to others, each transaction sets them
--- for itself, as `local` says. server: the time of its start, which identifies a server; NULL: a standby. No row: no
--- schema of the path exists.
+-- for itself, as `local` says; NULL: no schema of the path exists. server: the time of its start, which identifies a
+-- server; NULL: a standby.
+--
+-- $2: whether the server is to refuse writes of the session. That is set here, once the session is there, since the
+-- driver tells by this very setting which server takes writes (target_session_attrs). It is never set to "off", which
+-- would overrule a server that protects itself.
 --
 -- This runs under the old path, so it names each object with its schema.
 WITH home AS MATERIALIZED (
@@ -42,16 +46,19 @@ WITH home AS MATERIALIZED (
         ELSE 2 END, s.place
     LIMIT 1
 )
-SELECT pg_catalog.concat('SET LOCAL search_path = ', home.path,
-                         CASE WHEN limits.are THEN '; SET LOCAL transaction_timeout = 0' END) AS local,
+SELECT CASE WHEN home.path IS NOT NULL
+            THEN pg_catalog.concat('SET LOCAL search_path = ', home.path,
+                                   CASE WHEN limits.are THEN '; SET LOCAL transaction_timeout = 0' END) END AS local,
        CASE WHEN NOT pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_postmaster_start_time() END AS server,
-       CASE WHEN $1::pg_catalog.bool
+       CASE WHEN $1::pg_catalog.bool AND home.path IS NOT NULL
             THEN pg_catalog.set_config('search_path'::pg_catalog.text, home.path, false) END,
        CASE WHEN $1 AND limits.are
-            THEN pg_catalog.set_config('transaction_timeout'::pg_catalog.text, '0'::pg_catalog.text, false) END
-FROM home
-CROSS JOIN (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.text)::pg_catalog.int4
-                   OPERATOR(pg_catalog.>=) 170000 AS are) limits
+            THEN pg_catalog.set_config('transaction_timeout'::pg_catalog.text, '0'::pg_catalog.text, false) END,
+       CASE WHEN $2::pg_catalog.bool
+            THEN pg_catalog.set_config('default_transaction_read_only'::pg_catalog.text, 'on'::pg_catalog.text, false) END
+FROM (SELECT pg_catalog.current_setting('server_version_num'::pg_catalog.text)::pg_catalog.int4
+             OPERATOR(pg_catalog.>=) 170000 AS are) limits
+LEFT JOIN home ON true
 
 -- name: sessions
 -- Find which of these processes ($1) the server has, and for how long this role's transactions have been open in this
