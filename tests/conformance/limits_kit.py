@@ -38,3 +38,10 @@ async def held(store: Store, name: str = "a", key: str = "") -> int:
     """Return how many attempts hold a permit: what is used, without what is noted (law L1)."""
     row = await permit(store, name, key)
     return row.used - row.noted
+
+
+async def prune_in_turn(store: Store) -> list[int]:
+    """Prune three rows at a time, as a pruner does; return what each of three runs says."""
+    return [
+        await store.prune(jobs_older_than=9e9, workers_older_than=9e9, limit=3) for _ in range(3)
+    ]

@@ -27,7 +27,7 @@ from outlast.store.rows import JobFilter
 from outlast.store.values import TRIP_BYTES, Answer
 from tests.conformance.hostile_kit import raw
 from tests.conformance.kit import Hands, crashed, ended, enqueued, eventually, job, of_whole_rounds
-from tests.conformance.limits_kit import declare, held, limited, need, permit
+from tests.conformance.limits_kit import declare, held, limited, need, permit, prune_in_turn
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 
 
@@ -889,3 +889,18 @@ async def test_no_number_of_a_job_or_a_task_stops_a_claim(store: Store, hands: H
     (last,) = await enqueued(store, job())
     assert [each.job_id for each in await hands.claim(1)] == [last]
     await store.cancel([*stored])
+
+
+@pytest.mark.xfail(strict=True)
+async def test_a_prune_shows_that_more_keys_are_idle_than_it_has_deleted(
+    store: Store, hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite.pruning", "postgres.store"):
+        monkeypatch.setattr(f"outlast.store.{module}.IDLE_SECONDS", -60.0)
+    await declare(store, running=1, per=Per.LIMIT_KEY)
+    await enqueued(store, *[limited(need("a", key), policy=Policy(keep=0.0)) for key in "bcdef"])
+    await hands.hand_in(*map(ended, await hands.claim()))
+    assert await hands.claim() == []
+    first, *others = await prune_in_turn(store)
+    assert first >= 3 and others[-1] == 0
+    assert await store.inspector.permits("a") == []
