@@ -207,7 +207,6 @@ async def test_windows_that_are_over_are_pruned(store: Store, store_url: str) ->
         assert [row[0] for row in await file.rows("SELECT key FROM outlast_windows")] == ["b"]
 
 
-@pytest.mark.xfail(strict=True)
 async def test_a_prune_shows_that_more_windows_are_over_than_it_has_deleted(
     store: Store, store_url: str
 ) -> None:

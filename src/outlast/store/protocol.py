@@ -260,9 +260,10 @@ class Store(ReadableStore, ActVerbs, Protocol):
     ) -> int:
         """Delete, in one batch, completed and cancelled jobs, gone workers and, unless None, dead
         jobs that ended that many seconds ago (or after their ``keep``), and events that were sent
-        that long ago, unless an unfinished job has waited for them; return how many were deleted.
-        ``onward``: the search may start where the last call stopped; rows that were locked then are
-        passed over."""
+        that long ago, unless an unfinished job has waited for them; and what is unused by now
+        of windows, limits, schedules and actions. Return how many rows were deleted: at least
+        ``limit`` if more may be left. ``onward``: the search may start where the last call stopped;
+        rows that were locked then are passed over."""
         ...
 
     # -- printed lines

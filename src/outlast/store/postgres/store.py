@@ -180,11 +180,11 @@ class PostgresStore(
             found = await connection.fetchrow(_PRUNE["jobs"], limit, *ages, *after)
             left, first = limit - found["gone"], permit_id("", str(SYSTEM.wall()))  # any permit
             values = (workers_older_than, left, UNDECLARED_SECONDS, ACTIONS_SECONDS)
-            gone = await connection.fetchval(_PRUNE["workers"], *values)
-            sent = await connection.fetch(_PRUNE["events"], events_older_than, left)
+            gone = found["gone"] + await connection.fetchval(_PRUNE["workers"], *values)
+            gone += len(await connection.fetch(_PRUNE["events"], events_older_than, left))
             if await connection.fetchval(_LIMITS["lock_in_time"]):
-                await connection.execute(_PRUNE["streams"], IDLE_SECONDS, left, first)
-            return found["gone"] + gone + len(sent), found
+                gone += await connection.fetchval(_PRUNE["streams"], IDLE_SECONDS, left, first)
+            return gone, found
 
         gone, found = await self._connections.run(work, kind=Transaction.COMMITTED)
         if gone < limit or not onward:

@@ -62,20 +62,23 @@ def prune(
     }
     old = cursor.execute(_PRUNE["jobs"], values).fetchall()
     jobs = forget(cursor, [job_id for (job_id,) in old])
-    cursor.execute(_PRUNE["schedules"], (now - UNDECLARED_SECONDS, limit))
-    cursor.execute(_PRUNE["actions"], (now - ACTIONS_SECONDS, limit))
-    cursor.execute(_PRUNE["windows"], (now, limit))
-    _prune_streams(cursor, now, limit)
-    gone = cursor.execute(_PRUNE["workers"], (now - workers_older_than, limit - jobs)).rowcount
-    events = cursor.execute(_PRUNE["events"], (now - events_older_than, limit - jobs))
-    return jobs + gone + events.rowcount
+    bounds = {
+        "schedules": now - UNDECLARED_SECONDS,
+        "actions": now - ACTIONS_SECONDS,
+        "windows": now,
+        "workers": now - workers_older_than,
+        "events": now - events_older_than,
+    }
+    left = limit - jobs
+    others = sum(cursor.execute(_PRUNE[name], (at, left)).rowcount for name, at in bounds.items())
+    return jobs + others + _prune_streams(cursor, now, left)
 
 
-def _prune_streams(cursor: Cursor, now: float, limit: int) -> None:
+def _prune_streams(cursor: Cursor, now: float, limit: int) -> int:
     """Look at some other permits as well: one may come to rest later than its last stream."""
     before = now - IDLE_SECONDS
     idle = cursor.execute(_PRUNE["streams"], (before, limit)).fetchall()
     permits = {need.permit for (text,) in idle for need in needs_of(text)}
     first = permit_id("", str(now))  # any permit
     values = {"permits": _encode(sorted(permits)).decode(), "before": before, "first": first}
-    cursor.execute(_PRUNE["permits"], values | {"limit": limit})
+    return len(idle) + cursor.execute(_PRUNE["permits"], values | {"limit": limit}).rowcount

@@ -75,19 +75,20 @@ WITH old AS MATERIALIZED (
         WHERE d.declared_at < date_part('epoch', statement_timestamp()) - $3::float8
           AND (NOT d.paused OR d.origin = 'deleted')
         ORDER BY d.declared_at LIMIT $2::integer FOR UPDATE SKIP LOCKED) u
-    WHERE s.name = u.name
+    WHERE s.name = u.name RETURNING s.name
 ), forgotten AS (
     DELETE FROM outlast_actions a USING (
         SELECT r.id FROM outlast_actions r
         WHERE r.state <> 'running' AND r.at < date_part('epoch', statement_timestamp()) - $4::float8
         ORDER BY r.id LIMIT $2::integer FOR UPDATE SKIP LOCKED) f
-    WHERE a.id = f.id
+    WHERE a.id = f.id RETURNING a.id
 ), over AS (
     DELETE FROM outlast_windows w USING (
         SELECT o.key, o.task FROM outlast_windows o WHERE o.until < date_part('epoch', statement_timestamp())
         ORDER BY o.until LIMIT $2::integer FOR UPDATE SKIP LOCKED) o
-    WHERE w.key = o.key AND w.task = o.task)
-SELECT count(*) FROM gone
+    WHERE w.key = o.key AND w.task = o.task RETURNING w.key)
+SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM undeclared) + (SELECT count(*) FROM forgotten)
+       + (SELECT count(*) FROM over)
 
 -- name: lanes
 SELECT outlast_thin_lanes_v1()
@@ -106,12 +107,15 @@ WITH resting AS MATERIALIZED (
       AND s.id NOT IN (SELECT n.stream FROM outlast_notices n WHERE n.stream IS NOT NULL)
     ORDER BY s.touched_at LIMIT $2::integer
 ), rested AS (
-    DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id)
-DELETE FROM outlast_permits p
-WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
-                  || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $3::bigint ORDER BY o.id LIMIT $2)
-                           UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $3 ORDER BY o.id LIMIT $2) LIMIT $2))
-  AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
-  AND greatest(p.touched_at, p.tat, p.held_until) < date_part('epoch', statement_timestamp()) - $1
-  AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
-  AND p.id NOT IN (SELECT n.permit FROM outlast_notices n WHERE n.permit IS NOT NULL)
+    DELETE FROM outlast_streams s USING resting r WHERE s.id = r.id RETURNING s.id
+), unused AS (
+    DELETE FROM outlast_permits p
+    WHERE p.id = ANY (ARRAY(SELECT DISTINCT u FROM resting r, unnest(r.permits) AS u)
+                      || ARRAY((SELECT o.id FROM outlast_permits o WHERE o.id >= $3::bigint ORDER BY o.id LIMIT $2)
+                               UNION ALL (SELECT o.id FROM outlast_permits o WHERE o.id < $3 ORDER BY o.id LIMIT $2)
+                               LIMIT $2))
+      AND p.used = 0 AND num_nonnulls(p.own_running, p.opens_at) = 0
+      AND greatest(p.touched_at, p.tat, p.held_until) < date_part('epoch', statement_timestamp()) - $1
+      AND NOT EXISTS (SELECT FROM outlast_streams s WHERE s.blocked = p.id)
+      AND p.id NOT IN (SELECT n.permit FROM outlast_notices n WHERE n.permit IS NOT NULL) RETURNING p.id)
+SELECT (SELECT count(*) FROM rested) + (SELECT count(*) FROM unused)
