@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from outlast.errors import BadData
 from outlast.insight.verify import verify
 from outlast.store.postgres.statements import ends_text
 from outlast.store.protocol import Store
-from outlast.store.values import NewEvent
-from tests.conformance.kit import Hands, enqueued, job, on
+from outlast.store.values import Answer, NewEvent
+from tests.conformance.kit import Hands, enqueued, job, lost_worker, on, row_of
 from tests.conformance.test_events import NAME, send, waits
 
 
@@ -41,6 +42,19 @@ async def test_an_event_that_comes_between_an_exchanges_look_and_its_commit_wake
         await send(store)
         assert await hands.claim() == []
     assert (await hands.claim_one()).job_id == mine.job_id
+
+
+@pytest.mark.xfail(strict=True, reason="the token of an attempt that was taken away stays on the row")
+async def test_an_end_that_is_refused_waits_for_nothing(store: Store, hands: Hands) -> None:
+    """A reaper has given the job back: an event must not cut the pause before its next attempt."""
+    await enqueued(store)
+    late = await hands.claim_one()
+    await hands.vanish()
+    assert await store.reclaim(lambda orphan: replace(lost_worker(orphan), delay=3_600.0))
+    assert await hands.hand_in(waits(late)) == [Answer.REFUSED]
+    assert (await row_of(store, late.job_id)).event is None
+    await send(store)
+    assert await (await Hands.on(store, "w2")).claim() == []
 
 
 async def test_a_session_that_holds_a_job_that_waits_delays_no_other(
