@@ -44,7 +44,6 @@ async def test_an_event_that_comes_between_an_exchanges_look_and_its_commit_wake
     assert (await hands.claim_one()).job_id == mine.job_id
 
 
-@pytest.mark.xfail(strict=True, reason="the token of an attempt that was taken away stays on the row")
 async def test_an_end_that_is_refused_waits_for_nothing(store: Store, hands: Hands) -> None:
     """A reaper has given the job back: an event must not cut the pause before its next attempt."""
     await enqueued(store)

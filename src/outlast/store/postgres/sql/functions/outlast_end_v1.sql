@@ -134,13 +134,15 @@ BEGIN
     SELECT e.job_id, e.token, e.state = 'queued' AND e.delay = 0, e.clears, e.gone, e.stream IS NOT NULL OR e.awaited, e.state
     FROM ended e;
 
-    -- attempts that wait for an event: the job is queued for the end of the wait (outlast_wake_v1)
+    -- attempts that wait for an event: the job is queued for the end of the wait (outlast_wake_v1). The row of the
+    -- attempt tells this end from that of a reaper, which leaves the same token.
     IF strpos(p_ends, '"event":"') > 0 THEN
         WITH waits AS (
             INSERT INTO outlast_waits (job_id, token, event)
             SELECT j.id, j.token, h.event
-            FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint, event text)
+            FROM json_to_recordset(p_ends::json) AS h (job_id bigint, token bigint, outcome text, event text)
             JOIN outlast_jobs j ON j.id = ANY (ARRAY[h.job_id]) AND j.token = h.token AND j.state = 'queued'
+            JOIN outlast_attempts a ON a.token = ANY (ARRAY[h.token]) AND a.outcome = h.outcome
             WHERE h.event IS NOT NULL
             ON CONFLICT (job_id) DO UPDATE SET token = excluded.token, event = excluded.event, woken = false
             WHERE outlast_waits.token <> excluded.token
