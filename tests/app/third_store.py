@@ -18,6 +18,7 @@ from outlast.store.sqlite.inspector import SqliteInspector
 from outlast.store.sqlite.store import SqliteStore
 from outlast.store.sqlite.url import parse
 from outlast.store.sqlite.wakeup import SqliteWakeup
+from outlast.store.wakeup import Wakeup
 
 
 def as_sqlite(url: str) -> str:
@@ -78,7 +79,7 @@ class Third:
         self.asked.append("wakeup")
         return SqliteWakeup(as_sqlite(url), clock)
 
-    def open_presence(self, url: str, patience: float) -> NoPresence:
+    def open_presence(self, url: str, patience: float, wakeup: Wakeup) -> NoPresence:
         self.asked.append("presence")
         return NoPresence()
 

@@ -1,4 +1,4 @@
-"""How many sessions workers hold, and what those of one process share."""
+"""How many sessions workers hold, and what one of them serves for."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outlast.store.postgres.pool import _Checkout
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.statements import numbered
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.postgres.wakeup import SharedWakeup
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import Store
 from outlast.store.rows import WorkerStatus
 from outlast.store.statements import statements
@@ -31,12 +31,11 @@ from outlast.worker.in_process import embedded
 from tests.conformance.kit import Hands, ended, enqueued, job, new_worker
 from tests.conformance.limits_kit import limited
 from tests.postgres.kit import until
-from tests.postgres.test_wakeup import END_LISTENER
 from tests.postgres.wakeup_kit import Heard
 
 WORKERS = 3
 OF_EACH = {"outlast": 3}  # its exchange, its beats, and its looks: these few watch, all of them
-WITH_PRESENCE = {"outlast presence": WORKERS}  # the first one listens for all
+WITH_PRESENCE = {"outlast presence": 1}  # which listens
 WITHOUT = {"outlast wakeup": 1}
 
 
@@ -71,8 +70,8 @@ async def test_a_worker_holds_so_many_sessions_and_no_more(
 
     await store.observe()
     besides = {*await sessions(session)}
-    of_all = WITH_PRESENCE if presence else WITHOUT
-    expected = Counter({name: WORKERS * count for name, count in OF_EACH.items()} | of_all)
+    besides_these = WITH_PRESENCE if presence else WITHOUT
+    expected = Counter({name: WORKERS * count for name, count in (OF_EACH | besides_these).items()})
 
     async def held() -> Counter[str]:
         return Counter((await sessions(session, besides)).values())
@@ -95,45 +94,6 @@ async def test_a_worker_holds_so_many_sessions_and_no_more(
         return not await held()
 
     await until(all_have_left)
-
-
-async def test_workers_of_one_loop_hear_by_one_session(
-    pg_url: str, store: Store, session: Any
-) -> None:
-    first, second = Heard(), Heard()
-    wakeups = [SharedWakeup(pg_url), SharedWakeup(pg_url)]
-    await wakeups[0].start(first)
-    await first.hears("")
-    await wakeups[1].start(second)
-    assert second.words == [""], "it looks: what was sent before, it has not heard"
-    assert list((await sessions(session)).values()).count("outlast wakeup") == 1
-    await store.enqueue([NewJob(task="t", queue="both")])
-    for each in (first, second):
-        await each.hears("jobs:1:both")
-    second.words.clear()
-    await wakeups[0].close()
-    await wakeups[0].close()
-    assert wakeups[0].health.trouble == "closed"
-    assert wakeups[1].health.good
-    await store.enqueue([NewJob(task="t", queue="one")])
-    await second.hears("jobs:1:one")
-    assert "jobs:1:one" not in first.words
-    await session.execute(END_LISTENER)
-    await second.hears("")
-    await wakeups[1].close()
-
-    async def none_listens() -> bool:
-        return "outlast wakeup" not in (await sessions(session)).values()
-
-    await until(none_listens)
-
-
-async def test_after_the_last_one_has_left_another_session_listens(pg_url: str) -> None:
-    for _ in range(2):
-        heard, wakeup = Heard(), SharedWakeup(pg_url)
-        await wakeup.start(heard)
-        await heard.hears("")
-        await wakeup.close()
 
 
 async def test_a_connection_that_is_not_the_exchanges_is_closed_when_it_is_idle(
@@ -191,16 +151,18 @@ async def test_no_connection_that_the_server_has_ended_is_lent(
 
 
 @pytest.fixture
-async def shared(pg_url: str, store: Store) -> AsyncIterator[tuple[SharedWakeup, Heard]]:
-    heard, wakeup = Heard(), SharedWakeup(pg_url)
+async def shared(pg_url: str, store: Store) -> AsyncIterator[tuple[PostgresWakeup, Heard]]:
+    heard, wakeup = Heard(), PostgresWakeup(pg_url)
     await wakeup.start(heard)
     yield wakeup, heard
     await wakeup.close()
 
 
 @pytest.fixture
-async def locks(pg_url: str) -> AsyncIterator[list[PostgresPresence]]:
-    made = [PostgresPresence(pg_url, patience=10.0) for _ in range(2)]
+async def locks(
+    pg_url: str, shared: tuple[PostgresWakeup, Heard]
+) -> AsyncIterator[list[PostgresPresence]]:
+    made = [PostgresPresence(pg_url, patience=10.0, wakeup=shared[0]) for _ in range(2)]
     yield made
     for each in made:
         await each.release()
@@ -215,7 +177,7 @@ async def named(session: Any) -> Counter[str]:
 async def test_the_session_that_listens_holds_one_presence_and_others_have_their_own(
     store: Store,
     session: Any,
-    shared: tuple[SharedWakeup, Heard],
+    shared: tuple[PostgresWakeup, Heard],
     locks: list[PostgresPresence],
 ) -> None:
     hands = [await Hands.on(store, name) for name in ("a", "b")]
@@ -230,7 +192,7 @@ async def test_the_session_that_listens_holds_one_presence_and_others_have_their
 async def test_a_shared_session_that_is_lost_is_replaced_for_both(
     store: Store,
     session: Any,
-    shared: tuple[SharedWakeup, Heard],
+    shared: tuple[PostgresWakeup, Heard],
     locks: list[PostgresPresence],
 ) -> None:
     hands, lost = await Hands.on(store), asyncio.Event()
@@ -253,7 +215,7 @@ async def test_a_shared_session_that_is_lost_is_replaced_for_both(
 async def test_a_worker_that_leaves_hears_no_more_and_is_present_to_the_end(
     store: Store,
     session: Any,
-    shared: tuple[SharedWakeup, Heard],
+    shared: tuple[PostgresWakeup, Heard],
     locks: list[PostgresPresence],
 ) -> None:
     hands = await Hands.on(store)
@@ -270,16 +232,19 @@ async def test_a_worker_that_leaves_hears_no_more_and_is_present_to_the_end(
 
 
 async def test_a_presence_without_anyone_who_listens_has_a_session_of_its_own(
-    store: Store, session: Any, locks: list[PostgresPresence]
+    pg_url: str, store: Store, session: Any
 ) -> None:
     hands = await Hands.on(store)
-    assert await locks[0].hold(hands.me) is None
+    not_started = PostgresWakeup(pg_url)
+    lock = PostgresPresence(pg_url, patience=10.0, wakeup=not_started)
+    assert await lock.hold(hands.me) is None
     assert await named(session) == Counter({"outlast presence": 1})
+    await lock.release()
 
 
 async def test_proofs_and_checks_take_turns_in_a_session(
     store: Store,
-    shared: tuple[SharedWakeup, Heard],
+    shared: tuple[PostgresWakeup, Heard],
     locks: list[PostgresPresence],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

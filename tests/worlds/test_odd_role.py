@@ -20,7 +20,7 @@ from outlast.store.backend import StoreOptions
 from outlast.store.postgres import spare
 from outlast.store.postgres.presence import PostgresPresence
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.postgres.wakeup import SharedWakeup
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.values import NewJob
 from outlast.worker.in_process import embedded
 from tests.cli import conftest as cli
@@ -149,7 +149,7 @@ async def test_the_only_place_goes_to_what_runs_jobs(
     url = as_odd(owned)
     store = PostgresStore(url)
     hands = await Hands.on(store)
-    wakeup, presence = SharedWakeup(url), PostgresPresence(url, patience=20.0)
+    wakeup, presence = PostgresWakeup(url), PostgresPresence(url, patience=20.0)
 
     async def hears() -> bool:
         return wakeup.health.good

@@ -105,8 +105,9 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
         open_readable: as open_store, without verbs: for a command that only reads.
         open_wakeup: returns the wake-up that announces new jobs to a worker.
         load_callers: returns how callers' own connections are used; None if they cannot be.
-        open_presence: returns the lock that a live worker's session holds, given the URL and the
-            seconds that one answer may take; None if the store knows no presence.
+        open_presence: returns the lock that a live worker's session holds, given the URL,
+            the seconds that one answer may take, and the worker's wake-up; None if the store knows
+            no presence.
         find_file: returns the absolute path of the file that a URL (SCHEME:///PATH?OPTIONS) names;
             None if URLs name a server. Workers of a file are on one machine, so that they need no
             messenger.
@@ -122,7 +123,7 @@ class Backend(msgspec.Struct, frozen=True, kw_only=True):
     open_readable: Callable[[str, StoreOptions], ReadableStore]
     open_wakeup: Callable[[str, Clock], Wakeup]
     load_callers: Callable[[], Callers] | None = None
-    open_presence: Callable[[str, float], PresenceLock] | None = None
+    open_presence: Callable[[str, float, Wakeup], PresenceLock] | None = None
     find_file: Callable[[str], Path] | None = None
     read_route: Callable[[str, Mapping[str, str]], Route] | None = None
     make_query: Callable[[Mapping[str, Any]], dict[str, str]] | None = None

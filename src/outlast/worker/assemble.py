@@ -72,7 +72,7 @@ async def wakeup_for(
         return open_messenger(wakeup, url, store_id, queues=list(settings.queues), clock=clock)
 
 
-def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
+def presence_for(url: str, settings: WorkerSettings, wakeup: Wakeup) -> PresenceLock | None:
     """Return the lock that is this worker's presence; None if the store has no presence."""
     open_presence = backend_of(url).open_presence
     if open_presence is None:
@@ -80,7 +80,7 @@ def presence_for(url: str, settings: WorkerSettings) -> PresenceLock | None:
     if not settings.presence:
         return NoPresence()
     with importing:
-        return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat))
+        return open_presence(url, max(PRESENCE_SECONDS_MIN, settings.heartbeat), wakeup)
 
 
 def _make_lock(url: str, name: str) -> LockFile | None:
@@ -148,7 +148,7 @@ class WorkerParts:
             wakeup=self.wakeup,
             clock=self.clock,
             hold_until=hold_until,
-            presence=presence_for(self.url, self.settings),
+            presence=presence_for(self.url, self.settings, self.wakeup),
             lock=self.lock,
             hide_secrets=self.hide_secrets,
         )

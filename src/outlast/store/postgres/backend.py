@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from outlast.store.postgres.presence import PostgresPresence
     from outlast.store.postgres.readable import ReadablePostgres
     from outlast.store.postgres.store import PostgresStore
-    from outlast.store.postgres.wakeup import SharedWakeup
+    from outlast.store.postgres.wakeup import PostgresWakeup
+    from outlast.store.wakeup import Wakeup
 
 
 def _open_store(url: str, options: StoreOptions) -> PostgresStore:
@@ -46,16 +47,16 @@ def _driver_for(url: str) -> Iterator[None]:
     read_url(url)
 
 
-def _open_wakeup(url: str, clock: Clock) -> SharedWakeup:
-    from outlast.store.postgres.wakeup import SharedWakeup
+def _open_wakeup(url: str, clock: Clock) -> PostgresWakeup:
+    from outlast.store.postgres.wakeup import PostgresWakeup
 
-    return SharedWakeup(url, clock)
+    return PostgresWakeup(url, clock)
 
 
-def _open_presence(url: str, patience: float) -> PostgresPresence:
+def _open_presence(url: str, patience: float, wakeup: Wakeup) -> PostgresPresence:
     from outlast.store.postgres.presence import PostgresPresence
 
-    return PostgresPresence(url, patience=patience)
+    return PostgresPresence(url, patience=patience, wakeup=wakeup)
 
 
 def _read_route(url: str, environ: Mapping[str, str]) -> Route:

@@ -1,6 +1,6 @@
 """Holds a worker's presence on PostgreSQL: a session advisory lock.
 
-The lock is taken in the session that listens for this event loop, if that hears, and otherwise in a
+The lock is taken in the session that listens for the worker, if that hears, and otherwise in a
 separate one. Only a check of the wake-up runs in it besides, so only its end releases the lock. It
 is not the session of the beats, whose silence is the other half of the proof of a death. A separate
 session sets nothing and keeps no statements, so it works behind a pooler far enough to notice it.
@@ -18,9 +18,10 @@ from outlast.store.backend import StoreOptions
 from outlast.store.postgres.connection import Transaction, begin_text, in_transaction
 from outlast.store.postgres.errors import translate
 from outlast.store.postgres.spare import connect_spare
-from outlast.store.postgres.wakeup import Session, borrow_session
+from outlast.store.postgres.wakeup import PostgresWakeup, Session
 from outlast.store.statements import statements
 from outlast.store.values import WorkerRef
+from outlast.store.wakeup import Wakeup
 
 _SQL = statements("postgres", "workers")
 
@@ -33,13 +34,15 @@ def _do_nothing() -> None:
 
 
 class PostgresPresence:
-    """The ``PresenceLock`` of one worker; ``patience`` is in seconds, for connecting and asking."""
+    """The ``PresenceLock`` of one worker; ``patience`` is in seconds, for connecting and asking.
+    ``wakeup``: the worker's, which may lend its session."""
 
-    def __init__(self, url: str, *, patience: float) -> None:
+    def __init__(self, url: str, *, patience: float, wakeup: Wakeup | None = None) -> None:
         self._on_lost: Callable[[], None] = _do_nothing
         self._url = url
         self._options = StoreOptions(connect_timeout=patience, pooler=True, application=NAME)
         self._patience = patience
+        self._lender = wakeup if isinstance(wakeup, PostgresWakeup) else None
         self._session: Session | None = None
 
     async def hold(self, me: WorkerRef, on_lost: Callable[[], None] = _do_nothing) -> str | None:
@@ -83,8 +86,9 @@ class PostgresPresence:
 
     async def _connected(self) -> Session:
         if self._session is None or self._session.connection.is_closed():
-            seconds = min(BORROW_SECONDS, self._patience / 2)
-            session = await borrow_session(self._url, seconds)
+            session = None
+            if self._lender is not None:
+                session = await self._lender.borrow(min(BORROW_SECONDS, self._patience / 2))
             self._session = session or Session(await connect_spare(self._url, self._options))
             self._session.connection.add_termination_listener(self._ended)
         return self._session

@@ -1,5 +1,5 @@
-"""Wakes workers by NOTIFY: one connection for all workers of a loop listens on the channel of its
-store (``outlast_channel_v1``), and checks that it receives.
+"""Wakes a worker by NOTIFY: a connection listens on the channel of its store
+(``outlast_channel_v1``), and checks that it receives.
 
 A silent network and a transaction pooler both look like "no news". So the listener notifies itself
 on a private channel, once for each connection (an echo wakes all sessions that listen on any
@@ -10,18 +10,16 @@ Through a quiet pool of transactions LISTEN and NOTIFY reach the same session, w
 itself. So behind a pooler another connection notifies, which borrows another session, unless the
 listener's is its own for as long as it is connected.
 
-A session that listens can hold a worker's presence as well (``presence.py``): it is lent to one
-holder, and ends with the last of the two. A proof of presence and an echo take turns in it. If
+The session that listens can hold the worker's presence as well (``presence.py``): it is lent to
+one holder, and ends with the last of the two. A proof of presence and an echo take turns in it. If
 either of them ends it, both notice at once and reconnect.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from outlast.base.clock import SYSTEM, Clock
 from outlast.errors import text_of
@@ -29,7 +27,7 @@ from outlast.store.backend import StoreOptions
 from outlast.store.postgres.connection import Transaction, begin_text, in_transaction
 from outlast.store.postgres.spare import connect_spare
 from outlast.store.statements import statements
-from outlast.store.wakeup import Backoff, Health, Listening
+from outlast.store.wakeup import Backoff, Listening
 
 _SQL = statements("postgres", "wakeup")
 
@@ -70,7 +68,9 @@ class PostgresWakeup(Listening):
 
     async def borrow(self, seconds: float) -> Session | None:
         """Return the session, for a holder that keeps it to its end; None: it is lent, or hears no
-        echo within ``seconds``."""
+        echo within ``seconds``, or the wake-up is not started."""
+        if self.is_closing:
+            return None
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 session = await asyncio.shield(self._find_session())
@@ -171,58 +171,3 @@ class PostgresWakeup(Listening):
 
     def _echoed(self, _connection: Any, _pid: int, _channel: str, _payload: str) -> None:
         self._echo.set()
-
-
-class _Shared:
-    """A wake-up, and the callbacks of its workers."""
-
-    def __init__(self, url: str, clock: Clock) -> None:
-        self.wakeup = PostgresWakeup(url, clock)
-        self.members: dict[SharedWakeup, Callable[[str], None]] = {}
-
-    def tell(self, payload: str) -> None:
-        for on_wake in list(self.members.values()):
-            on_wake(payload)
-
-
-_sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Shared]] = WeakKeyDictionary()
-
-
-async def borrow_session(url: str, seconds: float) -> Session | None:
-    """As ``PostgresWakeup.borrow``, of the one that listens there for this event loop."""
-    found = _sessions.get(asyncio.get_running_loop(), {}).get(url)
-    return None if found is None else await found.wakeup.borrow(seconds)
-
-
-class SharedWakeup:
-    """The ``Wakeup`` of one worker by NOTIFY."""
-
-    def __init__(self, url: str, clock: Clock = SYSTEM) -> None:
-        self.health = Health("notify")
-        self._url = url
-        self._clock = clock
-        self._session: _Shared | None = None
-
-    async def start(self, on_wake: Callable[[str], None]) -> None:
-        here = _sessions.setdefault(asyncio.get_running_loop(), {})
-        session = here.setdefault(self._url, _Shared(self._url, self._clock))
-        self._session = session
-        is_first = not session.members
-        session.members[self] = on_wake
-        self.health = session.wakeup.health
-        if is_first:
-            await session.wakeup.start(session.tell)
-        elif self.health.good:
-            on_wake("")  # earlier notifications were not heard
-
-    async def close(self) -> None:
-        """The last worker ends the session."""
-        session, self._session = self._session, None
-        if session is None:
-            return
-        del session.members[self]
-        self.health = Health("notify")
-        self.health.ended()
-        if not session.members:
-            del _sessions[asyncio.get_running_loop()][self._url]
-            await session.wakeup.close()

@@ -267,7 +267,7 @@ class TripPlan:
         poll: seconds between two polls if nothing else would show new work.
         look_every: seconds between two checks for newer holders of running attempts.
         turns: receives new positions, and decides whether this worker follows them at once.
-        wakeup: read each time for its health, since a shared session brings its own.
+        wakeup: read each time for its health.
     """
 
     def __init__(

@@ -8,11 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlast.base.clock import SYSTEM
 from outlast.base.config import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.model.lease import ABSENT_BEATS, ABSENT_LOOK_SECONDS, PresenceObserver, Sign
 from outlast.model.lease import Presence as Seen
+from outlast.store.postgres.wakeup import PostgresWakeup
 from outlast.store.protocol import SWITCHED_OFF, NoPresence
+from outlast.store.sqlite.wakeup import SqliteWakeup
 from outlast.store.values import WorkerRef, WorkerSeen
 from outlast.worker.assemble import presence_for
 from outlast.worker.lease.presence import OFF_AFTER_SECONDS, RETRY_SECONDS, PresenceKeeper
@@ -270,10 +273,12 @@ async def test_presence_switched_off_is_noted_on_the_row(scene):
 
 
 def test_sqlite_has_no_presence():
-    assert presence_for("sqlite:///x.db", WorkerSettings()) is None
-    assert presence_for("sqlite:///x.db", WorkerSettings(presence=False)) is None
+    url = "sqlite:///x.db"
+    assert presence_for(url, WorkerSettings(), SqliteWakeup(url, SYSTEM)) is None
+    assert presence_for(url, WorkerSettings(presence=False), SqliteWakeup(url, SYSTEM)) is None
 
 
 def test_a_worker_on_a_server_may_do_without_presence():
-    lock = presence_for("postgresql://h/d", WorkerSettings(presence=False))
+    url = "postgresql://h/d"
+    lock = presence_for(url, WorkerSettings(presence=False), PostgresWakeup(url))
     assert isinstance(lock, NoPresence)
