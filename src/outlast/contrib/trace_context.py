@@ -1,8 +1,8 @@
 """Store a trace's context in the ``meta`` of a job: ``{"otel": {"traceparent": "…", "sent": …}}``.
 
 ``sent``, in seconds since 1970, is present if the attempt may be a child of the span that sent it.
-A producer in another language may write ``traceparent`` (and ``tracestate``), in the format of W3C,
-there or beside ``otel``.
+A producer in another language may write ``traceparent`` (and ``tracestate``) there, in the format
+of W3C.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from outlast.client.task_options import META_MAX
 
 KEY, SENT = "otel", "sent"
 CHILD_SECONDS = 60.0  # after the enqueue; a first attempt within them is a child
-_W3C = ("traceparent", "tracestate", "baggage")
 
 
 class SentBy(NamedTuple):
@@ -44,13 +43,11 @@ def read_context(meta: str | None) -> SentBy | None:
     """Return the context in ``meta``, if there is one."""
     if meta is None:
         return None
-    notes = _decode(meta)
-    own = notes.get(KEY)
-    found = own if isinstance(own, dict) else notes
-    carrier = {name: text for name, text in found.items() if isinstance(text, str)}
-    if found is notes:
-        carrier = {name: text for name, text in carrier.items() if name in _W3C}
-    sent = found.get(SENT) if found is own else None
+    own = _decode(meta).get(KEY)
+    if not isinstance(own, dict):
+        return None
+    carrier = {name: text for name, text in own.items() if isinstance(text, str)}
+    sent = own.get(SENT)
     if not carrier:
         return None
     return SentBy(carrier, sent if isinstance(sent, int | float) else None)

@@ -48,8 +48,7 @@ async def ask_for_stack(
     no second one is made.
 
     ``token``: the token of the attempt that the caller has seen; NewerAttempt if another runs.
-    Refused if no worker runs it, or its worker is gone, is of an older release, or has too many
-    open requests.
+    Refused if no worker runs it, or its worker is gone, or has too many open requests.
     """
     record = note_on(VERB, by, [job_id])
     for _ in range(TRIES):
@@ -110,11 +109,6 @@ async def _find_worker(store: Store, row: StoredJob, token: int | None) -> Worke
     mine = found[0] if found else None
     if mine is None or not holds(mine) or mine.lock_free:
         raise Refused(f"job {row.id}: {describe_gone(mine, await store.inspector.now())}")
-    if mine.stacks is None:
-        raise Refused(
-            f"job {row.id}: its worker {line(mine.name)} runs an older release, which cannot"
-            " show stacks: restart that worker with this release"
-        )
     return mine
 
 

@@ -219,8 +219,8 @@ class WorkerRow(WorkerFields, frozen=True, kw_only=True):
     """A worker as it is read. ``presence``: the incarnation of the database under which its lock
     was taken, and the role. ``failing``: the failing duty, a colon and the error. ``unheard``:
     seconds since its last beat, by the store's clock. ``acknowledged_pauses``: the version of the
-    pauses on which it acts (``model.pause``). ``stacks``: the requested ones (``store.stacks``);
-    None: its release cannot show any. ``malformed`` as on a job. ``lock_path``: where this program
+    pauses on which it acts (``model.pause``). ``stacks``: the requested ones (``store.stacks``).
+    ``malformed`` as on a job. ``lock_path``: where this program
     looks for its lock file; ``lock_free``: that is free, so the worker is dead (``liveness``)."""
 
     id: int

@@ -62,7 +62,6 @@ def sent(at: float | None) -> Policy:
         (sent(NOW + 61), 1, ("linked", SENDER)),
         (sent(NOW), 2, ("linked", SENDER)),
         (sent(None), 1, ("linked", SENDER)),
-        (Policy(meta=json.dumps({"traceparent": PARENT})), 1, ("linked", SENDER)),
         (Policy(meta='{"otel": {"traceparent": "rubbish", "sent": 5000}}'), 1, ("root", None)),
         (Policy(), 1, ("root", None)),
     ],
