@@ -109,3 +109,18 @@ async def test_enqueues_at_once_share_the_room(store: Store, mail: Any) -> None:
     told = await asyncio.gather(*calls, return_exceptions=True)
     assert sum(isinstance(each, outlast.QueueFull) for each in told) == 47
     assert await store.inspector.waiting("mail", 100) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="calls that store no job count as jobs that wait")
+@pytest.mark.parametrize(
+    "same", [{}, {"debounce": 3600}, {"on_conflict": "replace"}, {"once_per": 3600}]
+)
+@pytest.mark.parametrize("many", [False, True])
+async def test_calls_that_store_no_job_take_no_room(
+    app: outlast.App, store: Store, mail: Any, same: dict[str, Any], many: bool
+) -> None:
+    """However many calls with one key come within the second for which a count is used."""
+    mail = mail.using(key="k", **same)
+    for n in range(20):
+        await (app.enqueue_many([mail.call(n)]) if many else mail.enqueue(n))
+    assert await store.inspector.waiting("mail", 10) == 1
