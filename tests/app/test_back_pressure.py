@@ -111,7 +111,6 @@ async def test_enqueues_at_once_share_the_room(store: Store, mail: Any) -> None:
     assert await store.inspector.waiting("mail", 100) == 3
 
 
-@pytest.mark.xfail(strict=True, reason="calls that store no job count as jobs that wait")
 @pytest.mark.parametrize(
     "same", [{}, {"debounce": 3600}, {"on_conflict": "replace"}, {"once_per": 3600}]
 )

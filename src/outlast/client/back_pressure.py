@@ -14,7 +14,7 @@ import msgspec
 
 from outlast.base.clock import Clock
 from outlast.errors import QueueFull
-from outlast.store.values import NewJob
+from outlast.store.values import Enqueued, NewJob
 
 COUNT_SECONDS = 1.0  # for which a count is used
 LOOK_SECONDS = 0.2  # between two looks for room
@@ -59,6 +59,13 @@ class QueueMaxima:
         for queue, number in wanted.items():
             if queue in self._seen:  # another call may wait for a new count
                 self._seen[queue].count += number
+
+    def note_stored(self, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
+        """Take back the count of jobs for which ``admit`` made room and whose key or window had a
+        job already."""
+        for job, one in zip(jobs, stored, strict=False):
+            if not one.created and job.queue in self._seen:
+                self._seen[job.queue].count -= 1
 
     async def _find_full(
         self, wanted: Counter[str], count: Callable[[str, int], Awaitable[int]], clock: Clock

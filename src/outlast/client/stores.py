@@ -209,6 +209,11 @@ class StoreProvider:
                 wait,
             )
 
+    def note_stored(self, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
+        """Note what has become of jobs that were admitted."""
+        if self.queues.maxima:
+            self.queues.note_stored(jobs, stored)
+
     def _store_jobs(self, batch: Sequence[NewJob], connection: object) -> Awaitable[list[Enqueued]]:
         _check_is_no_import()
         if connection is None or isinstance(connection, Spawn):

@@ -165,6 +165,7 @@ class BoundTask(Generic[P, R]):
             jobs = plan_of([Call(task, jobs[0], placement)])[0].jobs
         await task.stores.admit(jobs, placement.wait or 0.0)
         stored = await task.stores.enqueue(jobs, placement.connection)
+        task.stores.note_stored(jobs, stored)
         return job_of(task, stored[0])
 
     enqueue_sync = blocking(enqueue)
@@ -456,6 +457,7 @@ async def enqueue_plan(stores: StoreProvider, plan: Plan, connection: Any) -> li
             raise UsageError("all calls must have the same connection=…, or none of them")
     await stores.admit(plan.jobs)
     stored = await stores.enqueue(plan.jobs, connection)
+    stores.note_stored(plan.jobs, stored)
     return [job_of(call.task, one) for call, one in zip(plan.calls, stored, strict=True)]
 
 
@@ -476,6 +478,7 @@ async def submit(stores: StoreProvider, calls: Sequence[Call[R]]) -> list[Job[R]
     await stores.admit(new)
 
     def take(stored: list[Enqueued]) -> None:
+        stores.note_stored(new[len(jobs) : len(jobs) + len(stored)], stored)
         jobs.extend([job_of(call.task, one) for one, call in zip(stored, left, strict=False)])
 
     try:
