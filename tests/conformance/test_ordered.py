@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.insight.verify import verify
+from outlast.model.crash import CrashKind
 from outlast.model.job import Policy
 from outlast.model.lifecycle import OutcomeKind
 from outlast.model.limits import LimitSpec, Need, permit_id
@@ -170,6 +171,29 @@ async def test_a_full_second_limit_does_not_take_the_key(store: Store, hands: Ha
     await store.cancel(ids[:1])
     reply = await hands.exchange(ended(first), limit=10)
     assert [each.job_id for each in reply.claimed] == ids[1:]
+
+
+@pytest.mark.xfail(strict=True, reason="a look takes such keys for ones that may start")
+@pytest.mark.parametrize("why", ["suspect", "paused"])
+async def test_keys_whose_jobs_may_not_start_here_hold_up_no_other_and_keep_no_worker_busy(
+    store: Store, hands: Hands, why: str
+) -> None:
+    """Others of their keys wait that might."""
+    keys = [f"k{n}" for n in range(30)]
+    await enqueued(store, *[ordered(key, tenant="paused") for key in keys])
+    first = await hands.claim()
+    assert len(first) == len(keys)
+    await enqueued(store, *map(ordered, keys))
+    paused, ends = ["paused"], [ended(one, OutcomeKind.SNOOZED, delay=0.0) for one in first]
+    if why == "suspect":
+        paused, ends = [], [crashed(one, CrashKind.BYSTANDER, incident=1) for one in first]
+    await hands.hand_in(*ends)
+    (free,) = await enqueued(store, ordered("free"))
+    got = [await hands.exchange(limit=1, not_tenants=paused) for _ in range(9)]
+    assert [each.job_id for reply in got for each in reply.claimed] == [free]
+    assert got[-1].next_due != 0
+    assert len(await hands.claim(solo=int(why == "suspect"))) == len(keys)
+    assert await holds(store)
 
 
 async def test_why_names_the_job_that_holds_the_key(store: Store, hands: Hands) -> None:
