@@ -173,7 +173,6 @@ async def test_a_full_second_limit_does_not_take_the_key(store: Store, hands: Ha
     assert [each.job_id for each in reply.claimed] == ids[1:]
 
 
-@pytest.mark.xfail(strict=True, reason="a look takes such keys for ones that may start")
 @pytest.mark.parametrize("why", ["suspect", "paused"])
 async def test_keys_whose_jobs_may_not_start_here_hold_up_no_other_and_keep_no_worker_busy(
     store: Store, hands: Hands, why: str

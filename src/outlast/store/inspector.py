@@ -162,7 +162,7 @@ class Inspector(ABC):
         ``statistics.COUNT_MAX``. For autoscalers."""
 
     async def waiting(self, queue: str, most: int) -> int:
-        """Return how many jobs of a queue are queued, without suspects, up to ``most``."""
+        """Return how many jobs of a queue are queued, up to ``most``."""
         return int((await self._rows("inspect", "waiting", queue=queue, most=most))[0]["number"])
 
     @abstractmethod

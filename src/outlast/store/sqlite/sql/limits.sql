@@ -71,7 +71,8 @@ WHERE EXISTS (SELECT 1 FROM outlast_streams AS n INDEXED BY outlast_streams_open
               WHERE n.blocked IS NULL AND n.idle = 0 AND n.task = t.value AND n.queue = q.value)
 -- name: first_streams
 -- Read the first :most open streams of each of these lanes, [queue, task], of this kind (:solo; NULL: none is a
--- suspect), except streams in :passed, from which nothing could start, and streams whose jobs are all passed over.
+-- suspect), except streams in :passed, from which nothing could start, streams whose jobs are all passed over, and
+-- ordered streams whose holder may not start here.
 SELECT s.queue, s.rank, s.turn, s.id, CAST(s.needs AS TEXT), s.touched_at,
        h.id, h.id IS NOT NULL AND h.position IS NULL
 FROM json_each(:lanes) AS e CROSS JOIN outlast_streams AS s
@@ -81,6 +82,10 @@ WHERE s.id IN (
     WHERE n.blocked IS NULL AND n.idle = 0 AND n.queue = json_extract(e.value, '$[0]')
       AND n.task = json_extract(e.value, '$[1]') AND n.id NOT IN (SELECT o.value FROM json_each(:passed) AS o)
       AND (:tenants = '[]' OR n.tenant IN (SELECT p.value FROM json_each(:tenants) AS p) IS NOT TRUE)
+      AND (n.holder IS NULL OR NOT EXISTS (
+          SELECT 1 FROM outlast_jobs AS j
+          WHERE j.id = n.holder AND j.stream = n.id AND j.ended_at IS NULL AND j.position IS NOT NULL
+            AND (j.solo <> coalesce(:solo, 0) OR j.tenant IN (SELECT p.value FROM json_each(:tenants) AS p))))
       AND (:tenants = '[]' AND :solo IS NULL OR :solo > 0 OR EXISTS (
           SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
           WHERE j.task = n.task AND j.queue = n.queue AND j.stream = n.id AND j.stream IS NOT NULL AND j.position IS NOT NULL

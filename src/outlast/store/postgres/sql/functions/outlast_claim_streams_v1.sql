@@ -2,7 +2,8 @@
 -- while it has places. The caller starts exactly the returned rows, in this transaction, with `started` as their start.
 --
 -- Order: the first stream of each queue by rank and turn, then the second of each, and so on; all the first ones by
--- turn, then all the second ones. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out.
+-- turn, then all the second ones. Streams whose only jobs belong to tenants to pass over (p_not_tenants) are left out,
+-- and ordered streams whose holder may not start here.
 -- Streams of a lower priority than the first of their queue get the places that the others leave; if these start fewer
 -- jobs than they were offered (their jobs are locked, or have expired), the next round passes over them (p_passed). A
 -- stream that started a job goes to the end of the turns; if all open streams start jobs, and no other waits for their
@@ -100,6 +101,10 @@ BEGIN
                   SELECT o.id, o.queue, o.rank, o.turn FROM outlast_streams o
                   WHERE o.task = a.task AND o.queue = a.queue AND o.blocked IS NULL AND NOT o.idle
                     AND (o.tenant IS NULL OR o.tenant <> ALL (p_not_tenants)) AND o.id <> ALL (p_passed)
+                    AND (o.holder IS NULL OR coalesce((
+                        SELECT j.position IS NULL OR greatest(0, j.solo) = coalesce(p_solo, 0)
+                               AND (j.tenant IS NULL OR j.tenant <> ALL (p_not_tenants))
+                        FROM outlast_jobs j WHERE j.id = ANY (ARRAY[o.holder]) AND j.stream = o.id AND j.ended_at IS NULL), true))
                     AND CASE WHEN p_solo > 0 THEN (
                             SELECT j.id FROM outlast_jobs j
                             WHERE j.state = 'queued' AND j.solo > 0 AND j.solo = p_solo AND coalesce(j.position, 0) > 0
