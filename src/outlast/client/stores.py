@@ -210,7 +210,7 @@ class StoreProvider:
             )
 
     def note_stored(self, jobs: Sequence[NewJob], stored: Sequence[Enqueued]) -> None:
-        """Note what has become of jobs that were admitted."""
+        """Note the answer of the store for admitted jobs."""
         if self.queues.maxima:
             self.queues.note_stored(jobs, stored)
 
