@@ -7,6 +7,7 @@ done is refused, with what to write instead. Any other name is a setting of the 
 
 from __future__ import annotations
 
+import configparser
 import os
 import re
 from collections.abc import Mapping
@@ -164,8 +165,6 @@ def _read_seconds(url: str, text: str) -> float:
 
 def _read_service(url: str, service: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return all parameters of a service: the driver reads some, and passes over a missing one."""
-    import configparser  # most stores have no service file, and each command would wait for it
-
     path = environ.get("PGSERVICEFILE") or os.path.expanduser("~/.pg_service.conf")
     services = configparser.ConfigParser(delimiters="=", interpolation=None, strict=False)
     try:
