@@ -65,7 +65,6 @@ async def a_held_upstream_job(store: Store, hands: Hands, session: Any) -> None:
         assert not await leaves(hands)
 
 
-@pytest.mark.xfail(strict=True, reason="notices that are left do not bring it back")
 @pytest.mark.parametrize(
     "play",
     [

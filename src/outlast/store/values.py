@@ -310,8 +310,8 @@ class Exchanged(msgspec.Struct, frozen=True, kw_only=True):
     """The reply to an exchange; ``answers`` are in the order of the ends handed in. ``valid``: the
     worker's row stands at that epoch; else nothing was claimed. ``next_due``: in how many seconds
     the next scheduled job of these queues falls due, if no more could be claimed; a job more than a
-    minute ahead may be left out. ``contended``: another exchange was at the jobs under limits, so
-    ``next_due`` is in milliseconds.
+    minute ahead may be left out. ``contended``: another session was at the jobs under limits, or
+    notices are left, so ``next_due`` is in milliseconds.
 
     ``next_look``: in how many seconds an exchange looks where this one has not; None: it has looked
     everywhere, or looks at the rest in turn. ``cut``: bytes, or suspects that want nothing beside
