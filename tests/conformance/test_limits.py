@@ -904,3 +904,27 @@ async def test_a_prune_shows_that_more_keys_are_idle_than_it_has_deleted(
     assert first >= 3
     assert others[-1] == 0
     assert await store.inspector.permits("a") == []
+
+
+@pytest.mark.parametrize("ends", ["cancelled", "expired"])
+async def test_a_worker_comes_back_at_once_while_only_streams_of_ended_jobs_come_first(
+    store: Store, store_url: str, hands: Hands, ends: str, request: pytest.FixtureRequest
+) -> None:
+    if store_url.startswith("postgres"):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="it does not say so"))
+    await declare(store, running=1)
+    await enqueued(store, limited(need("a")))
+    holder = await hands.claim_one()
+    fields = {"expires": 0.2} if ends == "expired" else {}
+    gone = await enqueued(store, *(limited(need("a"), fair=f"t{n}", **fields) for n in range(5)))
+    (last,) = await enqueued(store, limited(need("a"), fair="u"))
+    assert await hands.claim() == []
+    if ends == "cancelled":
+        await store.cancel(gone)
+    else:
+        await eventually(lambda: store.expire(100))
+    reply = await hands.exchange(ended(holder), limit=10)
+    while not reply.claimed:
+        assert reply.next_due is not None and reply.next_due < 0.1
+        reply = await hands.exchange(limit=10)
+    assert [each.job_id for each in reply.claimed] == [last]
