@@ -1,5 +1,5 @@
-"""A worker that leaves once nothing is left to claim does not leave while what it has just noted, or
-what another session holds, may still make a job run."""
+"""A worker that leaves once nothing is left to claim stays while what it has just noted, or what
+another session holds, may still make a job run."""
 
 from __future__ import annotations
 

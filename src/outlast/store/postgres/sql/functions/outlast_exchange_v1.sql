@@ -59,7 +59,8 @@
 --    Pauses: a claim passes over the queues and tenants that the caller knows to be paused (not_queues, not_tenants).
 --    The caller releases jobs that were claimed before it knew of a pause.
 -- 5  Check the permits once more (outlast_leave_permits_v1). Tell the worker when to return: if it has places left,
---    when the next job falls due or a limit opens; in a few milliseconds, if another session had the keeper lock.
+--    when the next job falls due or a limit opens; at once, if a limit has room for a stream that is not open; in a few
+--    milliseconds, if another session had the keeper lock.
 -- 6  Announce jobs that can run now, and report what became of the wake-ups that the caller heard (wakes,
 --    outlast_followed_v1).
 -- 7  A commit that ends nothing and claims nothing does not wait for the disk: the next exchange would redo its work,
@@ -286,7 +287,9 @@ BEGIN
         IF v_is_long THEN
             IF v_offered <> '{}' THEN UPDATE outlast_streams s SET blocked = NULL WHERE s.id = ANY (v_offered); END IF;
             IF v_permits <> '{}' THEN
-                PERFORM outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u));
+                IF outlast_leave_permits_v1(ARRAY(SELECT DISTINCT u FROM unnest(v_permits) AS u)) AND v_has_places THEN
+                    v_next_due := v_now;
+                END IF;
             END IF;
             IF v_has_places AND (v_open OR v_first.opens) THEN
                 v_next_due := least(v_next_due, outlast_next_opening_v1(v_first.served, v_now));

@@ -1,14 +1,14 @@
 -- Check once more the permits that this transaction has checked, after all its starts are counted. If a permit has room
--- for a stream that it blocks, leave a notice; if only time is missing, or a place that is kept for another stream,
--- write when the permit opens (opens_at). That keeps the rule that no permit with room blocks a stream unseen: the
--- caller has the keeper lock, so after this check no other session counts under these permits or blocks a stream by
--- them.
+-- for a stream that it blocks, leave a notice, and return true; if only time is missing, or a place that is kept for
+-- another stream, write when the permit opens (opens_at). That keeps the rule that no permit with room blocks a stream
+-- unseen: the caller has the keeper lock, so after this check no other session counts under these permits or blocks a
+-- stream by them.
 --
 -- A stream that was opened but that no worker claims (its queue is paused, no worker serves it) holds no permit: the
 -- notice is left all the same, and the next fold opens the streams behind it. Of streams that need different costs of a
 -- rate, the first by rank and turn decides: while it waits for the rate, the others wait behind it, since low costs
 -- would otherwise delay a high one for good. (A cost above the burst can never start, so it blocks no other job.)
-CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS void
+CREATE FUNCTION outlast_leave_permits_v1(p_ids bigint[]) RETURNS boolean
 LANGUAGE plpgsql
 AS $$
 DECLARE
@@ -42,5 +42,6 @@ BEGIN
         FROM look k WHERE p.ctid = k.row AND k.opens IS DISTINCT FROM k.opens_at
     )
     INSERT INTO outlast_notices (permit) SELECT k.id FROM look k WHERE k.room;
+    RETURN FOUND;
 END
 $$;
