@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import chain
+from typing import Any
 
 import outlast
+from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest
 from outlast.testing import isolate
 from tests.app import in_process_kit
 from tests.app.in_process_kit import DEADLINE, has_state, row_of, until
 
-app = in_process_kit.app
+app, store = in_process_kit.app, in_process_kit.store
 SIZE = 25
 
 
@@ -103,3 +106,59 @@ async def test_a_batch_is_one_slot_and_asks_for_what_it_still_takes(app: outlast
         assert worker.pool.starter.make_requests(0) == []
         go_on.set()
         await first.result(timeout=DEADLINE)
+
+
+async def test_a_job_is_one_item_of_a_call_however_it_came(store_url: str, store: Store) -> None:
+    """Delayed, after others, by its key, in a window, expiring, from a schedule, encrypted, under
+    each kind of limit, made by a parent: it is in one call, and its end is its own."""
+    encryption = outlast.Encryption({"k": outlast.Encryption.make_key()}, required=True)
+    app = outlast.App(store_url, payloads=[encryption])
+    orders = app.limit("orders", running=1, per="limit_key", ordered=True)
+    rate = app.limit("rate", rate="50/s")
+    calls: list[list[int]] = []
+
+    def taken(items: list[int]) -> list[int]:
+        calls.append(items)
+        return [2 * item for item in items]
+
+    options: dict[str, Any] = {"batch": SIZE, "batch_wait": 0.2}
+    plain = app.task(name="plain", **options)(taken)
+    ordered = app.task(name="ordered", limits=[orders], **options)(taken)
+    fair = app.task(name="fair", limits=[rate], fair="tenant", **options)(taken)
+    ages = app.task(name="ages", aging=60, **options)(taken)
+
+    @app.task
+    async def parent() -> Any:
+        group = await outlast.current().spawn(outlast.group([plain.call(90), plain.call(91)]))
+        return await outlast.current().wait_for(group)
+
+    async with app.worker(concurrency=2):
+        first = await plain.enqueue(1)
+        jobs = [
+            first,
+            await plain.using(delay=0.1).enqueue(2),
+            await plain.using(expires=60, priority=3, queue="other").enqueue(3),
+            await plain.using(key="k", debounce=0.1).enqueue(4),
+            await plain.using(key="w", once_per=3600).enqueue(5),
+            await plain.using(after=first).enqueue(6),
+            *[await ordered.using(limit_keys={"orders": "ada"}).enqueue(n) for n in (10, 11)],
+            *[await fair.using(tenant=name).enqueue(20) for name in "ab"],
+            *[await ages.using(priority=n).enqueue(30) for n in (0, 5)],
+        ]
+        again = await plain.using(key="w", once_per=3600).enqueue(99)
+        assert (again.id, again.created) == (jobs[4].id, False)
+        unkept = await plain.using(keep=0).enqueue(7)
+        await app.schedules.put("tick", plain.call(8), every=1)
+        made = await parent.enqueue()
+        found = [await job.result(timeout=DEADLINE) for job in jobs]
+        assert found == [2, 4, 6, 8, 10, 12, 20, 22, 40, 40, 60, 60]
+        assert await made.result(timeout=DEADLINE) == [180, 182]
+
+        async def are_called() -> bool:
+            return {7, 8} <= {*chain(*calls)}
+
+        await until(are_called)
+    await app.close()
+    assert await store.inspector.job(unkept.id) is None
+    assert not [call for call in calls if {10, 11} <= {*call}], "an ordered key starts one"
+    assert sorted(n for n in chain(*calls) if n < 8) == [*range(1, 8)], "each in one call"

@@ -194,3 +194,63 @@ def test_a_worker_runs_jobs_under_limits_and_due_ticks_before_it_exits(
     ended = [job["task"] for job in document["jobs"] if job["state"] == "completed"]
     assert ended.count("order") == 20
     assert ended.count("tick") >= 1
+
+
+FOLLOWING = """
+from typing import Any
+
+import outlast
+
+key = outlast.Encryption({"k": bytes(range(32))}, required=True)
+app = outlast.App(payloads=[key])
+
+
+@app.task(logs=True)
+async def asks() -> Any:
+    print("it asks")
+    return await outlast.current().wait_event("answer", timeout=3600)
+
+
+@app.task(uses={"gpu": 1})
+async def answers() -> None:
+    await app.send_event("answer", 42)
+
+
+@app.task(batch=3, batch_wait=0.2)
+async def items(numbers: list[int]) -> list[int]:
+    return numbers
+
+
+@app.task
+async def parent() -> Any:
+    attempt = outlast.current()
+    first = await attempt.step("first", int)
+    await attempt.save(first)
+    children = await attempt.spawn(outlast.group([items.call(n) for n in range(5)]))
+    found = await attempt.wait_for(children)
+    await answers.enqueue()
+    return found
+
+
+@app.task
+async def starts() -> None:
+    await app.enqueue(outlast.chain(parent.call(), asks.call()))
+    await asks.using(key="asks", debounce=0.1).enqueue()
+"""
+
+
+@pytest.mark.slow_on("postgres")
+def test_a_worker_runs_all_that_follows_from_what_it_runs(
+    outlast: Outlast, folder: Path, store_url: str
+) -> None:
+    """It sees no end of its work in a child, a link of a chain, an item that gathers, or a job that
+    waits for an event that another one sends, while any of them is to come."""
+    (folder / "follows.py").write_text(FOLLOWING)
+    outlast("enqueue", "follows:app", "starts", "--url", store_url)
+    log = run_until_empty(folder, store_url, "--has", "gpu=1", app="follows:app")
+    document = outlast("jobs", "--limit", "99", "--json", "--url", store_url).json()
+    assert {job["state"] for job in document["jobs"]} == {"completed"}, log
+    tasks = [job["task"] for job in document["jobs"]]
+    assert [tasks.count(name) for name in ("asks", "items", "answers")] == [2, 5, 1]
+    (asked, *_) = [job["id"] for job in document["jobs"] if job["task"] == "asks"]
+    assert "it asks" in outlast("logs", str(asked), "--url", store_url).out
