@@ -11,7 +11,7 @@ import outlast
 from outlast.client import back_pressure
 from outlast.store.protocol import Store
 from tests.app import in_process_kit
-from tests.app.in_process_kit import DEADLINE
+from tests.app.in_process_kit import DEADLINE, until
 
 app = in_process_kit.app
 store = in_process_kit.store
@@ -123,3 +123,42 @@ async def test_calls_that_store_no_job_take_no_room(
     for n in range(20):
         await (app.enqueue_many([mail.call(n)]) if many else mail.enqueue(n))
     assert await store.inspector.waiting("mail", 10) == 1
+
+
+async def test_what_waits_for_others_counts_as_it_comes_and_what_waits_for_an_event_counts(
+    app: outlast.App, store: Store, mail: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flow and children are refused whole; a blocked job counts again once it can run."""
+    monkeypatch.setattr(back_pressure, "COUNT_SECONDS", 0.0)
+
+    @app.task(queue="mail", retries=0)
+    async def parent() -> None:
+        await outlast.current().spawn(outlast.group([mail.call(n) for n in range(4)]))
+
+    @app.task(queue="mail")
+    async def asks() -> Any:
+        return await outlast.current().wait_event("answer", timeout=3600)
+
+    @app.task(queue="mail", batch=2, batch_wait=0.01)
+    async def items(numbers: list[int]) -> list[int]:
+        return numbers
+
+    async def all_wait() -> bool:
+        return await store.inspector.waiting("mail", 10) == 3
+
+    with pytest.raises(outlast.QueueFull, match="4 more were not enqueued"):
+        await app.enqueue(outlast.chain(*[mail.call(n) for n in range(4)]))
+    run = await app.enqueue(outlast.chain(*[mail.call(n) for n in range(3)]))
+    assert await store.inspector.waiting("mail", 10) == 1
+    async with app.worker():
+        await run.result(DEADLINE)
+        with pytest.raises(outlast.JobFailed, match="4 more were not enqueued"):
+            await (await parent.enqueue()).result(DEADLINE)
+        waiting = [await asks.enqueue() for _ in range(3)]
+        await until(all_wait)
+        with pytest.raises(outlast.QueueFull):
+            await mail.enqueue(4)
+        await app.send_event("answer", 1)
+        assert [await job.result(DEADLINE) for job in waiting] == [1] * 3
+        batch = [await items.enqueue(n) for n in range(3)]
+        assert [await job.result(DEADLINE) for job in batch] == [0, 1, 2]

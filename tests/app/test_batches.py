@@ -6,6 +6,8 @@ import asyncio
 from itertools import chain
 from typing import Any
 
+import pytest
+
 import outlast
 from outlast.store.protocol import Store
 from outlast.store.values import ClaimRequest
@@ -35,6 +37,27 @@ async def test_a_hundred_jobs_run_in_few_calls_with_the_result_of_each(app: outl
         results = [await job.result(timeout=DEADLINE) for job in jobs]
     assert results == [2 * n for n in range(100)]
     assert calls == [SIZE] * 4
+
+
+@pytest.mark.parametrize("act", ["pause", "cancel"])
+async def test_a_pause_and_a_cancel_take_a_gathered_job_back_at_once(
+    app: outlast.App, act: str
+) -> None:
+    @app.task(batch=SIZE, batch_wait=60)
+    async def never(items: list[int]) -> None:
+        raise AssertionError(items)
+
+    job = await never.using(tenant="ada").enqueue(1)
+    async with asyncio.timeout(DEADLINE), app.worker(drain_timeout=DEADLINE):
+        await until(lambda: has_state(job, "running"))
+        if act == "pause":
+            await app.pause(tenant="ada")
+            await until(lambda: has_state(job, "queued"))
+        else:
+            await job.cancel()
+            await until(lambda: has_state(job, "cancelled"))
+    row = await row_of(job)
+    assert (row.failures, row.losses) == (0, 0)
 
 
 async def test_a_drain_gives_gathered_jobs_back_at_once(app: outlast.App) -> None:

@@ -29,7 +29,8 @@ SHARING = {
         "astray", "callers_connections", "claim_floors", "dependencies", "events", "functions",
         "held_schedules", "held_suspects", "kept_plans", "limits", "limits_model", "looks_in_parts",
         "many_at_once", "named_lanes", "notices_left", "numbers", "peek", "pruning", "races",
-        "repeats", "sound", "strangers", "streams_by_sql", "times", "tokens", "urls", "wake_turns", "wakeup",
+        "repeats", "sound", "strangers", "streams_by_sql", "times", "tokens", "urls", "wake_turns",
+        "wakeup",
     )
 }  # fmt: skip
 

@@ -15,7 +15,7 @@ from outlast.model.lifecycle import OutcomeKind
 from outlast.store.foreign import checked
 from outlast.store.postgres.checks import LANES_MAX, PostgresFacts
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import NewJob, OnKey, Upstream
+from outlast.store.values import NewEvent, NewJob, OnKey, Upstream
 from tests.conformance.kit import TASK, Hands, ended, enqueued, eventually, job, on, reclaimed
 from tests.conformance.test_children import spawned, waits
 from tests.postgres.kit import change_function
@@ -273,8 +273,17 @@ async def await_children(
     return parent.job_id
 
 
+async def wake(store: PostgresStore, hands: Hands, forget: Callable[[], Awaitable[Any]]) -> int:
+    await enqueued(store, job())
+    claimed = await hands.claim_one()
+    await hands.hand_in(ended(claimed, OutcomeKind.SNOOZED, delay=3600, event="answer"))
+    await forget()
+    await store.send_event(NewEvent("answer", "[1]"))
+    return claimed.job_id
+
+
 @pytest.mark.parametrize(
-    "come_back", [fall_due, retry, reclaim, requeue, follow, replace, await_children]
+    "come_back", [fall_due, retry, reclaim, requeue, follow, replace, await_children, wake]
 )
 async def test_what_comes_back_into_the_line_names_its_lane_again(
     store: PostgresStore, hands: Hands, session: asyncpg.Connection, come_back: Any

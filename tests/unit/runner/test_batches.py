@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import traceback
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -87,6 +88,8 @@ async def test_a_plain_function_runs_in_a_thread_and_knows_its_attempts() -> Non
         for attempt in attempts:
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
                 attempt.step_sync("a", len, [])
+            with pytest.raises(outlast.UsageError, match="a task that takes one job"):
+                asyncio.run(attempt.complete_in(sqlite3.connect(":memory:"), 1))
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
                 asyncio.run(attempt.wait_for(None))  # type: ignore[arg-type]
             with pytest.raises(outlast.UsageError, match="a task that takes one job"):
@@ -189,6 +192,16 @@ async def test_an_item_that_cannot_be_decoded_ends_alone() -> None:
     ends = {end.token: end.outcome for end in await batch.ends(3)}
     assert kind_of(ends[2]) is CrashKind.UNDECODABLE
     assert (ends[1].result, ends[3].result) == ("2", "6")
+
+
+async def test_an_item_that_expires_while_it_gathers_is_not_called() -> None:
+    batch = Batch(doubled)
+    batch.put("1")
+    batch.put("2", first=2, begin_by=batch.clock.boot() + WAIT / 2)
+    await batch.clock.run_for(WAIT)
+    ends = {end.token: end.outcome for end in await batch.ends(2)}
+    assert (ends[1].kind, ends[1].result) == (COMPLETED, "2")
+    assert (ends[2].kind, ends[2].began) == (RELEASED, False)
 
 
 async def test_gathered_attempts_are_recalled_and_never_called() -> None:
