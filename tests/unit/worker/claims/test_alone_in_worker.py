@@ -10,6 +10,7 @@ from outlast.worker.claims.exchange import (
     CLEARING_EVERY_SECONDS,
     CLEARING_SECONDS,
 )
+from outlast.worker.claims.until_empty import UntilEmpty
 from tests.unit.worker.claims.exchange_kit import POLL, Bench
 from tests.unit.worker.worker_kit import COMPLETED, accepted, claimed
 
@@ -95,3 +96,55 @@ async def test_a_worker_with_long_jobs_does_not_empty_itself_in_vain(room):
     await room.trip(claimed(1))
     room.clock.advance(max(ASK_EVERY_SECONDS, CLEARING_SECONDS))
     assert await room.trip() == [room.usual()]
+
+
+async def becomes_empty(room: Room) -> None:
+    """Let job 2 run while the worker becomes empty for job 3."""
+    await room.trip(claimed(1))
+    room.clock.advance(ASK_EVERY_SECONDS - 1)
+    await room.trip(claimed(2))
+    room.in_flight.end(1, COMPLETED)
+    room.clock.advance(1)
+    await room.trip(claimed(3, solo=2))
+
+
+async def test_a_worker_that_becomes_empty_follows_no_wake_up_and_hears_of_cancels(room):
+    """Its peers follow the wake-up: it says nothing of it."""
+    await becomes_empty(room)
+    turns = room.plan.turns
+    turns.note_peers(2, 0)
+    turns.hear("jobs:8:1:default")
+    room.store.script = [accepted(1, cancels=[(2, 2)])]
+    await room.exchange.run_once()
+    assert room.pool.stopped == [(2, "cancel")]
+    assert await room.trip() == []
+    assert set(turns._waiting) == {8}
+    room.in_flight.end(2, COMPLETED)
+    assert await room.trip() == []
+    (first, *_) = await room.trip()
+    assert first.followed is not None, "the first look after it"
+
+
+async def test_a_worker_that_has_become_empty_asks_for_nothing_if_it_may_no_longer_claim(room):
+    """It drains, or its lease was lost meanwhile."""
+    await becomes_empty(room)
+    room.holder.claims = False
+    room.in_flight.end(2, COMPLETED)
+    assert await room.trip() == [], "nothing but its end"
+    assert await room.trip() == []
+
+
+async def test_a_worker_that_leaves_once_it_is_empty_stays_until_it_has_looked_for_the_job(room):
+    stops: list[int] = []
+    room.exchange.stop_when_empty(UntilEmpty(lambda: stops.append(1), clock=room.clock))
+    await becomes_empty(room)
+    assert await room.trip() == []
+    room.in_flight.end(2, COMPLETED)
+    assert await room.trip() == [], "nothing but its end"
+    assert stops == []
+    assert ALONE in await room.trip(claimed(4, solo=2))
+    room.in_flight.end(4, COMPLETED)
+    await room.trip()
+    assert stops == []
+    assert ALONE in await room.trip()
+    assert stops == [1]

@@ -7,13 +7,23 @@ import os
 from typing import Any
 
 from outlast import events
-from outlast.runner.protocol import AttemptsEnded, End
+from outlast.model.crash import Progress
+from outlast.runner.protocol import (
+    AttemptsEnded,
+    End,
+    Recall,
+    Recalled,
+    Reported,
+    SaveRequest,
+    StepRequest,
+    Stop,
+)
 from outlast.worker.runners import recycling
 from outlast.worker.runners.process import QUIT_SECONDS
 from outlast.worker.runners.recycling import FAR_ABOVE, LOOK_SECONDS, RETIRING_PER_RUNNER
 from tests.cases import each_case
 from tests.unit.worker.runners.pool_kit import OWN, SIZE, Bench, FakeRunner, own, shared
-from tests.unit.worker.worker_kit import COMPLETED, heard
+from tests.unit.worker.worker_kit import COMPLETED, RELEASED, heard
 
 LIMIT = 1000  # bytes; no real memory is measured here
 
@@ -93,6 +103,36 @@ async def test_a_retiring_runner_leaves_when_its_last_attempt_has_ended():
         old.dies(exit_code=0)
     assert names == ["runner_stopped"]
     assert bench.outcomes() == ["completed", "completed"]
+
+
+async def test_a_retiring_runner_serves_its_attempts_as_before():
+    """Only new ones go to others: saves, reports, stops, recalls and deaths stay its own."""
+    bench = await Worn(size=1, max_jobs=2).ready()
+    first = bench.first()
+    first.waits = True
+    bench.place(shared(1), shared(2), shared(3))
+    assert first.retiring is not None
+    first.begins(1, 2)
+    first.says(SaveRequest(1, 1, 1, "1"))
+    first.says(StepRequest(1, 2, "cover", "1"))
+    first.says(Reported(1, Progress(fraction=0.5)))
+    assert (bench.checkpoints.saves, bench.checkpoints.reports) == ([1], [1])
+    assert [each.name for each in bench.checkpoints.steps] == ["cover"]
+    assert not bench.pool.control.recall("paused")
+    assert first.sent[-1] == Recall([1, 2, 3])
+    first.says(Recalled([3]))
+    first.says(AttemptsEnded([End(3, RELEASED)]))
+    bench.pool.control.stop(1, "cancel")
+    assert first.sent[-1] == Stop(1, "cancel")
+    assert first.quits == 0
+    bench.place(shared(4))
+    assert first.tokens == {1, 2}
+    first.dies(exit_code=1)
+    assert {end.token: (end.outcome, end.state) for end in bench.ends()} == {
+        3: ("released", "queued"),
+        1: ("bystander", "cancelled"),
+        2: ("bystander", "queued"),
+    }
 
 
 async def test_a_retiring_runner_that_does_not_end_is_killed():
