@@ -10,6 +10,7 @@ import pytest
 from outlast.errors import BadData, StoreUnavailable
 from outlast.model.lifecycle import Transition
 from outlast.store.values import ClaimRequest, Exchanged
+from outlast.worker.claims.until_empty import UntilEmpty
 from tests.unit.worker.claims import exchange_kit
 from tests.unit.worker.claims.exchange_kit import RECONCILE, Bench
 from tests.unit.worker.worker_kit import claimed, heard
@@ -100,6 +101,25 @@ async def test_a_refused_epoch_is_raised_again(bench):
     assert await bench.exchange.run_once() == 0.0
     await bench.exchange.run_once()
     assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
+
+
+@pytest.mark.xfail(strict=True, reason="what a worker without a lease is given counts as nothing")
+async def test_a_worker_that_leaves_once_nothing_is_left_stays_if_its_lease_is_lost_in_a_trip(bench):
+    """The store has offered nothing because the row is lost; the worker registers again."""
+    stops: list[int] = []
+    bench.exchange.stop_when_empty(UntilEmpty(lambda: stops.append(1), clock=bench.clock))
+
+    def is_lost() -> Exchanged:
+        bench.holder.claims = False  # a beat has said so meanwhile
+        return Exchanged(valid=False, answers=[])
+
+    bench.store.script = [is_lost]
+    await bench.exchange.run_once()
+    assert stops == []
+    bench.holder.claims = True
+    bench.plan.hint()
+    await bench.exchange.run_once()
+    assert stops == [1]
 
 
 # ---------------------------------------------------------------------------- reconciling
