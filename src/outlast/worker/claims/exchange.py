@@ -326,9 +326,11 @@ class Exchange:
             emit("jobs_expired", rows=reply.expired)
         for _, token in reply.cancels:
             self._control.stop(token, "cancel")
-        if not reply.valid and self._lease.may_claim():
-            self._broken = True
-            return 0.0
+        if not reply.valid:
+            requests = []  # they were not considered
+            if self._lease.may_claim():
+                self._broken = True
+                return 0.0
         again = self._alone.is_wanted()
         if self._units is not None and self._units.take_reply(reply):
             again = True

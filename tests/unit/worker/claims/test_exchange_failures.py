@@ -103,8 +103,9 @@ async def test_a_refused_epoch_is_raised_again(bench):
     assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
 
 
-@pytest.mark.xfail(strict=True, reason="what a worker without a lease is given counts as nothing")
-async def test_a_worker_that_leaves_once_nothing_is_left_stays_if_its_lease_is_lost_in_a_trip(bench):
+async def test_a_worker_that_leaves_once_nothing_is_left_stays_if_its_lease_is_lost_in_a_trip(
+    bench,
+):
     """The store has offered nothing because the row is lost; the worker registers again."""
     stops: list[int] = []
     bench.exchange.stop_when_empty(UntilEmpty(lambda: stops.append(1), clock=bench.clock))
