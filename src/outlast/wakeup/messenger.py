@@ -37,9 +37,7 @@ BATCH_MAX = 256  # notices published before the first of them is confirmed
 SAID_MAX = 10_000  # announcements of sweeps that are remembered, so that none is made twice
 TELL_MAX = 100  # events for watchers, waiting for a connection
 HOLD_SECONDS = 30.0  # for an unsettled message; then it goes to another worker
-REST_SECONDS = 0.5  # before a returned notice goes to other workers again
 DELIVERIES_MAX = 5  # of a message to workers that do not know its task
-RESTING_SHARE = 4  # one in this many delivered messages may rest here
 
 
 class Delivery(NamedTuple):
@@ -110,7 +108,6 @@ class Messenger(Listening):
         self._clock = clock
         self._backoff = Backoff(clock)
         self._rejected = Throttle(clock)
-        self._strangers = Strangers(clock)
         self._look_at = clock.boot()
         self._broker: Broker | None = None
         self._said: dict[str, None] = {}  # what sweeps have announced on this connection
@@ -198,7 +195,6 @@ class Messenger(Listening):
             parts = self._serve(broker), self._send_events(broker), broker.wait_until_lost()
             await _first_of(*parts, self._fail_when_useless())
         finally:
-            self._strangers.forget()
             with suppress(Exception):
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await broker.close()
@@ -250,12 +246,12 @@ class Messenger(Listening):
                 self._note_health()
             if deliveries:
                 async with asyncio.timeout(HOLD_SECONDS + ANSWER_SECONDS):
-                    await self._settle(deliveries, free_slots, self.inbox)
+                    await self._settle(deliveries, self.inbox)
 
-    async def _settle(self, deliveries: Sequence[Delivery], free_slots: int, inbox: Inbox) -> None:
+    async def _settle(self, deliveries: Sequence[Delivery], inbox: Inbox) -> None:
         mine: list[tuple[Delivery, Notice]] = []
         for delivery in deliveries:
-            notice = await self._open_notice(delivery, free_slots)
+            notice = await self._open_notice(delivery)
             if notice is not None:
                 mine.append((delivery, notice))
         if len(mine) < len(deliveries):
@@ -278,8 +274,9 @@ class Messenger(Listening):
             self._look_at = now + LOOK_SECONDS
             self._on_wake("")
 
-    async def _open_notice(self, delivery: Delivery, free_slots: int) -> Notice | None:
-        """Return the notice; settle a message that is none, and give back one for other workers."""
+    async def _open_notice(self, delivery: Delivery) -> Notice | None:
+        """Return the notice; settle a message that is none, and give back one for other workers. If
+        none of them takes it, it is settled: a sweep, or a worker that polls, finds the job."""
         try:
             notice = read(delivery.body)
         except ValueError as error:
@@ -289,7 +286,7 @@ class Messenger(Listening):
             await delivery.ack()
             return None
         if notice.task and self._tasks is not None and notice.task not in self._tasks():
-            await self._strangers.give_back(delivery, free_slots)
+            await (delivery.give_back() if delivery.times < DELIVERIES_MAX else delivery.ack())
             return None
         return notice
 
@@ -304,39 +301,3 @@ async def _first_of(*coroutines: Coroutine[None, None, None]) -> None:
     for wait in done:
         wait.result()
     raise ConnectionError("the connection was lost")
-
-
-class Strangers:
-    """Gives notices of tasks that this worker does not know back for workers that know them.
-
-    A message goes back at once the first time. If it comes again it rests here, beside the
-    receiving loop, so that a message for a task that no worker knows does not circulate at full
-    speed. It then occupies one of the places for which the messenger delivers, so only a share of
-    the messages may rest, and the others are settled: a flood costs two deliveries for each, and
-    blocks nothing. The next sweep, or a worker that polls, finds the job of a settled message.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._resting: set[asyncio.Task[None]] = set()
-
-    async def give_back(self, delivery: Delivery, free_slots: int) -> None:
-        """Give a message back, now or later, or settle it. ``free_slots``: the requested number."""
-        if delivery.times <= 1:
-            await delivery.give_back()
-        elif delivery.times < DELIVERIES_MAX and len(self._resting) < free_slots // RESTING_SHARE:
-            task = asyncio.create_task(self._rest(delivery), name="outlast-stranger")
-            self._resting.add(task)
-            task.add_done_callback(self._resting.discard)
-        else:
-            await delivery.ack()
-
-    async def _rest(self, delivery: Delivery) -> None:
-        await self._clock.sleep(REST_SECONDS)
-        with suppress(Exception):  # the connection is lost: noticed elsewhere
-            await delivery.give_back()
-
-    def forget(self) -> None:
-        """Leave resting messages to the messenger: the connection is closed."""
-        for task in self._resting:
-            task.cancel()

@@ -27,8 +27,6 @@ from outlast.wakeup.messenger import (
     DELIVERIES_MAX,
     LOOK_SECONDS,
     PUBLISH_SECONDS,
-    REST_SECONDS,
-    RESTING_SHARE,
     Delivery,
     Messenger,
 )
@@ -143,35 +141,25 @@ async def started(broker: Any) -> AsyncIterator[Stage]:
         await stage.messenger.close()
 
 
-async def test_a_notice_for_this_worker_does_not_wait_for_held_foreign_ones() -> None:
+async def test_a_notice_for_this_worker_does_not_wait_for_foreign_ones() -> None:
     async with started(Line()) as stage:
         strangers = [about("strange", times=2) for _ in range(5 * FREE_SLOTS)]
-        await stage.brings(*strangers)
-        resting = [each for each in strangers if not each.fate]
-        assert len(resting) == FREE_SLOTS // RESTING_SHARE  # bounded, so that others are delivered
-        stage.heard.clear()
         known = about("known", job_id=7)
-        await stage.brings(known)
+        await stage.brings(*strangers, known)
+        assert [each.fate for each in strangers] == [["back"]] * len(strangers)
         names = stage.inbox.hand_over([ClaimRequest(tasks=["known"], limit=1)])  # the next exchange
         assert names == [7]
         assert stage.heard >= {"queue:mail", ""}, "a hint for the search, and a look in any case"
         stage.inbox.settle(answered=True)
         await stage.until(lambda: known.fate == ["ack"])
-        assert [each.fate for each in resting] == [[]] * len(resting)
-        await stage.clock.run_for(REST_SECONDS)
-        assert [each.fate for each in resting] == [["back"]] * len(resting)
 
 
-async def test_a_foreign_notice_is_returned_then_held_then_settled() -> None:
+async def test_a_foreign_notice_is_returned_and_in_the_end_settled() -> None:
     async with started(Line()) as stage:
-        first, *others = (about("strange", times=times) for times in range(1, DELIVERIES_MAX + 1))
-        await stage.brings(first, *others)
-        assert first.fate == ["back"]
-        assert [each.fate for each in others] == [[], [], [], ["ack"]]
-        await stage.messenger.close()
-        await turns()
-        assert [each.fate for each in others[:3]] == [[], [], []]  # the broker gives them to others
-        assert stage.clock.sleepers == 0
+        *some, last = (about("strange", times=times) for times in range(1, DELIVERIES_MAX + 1))
+        await stage.brings(*some, last)
+        assert [each.fate for each in some] == [["back"]] * len(some)
+        assert last.fate == ["ack"], "no worker takes it"
 
 
 @each_case("message", [about("strange"), Message(b"forged")])
