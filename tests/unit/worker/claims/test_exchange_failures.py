@@ -103,11 +103,10 @@ async def test_a_refused_epoch_is_raised_again(bench):
     assert bench.store.verbs()[1:4] == ["drop_connections", "reconnect", "reconcile"]
 
 
-async def test_a_worker_that_leaves_once_nothing_is_left_stays_if_its_lease_is_lost_in_a_trip(
-    bench,
-):
+async def test_a_lease_that_is_lost_in_a_trip_lets_no_worker_leave_as_if_nothing_were_left(bench):
     """The store has offered nothing because the row is lost; the worker registers again."""
     stops: list[int] = []
+    bench.pool.asks_alone = True
     bench.exchange.stop_when_empty(UntilEmpty(lambda: stops.append(1), clock=bench.clock))
 
     def is_lost() -> Exchanged:
