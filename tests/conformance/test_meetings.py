@@ -31,6 +31,7 @@ from outlast.store.values import (
     NewEvent,
     NewJob,
     OnKey,
+    Requeued,
     Save,
     Spawn,
     Upstream,
@@ -69,7 +70,7 @@ NO_EVENT = "id NOT IN (SELECT w.job_id FROM outlast_waits AS w WHERE w.token = o
 STRAY = "SELECT '{0}', job_id FROM outlast_{0} WHERE job_id NOT IN (SELECT id FROM outlast_jobs)"
 LEFT = " UNION ALL ".join(
     [
-        *map(STRAY.format, ("steps", "waits", "dependencies")),
+        *map(STRAY.format, ("steps", "waits", "dependencies", "logs")),
         "SELECT 'notice', job_id FROM outlast_upstream_notices",
         "SELECT 'permit', used FROM outlast_permits WHERE used <> 0",
     ]
@@ -97,6 +98,7 @@ class Play:
         self._held: dict[Hands, list[Claimed]] = {}
         self._workers = 0
         self._steps = defaultdict[int, set[str]](set)
+        self._saved: dict[int, str] = {}
         self._jobs: dict[int, NewJob] = {}
         self._upstream: dict[int, list[tuple[int, Wants]]] = {}
         self._ended: dict[int, State] = {}
@@ -235,6 +237,7 @@ class Play:
             assert event is None or event in self._sent
             for up, wants in self._upstream.get(one.job_id, ()):
                 assert up in self._freed or self._ended.get(up) in {None, *GOOD[wants]}
+        assert one.checkpoint == self._saved.get(one.job_id)
         for name in self._steps[one.job_id]:
             (step,) = await store.find_steps([NamedStep(one.job_id, one.token, name, None)])
             assert step.answer is Answer.ALREADY, f"step {name} is lost"
@@ -308,7 +311,9 @@ class Play:
                 await self._keep_step(hands.store, one, f"s{self._dice.randint(0, 3)}")
             elif kind == "checkpoints":
                 number = len(self.met)  # rises
-                await hands.store.checkpoint([Save(one.job_id, one.token, number, "1")])
+                save = Save(one.job_id, one.token, number, str(number))
+                if await hands.store.checkpoint([save]) == [Answer.ACCEPTED]:
+                    self._saved[one.job_id] = save.value
             else:
                 log = JobLog(one.job_id, one.token, one.number, [LogLine(1.0, "line")])
                 await hands.store.keep_logs([log])
@@ -354,9 +359,11 @@ class Play:
         ids = [row.id for row in dice.sample(rows, min(len(rows), 3))]
         self._change(ids, "cancel")
         if verb == "requeue" and dice.random() < 0.3:
-            for each in ids:
-                self._steps.pop(each, None)
-            await store.requeue(ids, from_scratch=True)
+            answers = await store.requeue(ids, from_scratch=True)
+            for each, answer in answers.items():
+                if answer is Requeued.REQUEUED:
+                    self._steps.pop(each, None)
+                    self._saved.pop(each, None)
         else:
             await getattr(store, verb)(ids)
 
