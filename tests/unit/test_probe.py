@@ -12,10 +12,10 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from outlast import probe
-from outlast.probe import FINE, NO_ANSWER, NOT_WELL, WRONG_USE
+from outlast.probe import FINE, NO_ANSWER, NOT_WELL, PORT_VARIABLE, WRONG_USE
 from tests.cases import each_case
 
-HEAVY = {"asyncio", "argparse", "http", "logging", "msgspec", "ssl", "structlog", "typing", "rich"}
+HEAVY = {"asyncio", "http", "logging", "msgspec", "ssl", "structlog", "typing", "rich"}
 
 
 IMPORTED = """
@@ -98,12 +98,14 @@ def test_what_is_no_worker_gives_no_answer(
 @each_case(
     ("arguments", "says"),
     [
-        (["health"], "'health' is neither an option nor a probe; the probes are startupz, readyz"),
-        (["livez", "readyz"], "'readyz' is neither an option"),
-        (["--port"], "--port takes a value"),
+        (["health"], "invalid choice: 'health' (choose from"),
+        (["livez", "readyz"], "unrecognized arguments: readyz"),
+        (["--port"], "--port: expected one argument"),
         (["--port", "http"], "'http' is not a port"),
         (["--port=0"], "'0' is not a port"),
         (["--port=99999"], "'99999' is not a port"),
+        (["--port=80810"], "'80810' is not a port"),
+        (["--port=1000000"], "'1000000' is not a port"),
         (["--port=-1"], "'-1' is not a port"),
         (["--timeout", "soon"], "'soon' is not a time"),
         (["--timeout", "nan"], "'nan' is not a time"),
@@ -113,18 +115,31 @@ def test_what_is_no_worker_gives_no_answer(
 def test_wrong_use_is_told(
     capsys: pytest.CaptureFixture[str], arguments: list[str], says: str
 ) -> None:
-    assert probe.main(arguments) == WRONG_USE
-    told = capsys.readouterr().err
-    assert told.startswith(says)
-    assert "exit codes: 0 it is well" in told
+    with pytest.raises(SystemExit) as ended:
+        probe.main(arguments)
+    assert ended.value.code == WRONG_USE
+    assert says in capsys.readouterr().err
+
+
+def test_a_wrong_port_in_the_environment_is_told(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PORT_VARIABLE, "http")
+    with pytest.raises(SystemExit):
+        probe.main([])
+    assert "'http' is not a port" in capsys.readouterr().err
 
 
 def test_help_names_all(capsys: pytest.CaptureFixture[str]) -> None:
-    assert probe.main(["--help"]) == FINE
-    assert "--timeout SECONDS" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as ended:
+        probe.main(["--help"])
+    assert ended.value.code == FINE
+    told = capsys.readouterr().out
+    assert "--timeout SECONDS" in told
+    assert "exit codes: 0 it is well" in told
 
 
-def test_it_imports_nothing_but_the_sockets_of_the_standard_library() -> None:
+def test_it_imports_little() -> None:
     """It is started every few seconds: what it imports is what it costs."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED], capture_output=True, text=True, check=True, timeout=60
@@ -141,4 +156,4 @@ def test_as_a_module_it_exits_with_the_code() -> None:
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert done.returncode == WRONG_USE
-    assert done.stderr.startswith("'nonsense' is neither an option")
+    assert "invalid choice: 'nonsense'" in done.stderr
