@@ -236,6 +236,12 @@ AT_EXIT = """
 mail.enqueue_sync("first")
 LATE.append(mail)
 """
+AT_EXIT_BEFORE_THE_FIRST_USE = """
+@atexit.register
+def early():  # after the end of what the first use begins
+    print("early", mail.enqueue_sync("early").id > 0, flush=True)
+mail.enqueue_sync("first")
+"""
 AT_EXIT_OF_A_LOOP = """
 async def main():
     await mail.enqueue("first")
@@ -249,6 +255,41 @@ def test_what_is_enqueued_at_the_very_end_is_stored_and_the_program_ends(
 ) -> None:
     for program in (AT_EXIT, AT_EXIT_OF_A_LOOP):
         assert run(program, store_url, tmp_path) == "late True\n"
+
+
+@pytest.mark.xfail(strict=True)
+def test_what_a_handler_enqueues_that_is_older_than_the_first_use_is_stored(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    assert run(AT_EXIT_BEFORE_THE_FIRST_USE, sqlite_url, tmp_path) == "early True\n"
+
+
+CLOSED_IN_USE = """
+def held():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd")), len(sessions())
+async def main():
+    await mail.enqueue("first")
+    first = held()
+    for n in range(6):  # as "async with app:" in each request of a server
+        calls = [asyncio.create_task(mail.enqueue("a")) for _ in range(6)]
+        for _ in range(n):
+            await asyncio.sleep(0)
+        await app.close()
+        assert len({(await call).id for call in calls}) == 6
+    await app.close()
+    last = held()
+    assert all(now <= before for before, now in zip(first, last)), (first, last)
+asyncio.run(main())
+print("done")
+"""
+
+
+@pytest.mark.xfail(strict=True)
+def test_calls_that_outlive_a_close_leave_no_session_behind(
+    bare_pg_url: str, tmp_path: Path
+) -> None:
+    assert run(CLOSED_IN_USE, bare_pg_url, tmp_path) == "done\n"
 
 
 SIGNALS = """

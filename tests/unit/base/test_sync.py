@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from unittest.mock import Mock
 
 import pytest
 
 from outlast.base import sync
 from outlast.errors import SyncInLoop, UsageError
 from tests.unit.interruptions_kit import call_at_each_line
+
+
+class Stop(BaseException):
+    """As Ctrl-C."""
 
 
 class Thing:
@@ -149,6 +154,16 @@ def test_a_call_may_come_at_any_line_of_another_one_in_the_same_thread(backgroun
     )
     assert lines > 5
     assert Counter(answers) == {"main": lines + 1, "handler": lines}
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_call_that_is_interrupted_before_its_turn_has_begun_nothing(background, monkeypatch):
+    """Python would warn about a coroutine that nobody awaits."""
+    begun: list[str] = []
+    with monkeypatch.context() as there, pytest.raises(Stop):
+        there.setattr(background.loop(), "call_soon_threadsafe", Mock(side_effect=Stop))
+        background.run(lambda: begun.append("begun"))
+    assert begun == []
 
 
 def test_what_calls_after_the_background_loop_was_stopped_has_another(background):
