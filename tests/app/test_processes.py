@@ -257,7 +257,6 @@ def test_what_is_enqueued_at_the_very_end_is_stored_and_the_program_ends(
         assert run(program, store_url, tmp_path) == "late True\n"
 
 
-@pytest.mark.xfail(strict=True)
 def test_what_a_handler_enqueues_that_is_older_than_the_first_use_is_stored(
     sqlite_url: str, tmp_path: Path
 ) -> None:
@@ -285,7 +284,6 @@ print("done")
 """
 
 
-@pytest.mark.xfail(strict=True)
 def test_calls_that_outlive_a_close_leave_no_session_behind(
     bare_pg_url: str, tmp_path: Path
 ) -> None:

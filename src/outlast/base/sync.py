@@ -146,9 +146,11 @@ class _Call(Generic[R]):
     ``concurrent.futures`` has a lock: a signal handler that makes a call while the waiting thread
     holds it would wait for the loop, and the loop for the lock."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, R]) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, R]]
+    ) -> None:
         self._loop = loop
-        self._coroutine = coroutine
+        self._make = make  # there: a coroutine that an interrupted call leaves makes Python warn
         self._task: asyncio.Task[R] | None = None
         self._ended = threading.Lock()
         self._ended.acquire()
@@ -169,7 +171,7 @@ class _Call(Generic[R]):
             del self, task  # else an error would refer to itself through this frame
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._coroutine)
+        self._task = self._loop.create_task(_made(self._make))
         self._task.add_done_callback(self._end)
 
     def _cancel(self) -> None:
@@ -182,6 +184,10 @@ class _Call(Generic[R]):
         self._ended.release()
 
 
+async def _made(make: Callable[[], Coroutine[Any, Any, R]]) -> R:
+    return await make()
+
+
 class _Background:
     """One event loop per process, on its own thread."""
 
@@ -192,7 +198,7 @@ class _Background:
         self._stopped: list[asyncio.AbstractEventLoop] = []
 
     def run(self, make: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        return _Call(self.loop(), make()).wait()
+        return _Call(self.loop(), make).wait()
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """Return the running loop; start it if there is none. UsageError once Python shuts down: no

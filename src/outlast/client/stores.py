@@ -11,7 +11,7 @@ import os
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -128,6 +128,12 @@ class StoreProvider:
         if self._url is None:
             self._url = resolve_url(None)
         return self._url
+
+    def __reduce__(self) -> NoReturn:
+        raise UsageError(
+            "an application, and a job or limit of it, cannot be pickled or copied: they hold"
+            " connections. Import the application there, and pass job.id for app.get(id)"
+        )
 
     def move(self, url: str) -> None:
         """Use another store. UsageError once one has been opened."""

@@ -287,6 +287,7 @@ class _Checkout:
         loop_pool, connection = self._loop_pool, self._connection
         loop_pool.in_use.remove(connection)
         keep = keep and self._generation == loop_pool.generation
+        keep = keep and not self._connections.is_closed
         if keep and not connection.is_closed() and not connection.is_in_transaction():
             loop_pool.idle[self._keeps_plans].append(connection)
             if not self._keeps_plans:
@@ -313,6 +314,7 @@ class Connections:
     def __init__(self, url: str, options: StoreOptions = DEFAULTS) -> None:
         self.url = url
         self.options = options
+        self.is_closed = False  # a call that goes on then keeps no session
         self.codec = "utf-8"  # of the database, in Python's words, once a session has shown it
         self._pid = os.getpid()
         self._loop_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopPool] = (
@@ -366,7 +368,9 @@ class Connections:
         return _Checkout(self, keeps_plans=keeps_plans, own=own, kind=kind)
 
     async def close(self) -> None:
-        """Close idle connections: politely in this loop, abruptly in other loops."""
+        """Close idle connections: politely in this loop, abruptly in other loops. One in use
+        closes when it is given back."""
+        self.is_closed = True
         loop_pool = self.loop_pool()
         await loop_pool.in_use.close()
         for task in loop_pool.left:

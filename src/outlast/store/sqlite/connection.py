@@ -73,7 +73,7 @@ class OneThread:
 
     def submit(self, job: Callable[..., T], /, *args: Any) -> asyncio.Future[T]:
         """Return the future of ``job(*args)``, on the running loop. RuntimeError after the end."""
-        if not self._end.alive:
+        if self.has_ended():
             raise RuntimeError("this thread has ended")
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
@@ -87,6 +87,11 @@ class OneThread:
     def end(self) -> None:
         """Finish the calls that were given, and end. Safe to call twice."""
         self._end()
+
+    def has_ended(self) -> bool:
+        """Whether it takes no more calls: after ``end``, and once the interpreter has begun to
+        exit, when handlers of atexit may still call."""
+        return not self._end.alive
 
 
 def _end(calls: Calls, thread: threading.Thread) -> None:
@@ -139,7 +144,8 @@ class SqliteConnection:
             _alive.add(self)
 
     async def run(self, job: Callable[[], T]) -> T:
-        if (thread := self.thread) is None:
+        thread = self.thread
+        if thread is None or thread.has_ended():
             thread = self.thread = OneThread("outlast-sqlite")
             self._closing = False
         return await thread.submit(self._guard, job)
