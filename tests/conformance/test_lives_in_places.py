@@ -1,7 +1,8 @@
 """Each place in which a job waits meets each way to come there, to come back, and to leave it.
 
-A place is the line, or a stream of some kind. All the time, nothing starts that may not, the job
-behind it starts once it may, no count is left behind, and no stream is forgotten.
+A place is the line, or a stream of some kind, each time in a new queue. All the time, nothing
+starts that may not, the job behind it starts once it may, no count is left behind, and no stream is
+forgotten.
 """
 
 from __future__ import annotations
@@ -16,33 +17,42 @@ import pytest
 from outlast.insight.verify import verify
 from outlast.model.crash import CrashKind
 from outlast.model.lifecycle import OutcomeKind
-from outlast.model.limits import LimitSpec, Need, Per, permit_id
+from outlast.model.limits import LimitSpec, Need, Per, permit_id, stream_id
 from outlast.store.limits import NewLimit
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Claimed, NewJob, OnKey
 from tests.conformance.hostile_kit import raw
-from tests.conformance.kit import Hands, crashed, ended, eventually, job, lost_worker, on
+from tests.conformance.kit import TASK, Hands, crashed, ended, eventually, job, lost_worker, on
 from tests.conformance.limits_kit import limited, need
 from tests.conformance.schedules_kit import due_one, fire_one, firing, put_one
 from tests.conformance.test_aging import aging
 
-ORDERED = Need(permit_id("o", ""), "o", "", 1.0, True)
 DEBOUNCE = OnKey(replaces=True, until_start=True)
 
 
-def _aging(delay: float = 0.0, **own: Any) -> NewJob:
-    return aging(need("one"), now=time.time() + delay, **own)
+def in_order(name: str, key: str) -> Need:
+    return Need(permit_id(name, key), name, key, 1.0, True)
 
 
+def ageing(queue: str, delay: float = 0.0, **own: Any) -> NewJob:
+    """A job of a task in which tenants take turns, too."""
+    needs = [need("one")]
+    one = aging(*needs, now=time.time() + delay, queue=queue, tenant="t", **own)
+    return msgspec.structs.replace(one, stream=stream_id(TASK, queue, None, needs, "t"))
+
+
+TENANT = {"fair": "t", "tenant": "t"}
 PLACES: dict[str, Callable[..., NewJob]] = {
     "line": job,
     "permit": lambda **own: limited(need("one"), **own),
     "two permits": lambda **own: limited(need("one"), need("each", "x"), **own),
-    "order": lambda **own: limited(ORDERED, **own),
-    "ageing": _aging,
-    "turns": lambda **own: limited(need("one"), **{"fair": "t", "tenant": "t"} | own),
+    "order": lambda **own: limited(in_order("o", ""), **own),
+    "ageing": ageing,
+    "turns": lambda **own: limited(need("one"), **TENANT | own),
+    "turns in order": lambda **own: limited(in_order("own", "t"), **TENANT | own),
 }
-HOLDS = {"permit": "one", "two permits": "one", "order": "o", "ageing": "one", "turns": "one"}
+HOLDS = dict.fromkeys(("permit", "two permits", "ageing", "turns"), "one")
+HOLDS |= {"order": "o", "turns in order": "own"}
 
 
 class Life:
@@ -51,11 +61,14 @@ class Life:
     def __init__(self, store: Store, place: str, number: int) -> None:
         self.store = store
         self.place = place
-        self.make = PLACES[place]
+        self.queue = f"q{number}"
         self.key = f"{place} {number}"
         self.id = 0
         self.asks_again: NewJob | None = None  # with its key
         self.gets_the_same = False  # for that, also after its end
+
+    def make(self, **own: Any) -> NewJob:
+        return PLACES[self.place](queue=self.queue, **own)
 
     async def hire(self) -> None:
         self.hands = await Hands.on(self.store, lease=600.0, heartbeat=100.0)
@@ -72,7 +85,7 @@ class Life:
         """No more attempts are counted than run, nothing is forgotten, and this many jobs wait."""
         assert (await verify(self.store.inspector)).findings == []
         if waiting is not None:
-            assert await self.store.inspector.waiting("default", 9) == waiting
+            assert await self.store.inspector.waiting(self.queue, 9) == waiting
         if name := HOLDS.get(self.place):
             rows = await self.store.inspector.permits(name)
             assert sum(row.used - row.noted for row in rows) == count
@@ -80,9 +93,9 @@ class Life:
     async def take(self, solo: int = 0) -> Claimed:
         """Nothing starts while all is paused; then this job does."""
         await self.holds(0, waiting=1)
-        paused = {"not_queues": ["default"]}
+        paused = {"not_queues": [self.queue]}
         assert await self.hands.claim(9, solo=solo, **paused) == []
-        if self.place == "turns":
+        if "turns" in self.place or self.place == "ageing":
             assert await self.hands.claim(9, solo=solo, not_tenants=["t"]) == []
         (one,) = await eventually(lambda: self.hands.claim(1, solo=solo))
         assert one.job_id == self.id
@@ -276,7 +289,9 @@ async def be_cancelled_where_it_waits(life: Life, one: Claimed) -> None:
 
 async def expire(life: Life, one: Claimed) -> None:
     """It has not begun."""
-    await life.hands.hand_in(ended(one, OutcomeKind.RELEASED, began=False))
+    await life.hands.hand_in(ended(one, OutcomeKind.RELEASED, began=False, delay=900.0))
+    if "order" in life.place:
+        assert await life.hands.claim() == []
     async with raw(life.store.url) as file:
         await file.run(f"UPDATE outlast_jobs SET expires_at = enqueued_at WHERE id = {life.id}")
 
@@ -332,6 +347,7 @@ async def test_a_job_leaves_nothing_behind_in_its_place(store: Store, place: str
             NewLimit("one", LimitSpec(running=1)),
             NewLimit("each", LimitSpec(running=1, per=Per.LIMIT_KEY)),
             NewLimit("o", LimitSpec(running=1, ordered=True)),
+            NewLimit("own", LimitSpec(running=1, per=Per.TENANT, ordered=True)),
         ]
     )
     first = [*PLACES].index(place)

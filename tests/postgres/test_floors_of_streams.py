@@ -10,21 +10,27 @@ from typing import Any
 
 import pytest
 
-from outlast.model.lifecycle import OutcomeKind, Transition
+from outlast.model.lifecycle import Outcome, OutcomeKind, Transition, decide
+from outlast.model.limits import Need, permit_id
 from outlast.store.postgres.store import PostgresStore
-from outlast.store.values import Answer, Claimed, NewJob, OnKey
-from tests.conformance.kit import Hands, crashed, ended, enqueued, on
+from outlast.store.values import Answer, Claimed, NewJob, OnKey, Orphan
+from tests.conformance.kit import Hands, crashed, ended, enqueued, no_dice, on
 from tests.conformance.limits_kit import declare, limited, need
 from tests.conformance.test_aging import aging
 from tests.postgres.limits_kit import broken_laws, drained
 
-ACTS = {"enqueue": 8, "trip": 12, "cancel": 2, "requeue": 2, "late commit": 2, "wait": 1}
+ACTS = {"enqueue": 8, "trip": 12, "cancel": 2, "requeue": 2, "late commit": 2, "wait": 1, "loss": 1}
 ON_KEY = [None, OnKey(replaces=True), OnKey(until_start=True)]
 SOME = "SELECT id FROM outlast_jobs WHERE state = ANY ($1) ORDER BY random() LIMIT 5"
 
 
+def _release(orphan: Orphan) -> Transition:
+    return decide(orphan.facts, Outcome(kind=OutcomeKind.RELEASED), no_dice)
+
+
 class Play:
-    """Acts at random over jobs under limits that age, expire, are delayed, or share keys."""
+    """Acts at random over jobs under limits that age, expire, are delayed, or share keys or an
+    order."""
 
     def __init__(self, hands: Hands, session: Any, seed: int) -> None:
         self._hands = hands
@@ -38,6 +44,8 @@ class Play:
             own = {"key": f"k{key}", "on_key": dice.choice(ON_KEY)}
         if dice.random() < 0.15:
             own["expires"] = dice.choice([0.01, 5.0])
+        if dice.random() < 0.15:
+            return limited(Need(permit_id("o", "k"), "o", "k", 1.0, True), **own)
         if dice.random() < 0.5:
             one = dice.choice([need("a"), need("k", f"x{dice.randint(0, 2)}")])
             waited = dice.choice([0.0, 5000 * dice.random(), -0.02])
@@ -76,6 +84,10 @@ class Play:
             async with self._session.transaction():
                 await on(self._session).enqueue([self._job(dice.randint(0, 5))])
                 await self._trip(10)
+        elif act == "loss":
+            await self._hands.vanish()
+            self._hands, self._held = await Hands.on(store, lease=600.0, heartbeat=100.0), []
+            await store.reclaim(_release)
         elif act == "wait":
             await asyncio.sleep(0.03)  # so that what was delayed is due, or has expired
         else:
@@ -95,6 +107,7 @@ async def test_no_job_is_left_below_a_floor(store: PostgresStore, session: Any, 
     for name, running in (("a", 3), ("b", 2)):
         await declare(store, name, running=running)
     await declare(store, "k", running=1, per="limit_key")
+    await declare(store, "o", running=1, per="limit_key", ordered=True)
     play = Play(await Hands.on(store, lease=600.0, heartbeat=100.0), session, seed)
     for _ in range(200):
         await play.act()

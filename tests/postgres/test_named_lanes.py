@@ -158,6 +158,7 @@ async def test_a_session_names_a_lane_twice_and_then_not_for_minutes(
         [job(queue="new"), job(queue="new")],
         [job(queue="new"), job(queue="other")],
         [job(queue="new", key="k"), job(queue="new", key="l")],
+        [job(queue="new", key="k", on_key=OnKey(window=1e9))],
         [job(queue="new", run_at=1.0)],
         [job(queue="new", priority=7), job(queue="new", task="u")],
     ],
