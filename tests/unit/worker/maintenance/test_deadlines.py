@@ -44,6 +44,7 @@ class Shop:
         self._beats_at = self.clock.boot()
         self.deadline: float | None = None
         self.broken = False
+        self.incarnation = "a"
         self.closed: list[Transition] = []
         self.looked_closer = 0
         self.owner = FakeOwner()
@@ -68,7 +69,13 @@ class Shop:
             raise StoreUnavailable("gone")
         late = self.deadline is not None and self.now - self.deadline > slack
         workers = [] if self.gone else [self.worker()]
-        return Snapshot(workers=workers, orphans=False, overdue=late, now=self.now)
+        return Snapshot(
+            workers=workers,
+            orphans=False,
+            overdue=late,
+            now=self.now,
+            incarnation=self.incarnation,
+        )
 
     def worker(self) -> WorkerSeen:
         """The worker of the attempt, which beats unless it is paused."""
@@ -232,17 +239,22 @@ async def test_after_a_step_the_attempt_is_closed_all_the_same_only_later(shop):
     assert len(shop.closed) == 1
 
 
-async def test_an_outage_or_a_gap_restarts_the_observation(shop):
+@pytest.mark.parametrize("how", ["outage", "another incarnation"])
+async def test_an_outage_or_a_gap_restarts_the_observation(shop, how):
+    """A failover is one, too: the clock of the new server is another."""
     await shop.after(200)
     shop.claim(timeout=50.0)
     shop.clock.advance(STEADY_GAP_SECONDS + 100)
     await shop.duty.run_once()
     assert shop.closed == []
-    await shop.after(40)
-    shop.broken = True
-    with pytest.raises(StoreUnavailable):
-        await shop.duty.run_once()
-    shop.broken = False
+    await shop.after(40 + SLACK)
+    if how == "outage":
+        shop.broken = True
+        with pytest.raises(StoreUnavailable):
+            await shop.duty.run_once()
+        shop.broken = False
+    else:
+        shop.incarnation = "b"
     await shop.after(50)
     assert shop.closed == []
     await shop.after(1 + SLACK + BEATS_MORE)
