@@ -236,6 +236,7 @@ async def test_a_presence_without_anyone_who_listens_has_a_session_of_its_own(
 ) -> None:
     hands = await Hands.on(store)
     not_started = PostgresWakeup(pg_url)
+    assert await not_started.borrow(3_600.0) is None
     lock = PostgresPresence(pg_url, patience=10.0, wakeup=not_started)
     assert await lock.hold(hands.me) is None
     assert await named(session) == Counter({"outlast presence": 1})
