@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
+from typing import Any
 
 import pytest
 
 from outlast.store.protocol import Store
-from outlast.store.values import Claimed
-from tests.conformance.kit import Hands, ended, enqueued, eventually
+from outlast.store.values import Claimed, OnKey
+from tests.conformance.hostile_kit import raw
+from tests.conformance.kit import Hands, ended, enqueued, eventually, job
 from tests.conformance.limits_kit import declare, limited, need
 
 FLOOD = 200  # jobs under each limit
@@ -56,3 +58,36 @@ async def test_a_permit_that_others_need_is_kept_for_half_of_the_time_at_most(
         begun.append(one.job_id)
         await hands.hand_in(ended(one))
     assert waits not in begun
+
+
+@pytest.mark.xfail(strict=True, reason="the place is kept for half of the time that it has waited")
+@pytest.mark.parametrize("how", ["cancelled", "expired", "replaced"])
+async def test_no_place_is_kept_for_a_job_that_waits_there_no_more(
+    store: Store, hands: Hands, how: str
+) -> None:
+    for name in "ab":
+        await declare(store, name, running=1)
+    ids = dict(zip("ab", await enqueued(store, *map(limited, map(need, "ab"))), strict=True))
+    busy = {each.job_id: each for each in await hands.claim(2)}
+    own: dict[str, Any] = {"expires": 0.5} if how == "expired" else {}
+    own |= {"key": "k", "on_key": OnKey(replaces=True)} if how == "replaced" else {}
+    (waits,) = await enqueued(store, limited(need("a"), need("b"), priority=5, **own))
+    assert await hands.claim() == []
+    async with raw(store.url) as file:  # for two hours
+        since = "touched_at = touched_at - 7200"
+        assert await file.run(f"UPDATE outlast_streams SET {since} WHERE blocked IS NOT NULL")
+    place = await store.inspector.stream_place(waits)
+    assert place is not None
+    assert place.blocked_by is not None
+    name = place.blocked_by.name
+    (last,) = await enqueued(store, limited(need(name)))
+    assert (await hands.exchange(ended(busy[ids[name]]), limit=10)).claimed == []
+    if how == "cancelled":
+        await store.cancel([waits])
+    elif how == "expired":
+        await eventually(lambda: store.expire(100))
+    else:
+        assert await enqueued(store, job(key="k", delay=60.0, on_key=OnKey(replaces=True))) == [
+            waits
+        ]
+    assert [each.job_id for each in await hands.claim(10)] == [last]
