@@ -60,7 +60,6 @@ async def test_a_permit_that_others_need_is_kept_for_half_of_the_time_at_most(
     assert waits not in begun
 
 
-@pytest.mark.xfail(strict=True, reason="the place is kept for half of the time that it has waited")
 @pytest.mark.parametrize("how", ["cancelled", "expired", "replaced"])
 async def test_no_place_is_kept_for_a_job_that_waits_there_no_more(
     store: Store, hands: Hands, how: str

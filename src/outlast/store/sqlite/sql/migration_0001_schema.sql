@@ -215,6 +215,19 @@ BEGIN
     WHERE id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e);
     UPDATE outlast_streams SET blocked = NULL WHERE id = OLD.stream AND blocked = -2;
 END;
+-- A place of a permit is kept for a stream no longer than a job waits in it.
+CREATE TRIGGER outlast_jobs_left AFTER UPDATE OF ended_at, stream ON outlast_jobs
+WHEN OLD.position IS NOT NULL AND OLD.stream IS NOT NULL AND instr(OLD.needs, '],[') > 0
+BEGIN
+    UPDATE outlast_permits
+    SET kept_for = NULL, opens_at = nullif(opens_at, kept_until),
+        freed = EXISTS (SELECT 1 FROM outlast_streams AS s WHERE s.blocked = outlast_permits.id)
+    WHERE kept_for = OLD.stream
+      AND id IN (SELECT json_extract(OLD.needs, e.fullkey || '[0]') FROM json_each(OLD.needs) AS e)
+      AND NOT EXISTS (SELECT 1 FROM outlast_jobs AS j INDEXED BY outlast_jobs_stream
+                      WHERE j.task = OLD.task AND j.queue = OLD.queue AND j.stream = OLD.stream
+                        AND j.stream IS NOT NULL AND j.position IS NOT NULL);
+END;
 -- A job that gets a position again, for example after a retry, opens its stream. Each statement that gives a position
 -- writes run_at, and a claim does not. (Enqueuing opens streams itself, each once for all its jobs.)
 CREATE TRIGGER outlast_jobs_arrived AFTER UPDATE OF run_at ON outlast_jobs

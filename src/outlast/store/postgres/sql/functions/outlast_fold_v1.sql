@@ -21,7 +21,8 @@
 --     it was last written (touched_at), if that is later than now; the permit is then treated as if it had opened. A
 --     hold that is still a notice lasts no longer than was asked for (held_for).
 --
--- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row.
+-- A hold by a task (Throttled) counts only if it is longer than the hold that is on the row. A place is kept for a
+-- stream (outlast_claim_streams_v1) no longer than a job waits in it.
 --
 -- A permit with room opens as many of the streams that it blocks, by rank and turn; a cost above the burst can never
 -- start, so it blocks no other job. If the caller can claim from none of these streams (perhaps no live worker serves
@@ -98,7 +99,12 @@ BEGIN
                                       + CASE WHEN c.spent <> 0 THEN coalesce(c.spent * (SELECT l.spacing FROM outlast_limits l WHERE l.name = p.name), 0) ELSE 0 END)),
             held_until = nullif(greatest(p_now, c.held, CASE WHEN p.held_until > greatest(p_now, p.touched_at)
                                                              THEN p_now + p.held_until - greatest(p_now, p.touched_at) END), p_now),
-            opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_for END,
+            opens_at = NULL, touched_at = p_now, kept_for = CASE WHEN p.touched_at <= p_now + 1 AND EXISTS (
+                SELECT FROM outlast_streams s CROSS JOIN LATERAL (
+                    SELECT FROM outlast_jobs j
+                    WHERE j.task = s.task AND j.queue = s.queue AND j.stream = s.id AND j.position IS NOT NULL
+                    ORDER BY j.task, j.queue, j.stream, coalesce(j.aged, j.position) LIMIT 1) j
+                WHERE s.id = p.kept_for) THEN p.kept_for END,
             kept_until = CASE WHEN p.touched_at <= p_now + 1 THEN p.kept_until END
         FROM (SELECT c.permit, sum(c.ended)::integer AS ended, sum(c.spent) AS spent,
                      max(c.held) AS held
@@ -112,7 +118,8 @@ BEGIN
               GROUP BY c.permit) c
         CROSS JOIN LATERAL (SELECT o.ctid FROM outlast_permits o WHERE o.id = c.permit ORDER BY o.id DESC, o.version DESC LIMIT 1) k
         WHERE p.ctid = k.ctid
-          AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1);
+          AND (c.ended <> 0 OR c.spent <> 0 OR c.held IS NOT NULL OR p.opens_at IS NOT NULL OR p.touched_at > p_now + 1
+               OR p.kept_for IS NOT NULL AND p.kept_until > p_now);
 
         permits := ARRAY(SELECT u FROM unnest(v_targets) AS u
                          WHERE (SELECT s.blocked FROM outlast_streams s WHERE s.blocked = u

@@ -11,7 +11,8 @@
 -- A stream gets one notice, which says how many attempts have ended, whether a job has joined it, and at which place.
 -- In an ordered stream (",true]" in the text of a job's needs) the end of an attempt, or of a job that waits to run
 -- again, counts as an arrival: the stream is checked again, as its holder may be gone. (If a key contains that text, it
--- costs a needless check.) A job that others wait for gets a notice when it has ended, or runs again.
+-- costs a needless check.) A job that others wait for gets a notice when it has ended, or runs again. If a job ends
+-- where it waits for several permits, each of them gets a notice: one may keep a place for its stream (outlast_fold_v1).
 CREATE FUNCTION outlast_note_v1(p_ids bigint[], p_ran boolean, p_had_ended boolean) RETURNS void
 LANGUAGE plpgsql
 AS $$
@@ -31,5 +32,12 @@ BEGIN
            coalesce(min(c.place), 9223372036854775807)
     FROM changed c WHERE c.stream IS NOT NULL AND (p_ran OR c.arrived)
     GROUP BY c.stream, c.task, c.queue;
+    IF NOT (p_ran OR p_had_ended) THEN
+        INSERT INTO outlast_notices (permit)
+        SELECT DISTINCT x.permit
+        FROM unnest(p_ids) AS u (id) JOIN outlast_jobs j ON j.id = ANY (ARRAY[u.id]) AND j.ended_at IS NOT NULL
+        JOIN outlast_streams s ON s.id = ANY (ARRAY[j.stream]) AND cardinality(s.permits) > 1
+        CROSS JOIN LATERAL unnest(s.permits) AS x (permit);
+    END IF;
 END
 $$;

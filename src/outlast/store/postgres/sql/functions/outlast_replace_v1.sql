@@ -64,6 +64,10 @@ BEGIN
         aged = ((v_due - p_aged_by) * 1000)::bigint
     WHERE h.id = j.id;
     IF v_position IS NOT NULL THEN PERFORM outlast_line_up_v1(ARRAY[j.id]); END IF;
+    IF j.position IS NOT NULL AND (v_position IS NULL OR p_stream IS DISTINCT FROM j.stream) THEN
+        INSERT INTO outlast_notices (permit)
+        SELECT unnest(s.permits) FROM outlast_streams s WHERE s.id = j.stream AND cardinality(s.permits) > 1;
+    END IF;
     IF v_position IS NOT NULL AND (j.position IS NULL OR p_stream IS DISTINCT FROM j.stream OR p_aged_by IS NOT NULL) THEN
         PERFORM outlast_note_v1(ARRAY[j.id], p_ran => false, p_had_ended => false);
         IF p_notify THEN PERFORM pg_notify(outlast_channel_v1(), 'jobs:' || v_position || ':1:' || left(p_queue, 1000)); END IF;
