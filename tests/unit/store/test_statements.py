@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from importlib.resources import files
 
+import pytest
+
+from outlast.errors import ConfigError
 from outlast.store.sqlite import statements as sqlite
 from outlast.store.statements import statements
 
@@ -25,6 +28,12 @@ CALL = re.compile(r"SELECT [^;]*\boutlast_\w+_v1\([^;]*")
 UPDATED = re.compile(r"UPDATE outlast_jobs\b(.*?)(?=\bWHERE\b|\bRETURNING\b|;)", re.DOTALL)
 MOVED = re.compile(r"\b(state|position|ended_at) =")
 TABLE = re.compile(r"\b(FROM|INTO|UPDATE) outlast_[a-z]+\b(?!\()")
+
+
+@pytest.mark.xfail(strict=True)
+def test_a_program_that_was_packed_without_the_files_or_into_one_is_told_so() -> None:
+    with pytest.raises(ConfigError, match="such as a zip.* --collect-data outlast"):
+        statements("sqlite", "left_out")
 
 
 def test_a_topic_is_a_file_of_the_same_name_in_each_store() -> None:
