@@ -211,10 +211,7 @@ class App:
         for name in (task.name, *task.aliases):
             old = self.tasks.get(name) or self._aliases.get(name)
             if old is not None and not is_defined_again(old, task):
-                raise ConfigError(
-                    f"another task is called {name!r} already: give name=… to either"
-                    f" {_place_of(old)} or {_place_of(task)}"
-                )
+                raise ConfigError(f"another task is called {name!r} already: {_mend(old, task)}")
         self.tasks[task.name] = task
         self._aliases.update(dict.fromkeys(task.aliases, task))
         return task
@@ -529,6 +526,13 @@ class App:
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(describe_attribute("App", name), name=name, obj=self)
+
+
+def _mend(old: Task[..., Any], new: Task[..., Any]) -> str:
+    place, other = _place_of(old), _place_of(new)
+    if place != other:
+        return f"give name=… to either {place} or {other}"
+    return f"{place} is defined twice; if its module was reloaded, reload that of the App before it"
 
 
 def _place_of(task: Task[..., Any]) -> str:

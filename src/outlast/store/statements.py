@@ -20,6 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from outlast.errors import ConfigError
 from outlast.store.actions import ActionRow
 from outlast.store.new_rows import fill
 from outlast.store.rows import CHOSEN, UNSTORED, AttemptRow, StoredJob, WorkerRow
@@ -58,6 +59,11 @@ def statements(store: str, topic: str, adapt: Callable[[str], str] = str) -> dic
     """Return the statements of a topic by their names, without comments, as ``adapt`` returns them:
     the shared ones, replaced by the store's own of the same name, with the lists of columns."""
     read = _read("sql", topic) | _read(f"{store}/sql", topic)
+    if not read:
+        raise ConfigError(
+            f"Outlast's files are not in {_STORE}: it does not run packed into one file, such as a"
+            " zip; PyInstaller needs --collect-data outlast"
+        )
     return {name: adapt(fill(_list(_fill_in(store, text)))) for name, text in read.items()}
 
 

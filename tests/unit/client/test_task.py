@@ -254,7 +254,6 @@ def test_two_tasks_of_one_name_are_refused(app, mail):
     assert list(app.tasks) == ["mail"]
 
 
-@pytest.mark.xfail(strict=True)
 def test_a_module_that_is_reloaded_without_that_of_its_app_is_told_so(app, mail):
     with pytest.raises(ConfigError, match="defined twice; if its module was reloaded, reload that"):
         app.task(name="mail")(mail.fn)
