@@ -23,7 +23,7 @@ from harness.servers import PostgresServer
 from outlast.model.crash import Crash, CrashKind
 from outlast.model.job import Policy, State
 from outlast.model.lifecycle import Outcome, OutcomeKind, decide
-from outlast.model.limits import LimitSpec, Need
+from outlast.model.limits import LimitSpec, Need, permit_id
 from outlast.store import open_store
 from outlast.store.limits import Hold, NewLimit, SetLimit
 from outlast.store.protocol import Store
@@ -66,6 +66,7 @@ class LimitModel:
         self.jobs: dict[int, LimitedJob] = {}
         self.limits: dict[str, ModelLimit] = {}
         self.ahead: dict[tuple[str, str], float] = {}
+        self.holders: dict[int, int] = {}  # stream in order -> the job that has begun last
 
     def go_on(self, seconds: float) -> None:
         """Let time pass."""
@@ -96,6 +97,9 @@ class LimitModel:
     def may_start(self, job: LimitedJob) -> bool:
         """Whether a queued job lacks nothing."""
         waits = job.state is State.QUEUED and job.due
+        holder = self.jobs.get(self.holders.get(job.new.stream or 0, 0), job)
+        if holder is not job and holder.state in {State.QUEUED, State.RUNNING}:
+            return False
         return waits and all(self.free(need) > 0 for need in job.needs)
 
     def start(self, job_ids: Iterable[int]) -> None:
@@ -104,6 +108,8 @@ class LimitModel:
             job = self.jobs[job_id]
             assert self.may_start(job), f"job {job_id} has begun without room"
             job.state = State.RUNNING
+            if any(one.ordered for one in job.needs):
+                self.holders[job.new.stream or 0] = job_id
             for one in job.needs:
                 spacing = self.limits[one.name].spacing or 0.0
                 each = one.name, one.key
@@ -123,6 +129,7 @@ class LimitModel:
 
 FAR = 1e8
 POLICY = Policy(retries=1, max_losses=3, backoff_first=FAR, backoff_max=FAR)
+IN_ORDER = Need(permit_id("order", ""), "order", "", 1.0, True)
 KINDS: list[tuple[tuple[Need, ...], dict[str, Any]]] = [
     ((), {}),  # in the line
     ((need("a"),), {}),
@@ -135,6 +142,9 @@ KINDS: list[tuple[tuple[Need, ...], dict[str, Any]]] = [
     ((need("unknown"),), {}),
     ((), {"fair": "t1", "tenant": "t1"}),
     ((need("a"),), {"fair": "t2", "tenant": "t2"}),
+    ((IN_ORDER,), {"tenant": "t1"}),
+    ((IN_ORDER,), {"tenant": "t2"}),
+    ((IN_ORDER, need("a")), {"task": "app.other"}),
 ]
 
 
@@ -153,6 +163,7 @@ class LimitHistory(RuleBasedStateMachine):
         self.run(store.open())
         self.declare("a", 2)
         self.declare("b", 1)
+        self.declare("order", 1, ordered=True)
         self.declare("rate", 3, spacing=None if clock is None else 10.0, burst=2.0)
         self.hire()
 
