@@ -15,7 +15,8 @@ from outlast.insight.verify import verify
 from outlast.model.job import Policy, State
 from outlast.store.protocol import Store
 from outlast.store.values import Answer, Cancelled, Claimed, NewJob, Requeued, Upstream, Wants
-from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds, row_of
+from tests.app.in_process_kit import transaction
+from tests.conformance.kit import Hands, crashed, ended, enqueued, job, of_whole_rounds, on, row_of
 from tests.conformance.limits_kit import declare, limited, need
 
 DIES = Policy(retries=0)
@@ -398,3 +399,25 @@ async def test_results_that_a_trip_has_no_room_for_come_with_a_later_one(
     assert {(each.failures, each.losses) for each in got} == {(0, 0)}
     await hands.hand_in(*map(ended, claimed))
     assert (await verify(store.inspector)).findings == []
+
+
+@pytest.mark.parametrize("how", ["plain", "dead", "limited", "in a transaction"])
+async def test_the_reply_that_opens_a_delayed_job_tells_when_it_is_due(
+    store: Store, store_url: str, hands: Hands, how: str, request: pytest.FixtureRequest
+) -> None:
+    if how != "plain" and store_url.startswith("postgres"):
+        request.applymarker(pytest.mark.xfail(strict=True, reason="it looked before it opened it"))
+    await declare(store, running=1)
+    first = limited(need("a")) if how == "limited" else job(policy=DIES)
+    wants = Wants.DEAD if how == "dead" else Wants.COMPLETED
+    await enqueued(store, first, job(after=(Upstream(-1, wants),), delay=30.0))
+    one = await hands.claim_one()
+    ends = [crashed(one) if how == "dead" else ended(one)]
+    if how == "in a transaction":
+        async with transaction(store_url) as connection:
+            assert await on(connection).complete(one.job_id, one.token, "1")
+        ends = []
+    reply = await hands.exchange(*ends, limit=1)
+    assert reply.claimed == []
+    assert reply.next_due is not None
+    assert 0 < reply.next_due <= 30
