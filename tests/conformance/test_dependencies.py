@@ -403,10 +403,8 @@ async def test_results_that_a_trip_has_no_room_for_come_with_a_later_one(
 
 @pytest.mark.parametrize("how", ["plain", "dead", "limited", "in a transaction"])
 async def test_the_reply_that_opens_a_delayed_job_tells_when_it_is_due(
-    store: Store, store_url: str, hands: Hands, how: str, request: pytest.FixtureRequest
+    store: Store, store_url: str, hands: Hands, how: str
 ) -> None:
-    if how != "plain" and store_url.startswith("postgres"):
-        request.applymarker(pytest.mark.xfail(strict=True, reason="it looked before it opened it"))
     await declare(store, running=1)
     first = limited(need("a")) if how == "limited" else job(policy=DIES)
     wants = Wants.DEAD if how == "dead" else Wants.COMPLETED

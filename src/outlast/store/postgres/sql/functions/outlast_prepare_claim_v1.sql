@@ -7,6 +7,7 @@
 -- 3  End up to 500 expired jobs. If there may be more, next_due is now, so that the worker returns at once.
 -- 4  Resolve notices about jobs for which others wait (outlast_resolve_v1). Some may be left: jobs are held by another
 --    session, or an end of this exchange waits for an event. The worker comes back for them soon (contended).
+--    Then look once more when the next job falls due: a job may have been opened before its time.
 -- 5  If there is work for limits, or if streams of the caller's tasks are open, wait for the keeper lock
 --    (outlast_lock_keeper_v1) for 30 ms, about as long as a few other exchanges take, and hold it to the commit
 --    (is_keeper): then fold notices of ends and arrivals (outlast_fold_v1), and the caller claims from streams. Without
@@ -74,6 +75,9 @@ BEGIN
         END LOOP;
         IF v_resolved.more THEN next_due := p_now; END IF;
         contended := EXISTS (SELECT FROM outlast_upstream_notices);
+        v_due := outlast_due_v1(p_req.queues, p_now);
+        due := v_due.next;
+        runnable := runnable || v_due.ids;
         v_look.notices := EXISTS (SELECT FROM outlast_notices);
     END IF;
     -- 5
