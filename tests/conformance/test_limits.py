@@ -927,3 +927,26 @@ async def test_a_worker_comes_back_at_once_while_only_streams_of_ended_jobs_come
         assert reply.next_due < 0.1
         reply = await hands.exchange(limit=10)
     assert [each.job_id for each in reply.claimed] == [last]
+
+
+@pytest.mark.xfail(strict=True)
+async def test_the_keys_of_cancelled_jobs_go_though_no_worker_serves_their_task_any_more(
+    store: Store, hands: Hands, store_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("sqlite.pruning", "postgres.store"):
+        monkeypatch.setattr(f"outlast.store.{module}.IDLE_SECONDS", -60.0)
+    await declare(store, running=1)
+    (waits,) = await enqueued(store, limited(need("a"), task="renamed"))
+    for key in "bcdef":
+        (gone,) = await enqueued(store, limited(need("a"), task="renamed", priority=ord(key) - 95))
+        await store.cancel([gone])
+    assert await hands.claim() == []
+    await prune_in_turn(store)
+    async with raw(store_url) as file:
+        assert len(await file.rows("SELECT id FROM outlast_streams")) == 1
+    await store.cancel([waits])
+    assert await hands.claim() == []
+    await prune_in_turn(store)
+    async with raw(store_url) as file:
+        assert await file.rows("SELECT id FROM outlast_streams") == []
+    assert await store.inspector.permits("a") == []
